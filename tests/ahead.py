@@ -10,7 +10,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from bert_jax.errors import UserError
-from experiments.capacity import compiled, described, hlo
+from experiments.capacity import compiled, devices, hlo
 from experiments.lib import programs
 
 SLICE, GPU = "v5e:4x4", "h100"
@@ -47,7 +47,7 @@ def without_a_cache():
 def require(device: str) -> None:
     """Skips the test where the device's compiler is not installed."""
     try:
-        os.environ.update(described.environment(device))
+        os.environ.update(devices.environment(device))
     except UserError as error:
         pytest.skip(str(error))
 
@@ -57,13 +57,13 @@ def built(device, *fields, spec="configs/base.py", mode="train"):
     """A program, and what the compiler made of it."""
     require(device)
     config = programs.load(spec, [f"--config.{field}" for field in fields])
-    program = programs.trace(config, described.devices(device), mode)
+    program = programs.trace(config, devices.described(device), mode)
     return program, compiles(program.traced, device)
 
 
 def compiles(traced, device):
-    kind = described.kind(device)
-    options = {**compiled.EFFORTS["quick"], **described.COMPILER_OPTIONS[kind]}
+    kind = devices.kind(device)
+    options = {**compiled.EFFORTS["quick"], **devices.COMPILER_OPTIONS[kind]}
     return traced.lower(lowering_platforms=(kind,)).compile(options)
 
 

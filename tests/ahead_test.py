@@ -1,7 +1,6 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
 import functools
-import json
 import re
 
 import jax
@@ -28,7 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import memory, sharding
-from experiments.capacity import compile_report, compiled, described, hlo
+from experiments.capacity import compile_report, compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of
 from experiments.lib import programs
@@ -38,7 +37,7 @@ from experiments.lib import programs
 def placed(device):
     """How an array lies on all of the device: its rows split, and whole."""
     require(device)
-    mesh = Mesh(described.devices(device), ("data",))
+    mesh = Mesh(devices.described(device), ("data",))
     return [NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ())]
 
 
@@ -211,13 +210,12 @@ def test_on_a_gpu_no_two_rows_are_added_in_any_order(deterministic):
     assert scatters and all(ordered) == deterministic
 
 
-def test_a_model_of_the_time_on_a_gpu(capsys):
+def test_a_model_of_the_time_on_a_gpu():
     require(GPU)
     fields = [f"--config.{field}" for field in BASE]
     case = {"config": "configs/base.py", "fields": fields, "device": GPU}
     case |= {"mode": "evaluate", "phase": 0, "effort": "quick"}
-    compiled.main([f"--case={json.dumps(case)}"])  # here, not in a process of its own
-    found = {**case, **json.loads(capsys.readouterr().out)}
+    found = {**case, **compiled.measure(case)}  # here, not in a process of its own
     assert all(map(IN_FLOAT32.search, found["float32"])) and found["products"]
     times = found["model"]["ms"]
     # No less than at the data sheet's peak; training is three times as much.
@@ -261,7 +259,7 @@ def test_a_program_that_does_not_fit_says_so():
 def test_devices_that_are_not_known(name, message):
     require(SLICE)
     with pytest.raises(UserError, match=f"--device={name}: ") as raised:
-        described.devices(name)
+        devices.described(name)
     assert message in str(raised.value)
 
 
@@ -269,11 +267,11 @@ def test_a_mesh_of_described_devices_is_checked():
     require(SLICE)
     config = programs.load("configs/base.py", ["--config.mesh.tensor=3"])
     with pytest.raises(UserError, match="does not fit 16 device"):
-        sharding.make_mesh(config, devices=described.devices(SLICE))
+        sharding.make_mesh(config, devices=devices.described(SLICE))
 
 
 def test_prediction_has_a_row_for_each_device():
     require(SLICE)
     fields = [f"--config.{f}" for f in (*BASE, "predict.batch_size=10")]
     config = programs.load("configs/base.py", fields)
-    assert programs.trace(config, described.devices(SLICE), "predict").rows == 16
+    assert programs.trace(config, devices.described(SLICE), "predict").rows == 16

@@ -5,7 +5,7 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from experiments.lib import columns
+from experiments.lib import programs
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 
@@ -35,9 +35,9 @@ def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
     task.training_data()
     for phase in task.phases():
         batch = next(task.batches(phase.first_step, slice(None), 0))
-        planned = columns.columns(task, phase)
+        planned = programs.columns(task, phase)
         assert {k: (leaf.shape, leaf.dtype) for k, leaf in planned.items()} == {
             name: (np.shape(rows), rows.dtype) for name, rows in batch.items()
         }
         # Predicting the next piece, a row has one position.
-        assert set(columns.inputs(planned)) <= {*batch, "masked_lm_positions"}
+        assert set(programs.inputs(planned)) <= {*batch, "masked_lm_positions"}

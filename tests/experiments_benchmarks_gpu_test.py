@@ -10,8 +10,8 @@ import pytest
 
 from bert_jax.config.phases import phases
 from bert_jax.data import loader
-from bert_jax.models import attention
 from bert_jax.models.attention import ATTENTIONS
+from bert_jax.models.kernels import requirements
 from bert_jax.runtime import environment
 from experiments.capacity import hlo, kernels
 from experiments.speed import gpu, our_step
@@ -121,7 +121,7 @@ def test_a_case_for_each_shape_and_attention():
 def test_no_case_for_a_gpu_is_refused():
     for case in gpu.parse([])[1]:
         model = SimpleNamespace(**case["fields"])
-        attention.check(model, "gpu", trains=True, packed=case["packing"])
+        requirements.check(model, "gpu", trains=True, packed=case["packing"])
 
 
 def test_a_packed_step_counts_its_pairs():

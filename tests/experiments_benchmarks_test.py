@@ -1,11 +1,7 @@
 """What the benchmarks share, and small runs of each."""
 
-import contextlib
 import importlib.util
-import io
 import json
-import subprocess
-import sys
 import time
 
 import jax
@@ -13,6 +9,7 @@ import numpy as np
 import pytest
 import runs
 
+from bert_jax.errors import UserError
 from experiments.lib import report
 from experiments.speed import (
     gpu,
@@ -47,13 +44,15 @@ def test_a_ratio_is_of_turns_of_the_same_round():
 
 
 def test_case_fails_or_times_out(tmp_path):
-    (tmp_path / "failing.py").write_text("raise SystemExit('no memory')")
+    start = "import subprocess, sys\n\ndef measure(case):\n    "
+    (tmp_path / "failing.py").write_text(f"{start}raise SystemExit('no memory')")
     # Its child holds the output open: both must end.
     (tmp_path / "waiting.py").write_text(
-        "import subprocess, sys\n"
-        "subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+        f"{start}subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
     )
-    (tmp_path / "working.py").write_text("print('noise')\nprint('{\"found\": 3}')")
+    (tmp_path / "working.py").write_text(
+        f"{start}print('noise')\n    return {{'found': 2 + case['a']}}"
+    )
     more = {"PYTHONPATH": str(tmp_path)}
     failed = measuring.in_process("failing", {"size": "base"}, 60, more)
     assert (failed["size"], failed["error"]) == ("base", "no memory")
@@ -115,7 +114,7 @@ def test_cases_of_the_training_step():
         *(("base", 128, 16), ("base", 512, 4)),
         *(("2/128", 128, 16), ("2/128", 512, 4)),
     ]
-    with pytest.raises(SystemExit, match="one for each"):
+    with pytest.raises(UserError, match="one for each"):
         train_step.cases(train_step.parse(["--lengths=8,16,32", "--batch=1,2"]))
 
 
@@ -139,10 +138,7 @@ def in_this_process(monkeypatch):
     runs.one_device_each(monkeypatch)
 
     def run(module, case, limit):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            train_step.main([f"--case={json.dumps(case)}"])
-        return {**case, **json.loads(out.getvalue())}
+        return {**case, **json.loads(json.dumps(train_step.measure(case)))}
 
     monkeypatch.setattr(measuring, "in_process", run)
 
@@ -182,16 +178,8 @@ def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
 
 def test_a_profile():
     (case,) = gpu.parse(["--quick", "--dtypes=float32", "--attentions=einsum"])[1]
-    done = subprocess.run(
-        [sys.executable, "-m", gpu.MODULE, f"--case={json.dumps(case)}"],
-        cwd=runs.ROOT,
-        env=runs.anew() | {"PYTHONPATH": str(runs.ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = {**case, **json.loads(done.stdout.splitlines()[-1])}
+    found = measuring.in_process(gpu.MODULE, case, 300, runs.anew())
+    assert "error" not in found, found
     profile = found["profile"]
     assert profile["measured_ms"] > 0 and profile["model_ms"] > 0
     assert profile["kinds"]["matrix products"][1] > 0

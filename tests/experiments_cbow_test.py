@@ -48,8 +48,9 @@ def test_the_model_is_the_mean_and_a_hidden_layer(pairs):
     model = cbow.Cbow(9, 4, pairs, 3, 0.5, 2)
     ids = np.array([[2, 7, 1, 8, 3, 6, 3, 0], [2, 5, 3, 3, 0, 0, 0, 0]])
     segments = np.array([[0, 0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0]])
-    params = nn.meta.unbox(model.init(jax.random.key(0), ids, segments)["params"])
-    got = model.apply({"params": params}, ids, segments)["logits"]
+    given = (ids, ids > 0, segments)
+    params = nn.meta.unbox(model.init(jax.random.key(0), *given)["params"])
+    got = model.apply({"params": params}, *given)["logits"]
     table = np.asarray(params["embeddings"])
     # [UNK] (1) and the marks count nowhere; no word at all gives zeros.
     u = np.stack([table[[7, 8]].mean(0), table[5]])

@@ -10,7 +10,7 @@ import pytest
 from compared_runs import a_run, edit
 from scipy import stats
 
-from experiments.sweeps import compare, compare_page, compared
+from experiments.sweeps import compare, compared
 
 
 def scored(fields, scores):
@@ -62,7 +62,7 @@ def test_what_says_nothing_about_chance_has_no_interval(first, second):
     assert (found.low, found.high) == (-math.inf, math.inf) or all(
         map(math.isnan, (found.mean, found.low, found.high))
     )
-    assert compare_page.cells(found)[1] == ""
+    assert compared.cells(found)[1] == ""
 
 
 def test_many_differences_are_shortened_and_stand_below(tmp_path, capsys):
@@ -83,7 +83,7 @@ def test_many_differences_are_shortened_and_stand_below(tmp_path, capsys):
     )
     pytest.importorskip("matplotlib", reason="needs the report extra")
     found = compare.groups(compare.find([str(tmp_path / "[ab]")], "dev"), "accuracy")
-    assert list(compare_page.lines(found, "accuracy").lines) == [
+    assert list(compared.lines(found, "accuracy").lines) == [
         "1  rate=0.0002 warmup_fraction=0.0002 +3",
         "2  rate=0.0001 warmup_fraction=0.0001 +3",
     ]

@@ -263,9 +263,9 @@ def test_another_split_is_refused(two_kinds, capsys, field):
 
 def test_a_copy_of_a_training_document_is_left_out(two_kinds, monkeypatch):
     with held_out.opened(str(two_kinds / "run"), []) as (task, _):
-        given = (task.config, str(two_kinds / "run"), task.tokenizer)
+        given = (task, str(two_kinds / "run"))
         before = held_out.read(*given)
-        own, _ = held_out.by_file(given[0])
+        own, _ = held_out.by_file(task.config)
         split_of = chunks.split_rule(own)
         found = enumerate(chunks.documents(own))
         trained = next(d for n, d in found if split_of(n) == "train")

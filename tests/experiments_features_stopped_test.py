@@ -171,9 +171,9 @@ def test_a_damaged_file_is_computed_again(command, capsys):
 
 def test_no_room_on_the_disk(command, data, capsys, monkeypatch):
     def full(_):
-        return SimpleNamespace(f_bavail=1, f_frsize=512)
+        return SimpleNamespace(free=512)
 
-    monkeypatch.setattr(feature_cache.os, "statvfs", full)
+    monkeypatch.setattr(feature_cache.shutil, "disk_usage", full)
     assert features.main(command()) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert "need 0.00 GB, and 0.00 GB are free; take another --output" in line

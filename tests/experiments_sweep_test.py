@@ -11,7 +11,7 @@ from runs import here
 
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, execution, kept
-from experiments.sweeps import compare, compare_page, sweep
+from experiments.sweeps import compare, compared, sweep
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_compare_groups_by_seed(runs, capsys):
     assert compare.main(given) == 0
     header, _, first, second, *rest = capsys.readouterr().out.splitlines()
     assert re.split(r"\s{2,}", header.strip()) == [
-        *("runs", "dev accuracy", "95%", "seeds", *compare_page.DIFFERENCE)
+        *("runs", "dev accuracy", "95%", "seeds", *compared.DIFFERENCE)
     ]
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
     assert re.split(r"\s{2,}", first) == [
@@ -39,7 +39,7 @@ def test_compare_groups_by_seed(runs, capsys):
     assert re.split(r"\s{2,}", second) == [
         *("2", "optimizer.rate=0.0001", "0.6", "± 0.25", "3", "-0.1", "3")
     ]
-    assert rest[:2] == ["", compare_page.note("accuracy")]
+    assert rest[:2] == ["", compared.note("accuracy")]
     text = page.read_text()
     assert text.count("<svg") == 2 and "optimizer.rate=0.0002" in text
     assert "http" not in re.sub(r'xmlns(:xlink)?="[^"]*"', "", text)

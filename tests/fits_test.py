@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments.capacity import compiled, described, estimate, fits, plan
+from experiments.capacity import compiled, devices, estimate, fits, plan
 
 SPEC = "configs/base.py"
 
@@ -23,7 +23,7 @@ def compiler(monkeypatch):
 
     monkeypatch.setattr(compiled, "compile_case", compile_case)
     monkeypatch.setattr(plan, "simulate", lambda count: None)
-    monkeypatch.setattr(described, "count", lambda name: 8)
+    monkeypatch.setattr(devices, "count", lambda name: 8)
     monkeypatch.setattr(estimate, "needed", lambda *_: 5e9)
     monkeypatch.setattr(fits, "_hours", lambda *_: [1.0, 2.0])
     return asked
@@ -34,7 +34,7 @@ def test_where_the_compiler_disagrees_the_next_change_is_taken(compiler, monkeyp
     monkeypatch.setattr(
         plan, "advice", lambda *_: plan.Advice(False, "does not fit", changes)
     )
-    found = fits.measure(SPEC, "v5e:2x4")
+    found = fits.measure({"config": SPEC, "device": "v5e:2x4"})["phases"]
     # Both phases with the first change, of which one does not fit; then the second.
     assert [case["phase"] for case in compiler] == [0, 1, 0, 1]
     assert [case["change"] for case in found] == [changes[1]] * 2

@@ -18,7 +18,7 @@ from bert_jax.config import configuration
 from bert_jax.training import memory, optimizer, sharding, step
 from experiments.capacity import estimate, plan
 from experiments.capacity.devices import DEVICES
-from experiments.lib import columns
+from experiments.lib import programs
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -78,7 +78,7 @@ def compiled(spec, *fields, devices=8):
         name: jax.ShapeDtypeStruct(
             leaf.shape, leaf.dtype, sharding=sharding.batch_sharding(mesh)
         )
-        for name, leaf in columns.columns(task, phase).items()
+        for name, leaf in programs.columns(task, phase).items()
     }
     out = (sharding.shardings_of(state), sharding.replicated(mesh))
     jitted = jax.jit(function, donate_argnums=0, out_shardings=out)
@@ -125,7 +125,7 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
     resident = lines.pop("parameters") + lines.pop("optimizer")
     batch = sum(
         math.prod(leaf.shape) * 4
-        for name, leaf in columns.columns(task, phase).items()
+        for name, leaf in programs.columns(task, phase).items()
         # The compiler drops what a step does not read.
         if not ("cls_positions" in phase.shapes and name == "input_mask")
     )

@@ -1,7 +1,6 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
 import dataclasses
-from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -9,16 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.errors import UserError
 from bert_jax.models import positions
-from bert_jax.models.config import HIDDEN, KERNELS, BertConfig
-from bert_jax.models.layers import Dense, dropout
+from bert_jax.models.config import HIDDEN, BertConfig
+from bert_jax.models.layers import Dense, at, dropout
 from bert_jax.models.matmul import product
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
-
-# The one kernel with dropout, and where.
-_DROPS = ("fused", "gpu")
 
 
 @flax.struct.dataclass
@@ -26,13 +21,15 @@ class Seen:
     """Which keys a query attends to: those with its id, and at most `window` places
     away in the row; and where each token stands."""
 
-    queries: Int[Array, "batch #length"]
+    queries: Int[Array, "batch #queries"]
     keys: Int[Array, "batch length"]
     positions: Int[Array, "#batch length"] | None = None  # None: unknown
     window: int = flax.struct.field(pytree_node=False, default=0)  # 0: any distance
+    # Where the queries stand in the row; None: there are as many as keys.
+    places: Int[Array, "batch places"] | None = None
 
     @property
-    def ids(self) -> tuple[Int[Array, "batch #length"], Int[Array, "batch length"]]:
+    def ids(self) -> tuple[Int[Array, "batch #queries"], Int[Array, "batch length"]]:
         """The ids of queries and keys, as kernels take them."""
         return self.queries, self.keys
 
@@ -46,7 +43,14 @@ class Seen:
         """The same, no farther than `window` places to each side."""
         return dataclasses.replace(self, window=window)
 
-    def bias(self, causal: bool = False) -> Float[Array, "batch 1 #length length"]:
+    def at(self, places: Int[Array, "batch places"]) -> "Seen":
+        """The same, for the queries at some places."""
+        queries = self.queries
+        if queries.shape[1] > 1:
+            queries = jnp.take_along_axis(queries, places, axis=1)
+        return dataclasses.replace(self, queries=queries, places=places)
+
+    def bias(self, causal: bool = False) -> Float[Array, "batch 1 #queries length"]:
         """0 where a query attends, else -10,000 (modeling.py), whose exponential is
         exactly 0 in float32.
 
@@ -55,7 +59,8 @@ class Seen:
         """
         seen = self.queries[:, :, None] == self.keys[:, None, :]
         place = jnp.arange(self.keys.shape[1])
-        after = place[:, None] - place  # how far the query stands after the key
+        places = place[None] if self.places is None else self.places
+        after = places[:, :, None] - place  # how far the query stands after the key
         if causal:
             seen = seen & (after >= 0)
         if self.window:
@@ -64,7 +69,7 @@ class Seen:
 
 
 def einsum_attention(
-    query: Float[Array, "batch length heads head_dim"],
+    query: Float[Array, "batch queries heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
     seen: Seen,
@@ -72,7 +77,8 @@ def einsum_attention(
     key: DropoutKey,
     causal: bool = False,
 ) -> tuple[
-    Float[Array, "batch length heads head_dim"], Float[Array, "batch heads from to"]
+    Float[Array, "batch queries heads head_dim"],
+    Float[Array, "batch heads queries length"],
 ]:
     """The first of ATTENTIONS: softmax attention in float32; `key` is for dropout of
     the probabilities.
@@ -95,47 +101,10 @@ def einsum_attention(
         mixed = (sums / total).astype(query.dtype)
     else:
         probs = jax.nn.softmax(scores / scale + bias, axis=-1)
-        kept = dropout(probs, rate, key).astype(query.dtype)
+        places = None if seen.places is None else seen.places[:, None]
+        kept = dropout(probs, rate, key, places).astype(query.dtype)
         mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs
-
-
-def check(
-    model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
-) -> None:
-    """Checks that a config's attention can be computed as the config asks.
-
-    Args:
-      model: `config.model`.
-      platform: of the devices: gpu, tpu or cpu.
-      trains: the model is trained, with dropout.
-      packed: the rows of training hold several sequences.
-      seeds: models that are trained in one program.
-
-    Raises:
-      UserError: it cannot.
-    """
-    name, rate = model.attention, model.attention_probs_dropout_prob
-    devices = KERNELS.get(name, (platform,))
-    fault = ""
-    if platform not in devices:
-        wanted = " or a ".join(device.upper() for device in devices)
-        fault = f"needs a {wanted}, and this is a {platform};"
-    elif trains and rate > 0 and name in KERNELS and (name, platform) != _DROPS:
-        where = " on a TPU" if platform == "tpu" else ""
-        field = "config.model.attention_probs_dropout_prob"
-        fault = f"has no dropout{where}, and {field}={rate}; set that to 0, or"
-    elif name == "cudnn" and model.dtype != "bfloat16":
-        fault = (
-            f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
-        )
-    elif name == "cudnn" and trains and packed:
-        fault = "cannot keep the sequences of packed rows apart;"
-    elif name == "cudnn" and trains and seeds > 1:
-        fault = f"cannot train the models of config.train.seeds={seeds} together;"
-    if fault:
-        other = "fused" if name == "cudnn" and platform == "gpu" else "einsum"
-        raise UserError(f"config.model.attention={name}: {fault} choose {other}")
 
 
 class SelfAttention(nn.Module):
@@ -145,22 +114,34 @@ class SelfAttention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
-    ) -> Float[Array, "batch length hidden"]:
-        config = self.config
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        seen: Seen,
+        key: DropoutKey,
+        places: Int[Array, "batch places"] | None = None,
+    ) -> Float[Array, "batch queries hidden"]:
+        """Computes its output at some places; None: at all."""
+        config, turned = self.config, positions.of(self.config).turned
+        # A kernel takes as many queries as keys.
+        all_ask = config.attention != "einsum" or turned is not None
+        asking = hidden
+        if places is not None and not all_ask:
+            asking, seen = at(hidden, places), seen.at(places)
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
-        query = Dense(config, heads, into_heads, name="query")(hidden)
+        query = Dense(config, heads, into_heads, name="query")(asking)
         keys = Dense(config, heads, into_heads, name="key")(hidden)
         value = Dense(config, heads, into_heads, name="value")(hidden)
 
-        if (turned := positions.of(config).turned) is not None:
+        if turned is not None:
             query, keys = turned(config, query, keys, seen.positions)
         rate = config.attention_probs_dropout_prob
         attend = ATTENTIONS.of(config.attention)
         mixed, probs = attend(query, keys, value, seen, rate, key, config.causal)
-        if probs is not None:
+        if probs is not None and places is None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
+        if places is not None and all_ask:
+            mixed = jnp.take_along_axis(mixed, places[:, :, None, None], axis=1)
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)
         return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

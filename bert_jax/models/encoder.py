@@ -1,7 +1,8 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
+import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -16,6 +17,7 @@ from bert_jax.models.layers import (
     PRODUCT,
     Dense,
     Embedding,
+    at,
     dropout,
     layer_norm,
 )
@@ -90,24 +92,31 @@ class EncoderLayer(nn.Module):
         index: int | Int[Array, ""],
         seen: Seen,
         key: DropoutKey,
-    ) -> tuple[
-        Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
-    ]:
-        """Returns its output twice: the scan's carry, and what the scan stacks."""
+        places: Int[Array, "batch places"] | None = None,
+    ) -> tuple[Float[Array, "batch queries hidden"], ...]:
+        """Returns its output twice: the scan's carry, and what the scan stacks.
+
+        Args:
+          places: where the output is computed; None: everywhere. Dropout draws the same
+            numbers. A layer without this argument is computed everywhere.
+        """
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None,) * 3
         if key is not None:
             keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
 
-        attended = SelfAttention(config, name="attention")(hidden, seen, keys[0])
-        attended = dropout(attended, rate, keys[1])
+        attention = SelfAttention(config, name="attention")
+        attended = dropout(
+            attention(hidden, seen, keys[0], places), rate, keys[1], places
+        )
+        hidden = hidden if places is None else at(hidden, places)
         hidden = layer_norm(config, name="attention_layer_norm")(hidden + attended)
 
         size = (config.intermediate_size,)
         inner = Dense(config, size, ("embed", "mlp"), name="intermediate")(hidden)
         inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        outputs = dropout(output(inner), rate, keys[2])
+        outputs = dropout(output(inner), rate, keys[2], places)
         hidden = layer_norm(config, name="layer_norm")(hidden + outputs)
         hidden = constrain(hidden)
         return hidden, hidden
@@ -118,21 +127,12 @@ class Encoder(nn.Module):
 
     config: BertConfig
 
-    @nn.compact
-    def __call__(
-        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
-    ) -> tuple[
-        Float[Array, "batch length hidden"],
-        Float[Array, "layers batch length hidden"]
-        | list[Float[Array, "batch length hidden"]],
-    ]:
-        """Returns the last layer's output, and every layer's in order."""
+    def setup(self) -> None:
         config = self.config
-        kind = LAYERS.of(config.layer)
-        layer = kind
+        self.kind = layer = LAYERS.of(config.layer)
         if config.remat != "none":
             layer = nn.remat(
-                kind,
+                layer,
                 # Inside a scan, XLA cannot optimize the recomputation away.
                 prevent_cse=not config.scan_layers,
                 # The layer's number; a scan counts it in the program.
@@ -148,19 +148,56 @@ class Encoder(nn.Module):
                 length=config.num_hidden_layers,
                 metadata_params={nn.PARTITION_NAME: "layers"},
             )
-            indices = jnp.arange(config.num_hidden_layers)
-            stacked = scanned(config, name="layers")
-            hidden, outputs = stacked(hidden, indices, seen, key)
+            self.layers = scanned(config)
+        else:
+            for index in range(config.num_hidden_layers):
+                setattr(self, f"layer_{index}", layer(config))
+        if self.kind.after is not None:
+            self.final_layer_norm = self.kind.after(config)
+
+    def __call__(
+        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
+    ) -> tuple[
+        Float[Array, "batch length hidden"],
+        Float[Array, "layers batch length hidden"]
+        | list[Float[Array, "batch length hidden"]],
+    ]:
+        """Returns the last layer's output, and every layer's in order."""
+        count = self.config.num_hidden_layers
+        if self.config.scan_layers:
+            hidden, outputs = self.layers(hidden, jnp.arange(count), seen, key)
         else:
             outputs = []
-            for index in range(config.num_hidden_layers):
-                one = layer(config, name=f"layer_{index}")
-                hidden, _ = one(hidden, index, seen, key)
+            for index in range(count):
+                hidden, _ = getattr(self, f"layer_{index}")(hidden, index, seen, key)
                 outputs.append(hidden)
-        if kind.after is not None:
-            hidden = kind.after(config, name="final_layer_norm")(hidden)
+        if self.kind.after is not None:
+            hidden = self.final_layer_norm(hidden)
             outputs = [*outputs[:-1], hidden]
         return hidden, outputs
+
+    def at(
+        self,
+        outputs: list[Float[Array, "batch length hidden"]],
+        seen: Seen,
+        key: DropoutKey,
+        places: Int[Array, "batch places"],
+    ) -> Float[Array, "batch places hidden"]:
+        """The last layer's output at some places.
+
+        Computes it there alone, if the layer can: XLA then leaves out the whole output,
+        unless something reads it.
+
+        Args:
+          outputs: the embeddings', then each layer's.
+        """
+        takes_places = "places" in inspect.signature(self.kind.__call__).parameters
+        if self.config.scan_layers or not takes_places:
+            return at(outputs[-1], places)
+        last = self.config.num_hidden_layers - 1
+        layer = getattr(self, f"layer_{last}")
+        hidden, _ = layer(outputs[-2], last, seen, key, places)
+        return hidden if self.kind.after is None else self.final_layer_norm(hidden)
 
 
 class Packed(NamedTuple):
@@ -178,19 +215,17 @@ class Packed(NamedTuple):
         return cls(*(batch[name] for name in cls._fields))
 
 
-def at_last_token(
-    sequence: Float[Array, "batch length hidden"],
-    input_mask: Int[Array, "batch length"],
-) -> Float[Array, "batch hidden"]:
-    """The vector of each row's last token; padding follows the tokens."""
-    last = jnp.maximum(jnp.sum(input_mask, axis=1) - 1, 0)
-    return jnp.take_along_axis(sequence, last[:, None, None], axis=1)[:, 0]
+def last_token(input_mask: Int[Array, "batch length"]) -> Int[Array, "batch 1"]:
+    """Where each row's last token stands; padding follows the tokens."""
+    return jnp.maximum(jnp.sum(input_mask, axis=1, keepdims=True) - 1, 0)
 
 
 class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
+    # At the places that were asked for, which may be all that is computed of it.
+    chosen: Float[Array, "batch places hidden"]
     # Of the first token, and what the pooler makes of it; one a row, unless packed.
     first: Float[Array, "batch *sequences hidden"]
     pooled: Float[Array, "batch *sequences hidden"]
@@ -216,6 +251,7 @@ class Bert(nn.Module):
         segment_ids: Int[Array, "batch length"],
         key: DropoutKey = None,
         packed: Packed | None = None,
+        places: Int[Array, "batch places"] | None = None,
     ) -> Encoded:
         """Encodes a batch.
 
@@ -225,63 +261,46 @@ class Bert(nn.Module):
           segment_ids: 0 for the first sentence, 1 for the second.
           key: for dropout; None for evaluation.
           packed: of rows with several sequences, each encoded as if alone.
+          places: of `Encoded.chosen`; None: none.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        places = None if packed is None else packed.position_ids
-        embedded = self.embeddings(input_ids, segment_ids, keys[0], places)
+        seen, position_ids = Seen.tokens(input_mask), None
+        if packed is not None:
+            ids, position_ids = packed.sequence_ids, packed.position_ids
+            seen = Seen(ids, ids, position_ids)
+        embedded = self.embeddings(input_ids, segment_ids, keys[0], position_ids)
         embedded = constrain(embedded)
-        if packed is None:
-            seen = Seen.tokens(input_mask)
-        else:
-            seen = Seen(packed.sequence_ids, packed.sequence_ids, places)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        first = self.first(sequence, input_mask, packed)
-        return Encoded(sequence, first, self.pool(first), [embedded, *outputs])
+        states = [embedded, *outputs]
+        marks = self.marks(input_mask, packed)
+        wanted = marks if places is None else jnp.concatenate([marks, places], 1)
+        read = self.encoder.at(states, seen, keys[1], wanted)
+        first, chosen = jnp.split(read, [marks.shape[1]], axis=1)
+        first = first[:, 0] if packed is None else first
+        return Encoded(sequence, chosen, first, self.pool(first), states)
+
+    def marks(
+        self, input_mask: Int[Array, "batch length"], packed: Packed | None = None
+    ) -> Int[Array, "batch sequences"]:
+        """Where each [CLS] stands.
+
+        Left to right [CLS] has seen nothing, so it is the last token, a [SEP] (not in
+        packed rows: nothing uses it then).
+        """
+        if packed is not None:
+            return packed.cls_positions
+        return last_token(input_mask) if self.config.causal else input_mask[:, :1] * 0
 
     def first(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
-        packed: Packed | None = None,
-    ) -> Float[Array, "batch *sequences hidden"]:
-        """The vector of each [CLS].
-
-        Left to right [CLS] has seen nothing, so it is that of the last token, a [SEP]
-        (not in packed rows: nothing uses it then).
-        """
-        if packed is not None:
-            places = packed.cls_positions[:, :, None]
-            return jnp.take_along_axis(sequence, places, axis=1)
-        if self.config.causal:
-            return at_last_token(sequence, input_mask)
-        return sequence[:, 0]
+    ) -> Float[Array, "batch hidden"]:
+        """The vector of [CLS] in what a head makes of the last layer's output."""
+        return at(sequence, self.marks(input_mask))[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
     ) -> Float[Array, "batch *sequences hidden"]:
         """tanh of a linear layer."""
         return jnp.tanh(self.pooler(first))
-
-
-def stack_layers(params: dict, num_layers: int) -> dict:
-    """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
-
-    Args:
-      params: parameters with `bert/encoder/layer_0` ..., plain or boxed with their
-        logical axis names.
-    """
-
-    def stack(*leaves: Any) -> Any:
-        if isinstance(leaves[0], nn.LogicallyPartitioned):
-            value = jnp.stack([leaf.value for leaf in leaves])
-            return leaves[0].replace(value=value, names=("layers", *leaves[0].names))
-        return jnp.stack(leaves)
-
-    encoder = params["bert"]["encoder"]
-    layers = [encoder[f"layer_{index}"] for index in range(num_layers)]
-    stacked = jax.tree.map(
-        stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
-    )
-    rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
-    bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
-    return {**params, "bert": bert}

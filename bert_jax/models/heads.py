@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Packed, stack_layers
+from bert_jax.models.encoder import Bert, Packed
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
 from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
@@ -82,13 +82,12 @@ class BertForPreTraining(nn.Module):
         Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
         length - 1, vocab], at each position but the last.
         """
-        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
-        if masked_lm_positions is None:
+        places = masked_lm_positions
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
+        if places is None:
             return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1])}
         # The logits are the model's largest array, so only at the masked positions.
-        places = masked_lm_positions[:, :, None]
-        chosen = jnp.take_along_axis(encoded.sequence, places, axis=1)
-        logits = {"masked_lm_logits": self.piece_logits(chosen)}
+        logits = {"masked_lm_logits": self.piece_logits(encoded.chosen)}
         if self.judges:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits
@@ -112,6 +111,8 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
     ids = [jnp.zeros((1, 1), jnp.int32)] * inputs
     params = model.clone(config=unrolled).init(key, *ids)["params"]
     if config.scan_layers:
+        from bert_jax.models.stacking import stack_layers
+
         params = stack_layers(params, config.num_hidden_layers)
     return params
 

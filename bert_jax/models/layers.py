@@ -135,42 +135,69 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
     )
 
 
+def at(
+    x: Float[Array, "batch length hidden"], places: Int[Array, "batch places"]
+) -> Float[Array, "batch places hidden"]:
+    """The vectors at some places of each row."""
+    return jnp.take_along_axis(x, places[:, :, None], axis=1)
+
+
 def dropout(
-    x: Float[Array, "..."], rate: float, key: DropoutKey
+    x: Float[Array, "..."],
+    rate: float,
+    key: DropoutKey,
+    places: Int[Array, "..."] | None = None,
 ) -> Float[Array, "..."]:
     """Inverted dropout; returns `x` itself without a key (evaluation).
 
     Whether an element is kept depends only on the key and the element's indices, so
     padding does not change it. The key is an argument, not a Flax random stream, so
     that a stacked and an unrolled encoder draw the same numbers.
+
+    Args:
+      places: where the second last axis's vectors stand in the array of which they are
+        a part; None: it is whole.
     """
     if key is None or rate == 0.0:
         return x
-    kept = random_bits(key, x.shape) >= jnp.uint32(round(rate * 2**32))
+    kept = random_bits(key, x.shape, places) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)
 
 
-def random_bits(key: Key[Array, ""], shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+def random_bits(
+    key: Key[Array, ""],
+    shape: tuple[int, ...],
+    places: Int[Array, "..."] | None = None,
+) -> UInt32[Array, "..."]:
     """Uniform bits for each element of an array of one to four axes.
 
     Threefry gives each row of the last axis two words; a hash of them and the column
     gives the bits. The hash is two rounds of multiplication and xorshift (as in
     Wellons's lowbias32), a fifth of the work of threefry for each element.
     """
-    first, second = row_keys(key, shape[:-1])
+    first, second = row_keys(key, shape[:-1], places)
     column = jnp.arange(shape[-1], dtype=jnp.uint32)
     return hash_column(first[..., None], second[..., None], column)
 
 
 def row_keys(
-    key: Key[Array, ""], shape: tuple[int, ...]
+    key: Key[Array, ""],
+    shape: tuple[int, ...],
+    places: Int[Array, "..."] | None = None,
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
-    """Two words for each row: threefry of the key and the row's indices."""
+    """Two words for each row: threefry of the key and the row's indices.
+
+    Args:
+      places: the last index; None: in order.
+    """
     *outer, rows = (1, 1, 1, *shape)[-3:]
     index = jax.lax.broadcasted_iota
     sizes = (*outer, rows)
     # Exact while the two inner axes have at most 65,536 indices.
-    inner = index(jnp.uint32, sizes, 1) << 16 | index(jnp.uint32, sizes, 2)
+    last = index(jnp.uint32, sizes, 2)
+    if places is not None:
+        last = jnp.broadcast_to(places.astype(jnp.uint32), sizes)
+    inner = index(jnp.uint32, sizes, 1) << 16 | last
     first, second = jax.random.key_data(key)[:2]
     # Not `threefry_2x32`, which joins both counters in one array: where rows are split
     # over devices, they would send each other parts of it.

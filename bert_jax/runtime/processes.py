@@ -20,7 +20,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import signals
-from bert_jax.runtime.cluster import agreement, launchers
+from bert_jax.runtime.cluster import launchers
 
 _PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
 _HINT = "every process ends, and the same command goes on from the last checkpoint"
@@ -33,7 +33,7 @@ class _Group:
     client: Any  # of JAX's service
     index: int
     count: int
-    stop: agreement.Stop
+    stop: Any  # cluster.agreement.Stop
     names: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     threads: list[threading.Thread] = dataclasses.field(default_factory=list)
 
@@ -53,32 +53,9 @@ def start() -> None:
     arguments = launchers.arguments(os.environ)
     if arguments is None:
         return
-    import jax
-    from jax._src import distributed
+    from bert_jax.runtime.cluster import agreement, connecting
 
-    # The loop announces a signal itself, instead of JAX's own handler of SIGTERM.
-    jax.config.update("jax_enable_preemption_service", False)
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    # Two programs in flight may run in a different order in each process and deadlock;
-    # on the CPU nothing else keeps them in order.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    if os.environ.get("JAX_PLATFORMS") == "cpu":
-        _keep_standard_output()
-    initialize = functools.partial(
-        jax.distributed.initialize,
-        **arguments,
-        heartbeat_timeout_seconds=launchers.heartbeat(os.environ),
-    )
-    try:
-        with signals.deferred(signals.Stop()) as alone:
-            signals.run_interruptibly(initialize, alone)
-    except (RuntimeError, ValueError, OSError) as error:
-        line = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-        raise UserError(
-            f"this process could not connect to the run's other processes: {line}; "
-            "BERT_JAX_PROCESSES=1 runs it alone"
-        ) from error
-    state = distributed.global_state
+    state = connecting.connect(arguments)
     if state.num_processes > 1:
         place = (state.client, state.process_id, state.num_processes)
         _group = _Group(*place, agreement.Stop(*place))
@@ -166,6 +143,8 @@ def close() -> None:
 def fail(status: int, text: str) -> None:
     """Makes the other processes exit with this error; call `leave` next."""
     if _group:
+        from bert_jax.runtime.cluster import agreement
+
         _end.acquire()  # never released
         words = f"{status} process {_group.index}: {' '.join(text.split())}"
         agreement.tell(_group.client, "end", words)
@@ -197,14 +176,18 @@ def is_loss(error: BaseException) -> bool:
 
 def _wait(wait: Callable[..., Any], name: str) -> Any:
     """Waits in a thread: compiled code in the main thread would block signals."""
-    wait = functools.partial(wait, name, agreement.EVER)
+    from bert_jax.runtime.cluster.agreement import EVER
+
+    wait = functools.partial(wait, name, EVER)
     return signals.run_interruptibly(wait, signals.Stop())
 
 
 def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
     """Waits, in a thread, for a process to set the key; calls `act` with the value."""
+    from bert_jax.runtime.cluster.agreement import EVER
+
     try:
-        act(client.blocking_key_value_get(key, agreement.EVER))
+        act(client.blocking_key_value_get(key, EVER))
     except RuntimeError as error:
         if _group:
             time.sleep(3.0)  # JAX usually ends this process first
@@ -230,11 +213,3 @@ def _shut_down() -> None:
         sys.stderr.flush()
     with contextlib.suppress(RuntimeError):
         jax.distributed.shutdown()
-
-
-def _keep_standard_output() -> None:
-    """Sends Gloo's messages about connections to /dev/null, not to our stdout."""
-    sys.stdout.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), 1)

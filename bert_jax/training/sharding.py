@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.models import attention
+from bert_jax.models.config import KERNELS
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -66,13 +66,16 @@ def make_mesh(
         does not divide over them, or an attention that these devices cannot compute.
     """
     devices = jax.devices() if devices is None else devices
-    attention.check(
-        config.model,
-        devices[0].platform,
-        trains="train" in uses,
-        packed=config.corpus.packing or config.task.get("texts_per_row", 1) > 1,
-        seeds=config.train.seeds,
-    )
+    if config.model.attention in KERNELS:
+        from bert_jax.models.kernels import requirements
+
+        requirements.check(
+            config.model,
+            devices[0].platform,
+            trains="train" in uses,
+            packed=config.corpus.packing or config.task.get("texts_per_row", 1) > 1,
+            seeds=config.train.seeds,
+        )
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
     fixed = math.prod(size for size in sizes.values() if size != -1)

@@ -1,69 +1,63 @@
 """What the vendor's compiler says of a config's steps, beside the formulas."""
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
-from experiments.capacity import compiled, described, estimate
-from experiments.capacity.devices import DEVICES, USABLE
+from experiments.capacity import compiled, devices, estimate
 from experiments.lib import programs
 
 GIB = 2**30
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """A config for a described device."""
+def phases(
+    case: Mapping[str, Any], change: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """The training step of each phase, compiled.
 
-    config: str
-    fields: list[str]
-    device: str
-    effort: str
+    Args:
+      case: `config`, `fields`, `device` and `effort`, as `compiled` takes them.
+      change: more fields.
 
-    def phases(self, change: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """The training step of each phase, compiled; `change` is more fields.
+    Yields:
+      What `compiled` says; the `change`; whether it `fits`; by the `formulas` the bytes
+      of a device.
 
-        Yields:
-          What `compiled` says; the `change`; whether it `fits`; by the `formulas` the
-          bytes of a device.
-
-        Raises:
-          UserError: the compiler's process failed.
-        """
-        fields = [*self.fields, *change]
-        task = programs.task_of(programs.load(self.config, fields))
-        kind = DEVICES[described.family(self.device)].compiler
-        case = {**dataclasses.asdict(self), "fields": fields, "mode": "train"}
-        for index in range(len(task.phases())):
-            found = compiled.compile_case({**case, "phase": index})
-            if "error" in found:
-                raise UserError(found["error"])
-            formulas = estimate.needed(task.config, index, kind)
-            more = {"change": change, "fits": fits(found), "formulas": formulas}
-            yield {**found, **more}
+    Raises:
+      UserError: the compiler's process failed.
+    """
+    fields = [*case["fields"], *change]
+    task = programs.task_of(programs.load(case["config"], fields))
+    kind = devices.chip(case["device"]).compiler
+    for index in range(len(task.phases())):
+        phase = {"fields": fields, "mode": "train", "phase": index}
+        found = compiled.compile_case({**case, **phase})
+        if "error" in found:
+            raise UserError(found["error"])
+        formulas = estimate.needed(task.config, index, kind)
+        yield {**found, "change": change, "fits": fits(found), "formulas": formulas}
 
 
-def show(asked: Asked, changes: Sequence[list[str]]) -> bool:
+def show(case: Mapping[str, Any], changes: Sequence[list[str]]) -> bool:
     """Compiles every phase and prints it; if one does not fit, the changes in turn.
 
     Returns:
       Whether the config fits as it is.
     """
-    if _all_fit(asked, ()):
+    if _all_fit(case, ()):
         return True
     for change in changes:
         print(f"\nwith {' '.join(change)}:")
-        if _all_fit(asked, change):
+        if _all_fit(case, change):
             return False
     print("\nno change that is known fits: more devices or a smaller batch are needed")
     return False
 
 
-def _all_fit(asked: Asked, change: Sequence[str]) -> bool:
+def _all_fit(case: Mapping[str, Any], change: Sequence[str]) -> bool:
     """Prints every phase."""
     every = []
-    for found in asked.phases(change):
+    for found in phases(case, change):
         print(f"\n{lines(found)}", flush=True)
         every.append(found["fits"])
     return all(every)
@@ -78,14 +72,14 @@ def fits(found: Mapping[str, Any]) -> bool:
     """Whether a device has the memory; a TPU's compiler knows it exactly."""
     if "exhausted" in found:
         return False
-    device = DEVICES[described.family(found["device"])]
+    device = devices.chip(found["device"])
     # JAX cannot have all of a GPU's.
-    share = USABLE if device.compiler == "cuda" else GIB / 1e9
+    share = devices.USABLE if device.compiler == "cuda" else GIB / 1e9
     return total(found) <= share * device.memory
 
 
 def lines(found: Mapping[str, Any]) -> str:
-    """A compiled step in words; `found` is one of `Asked.phases`."""
+    """A compiled step in words; `found` is one of `phases`."""
     formulas = found["formulas"]
     axes = " ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
     text = [
@@ -98,7 +92,7 @@ def lines(found: Mapping[str, Any]) -> str:
     parts = ", ".join(f"{name} {n / 1e9:.3f}" for name, n in found["bytes"].items())
     whole, state = total(found), found["state"] / 1e9
     said = "fits" if found["fits"] else "does not fit"
-    memory = DEVICES[described.family(found["device"])].memory / 1e9
+    memory = devices.chip(found["device"]).memory / 1e9
     text += [
         f"  compiled in {found['seconds_to_compile']:.1f} s (effort {found['effort']})",
         f"  {whole / 1e9:.3f} GB of a device's {memory:g}: {said} ({parts}; the "

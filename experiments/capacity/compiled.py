@@ -4,16 +4,12 @@ Started by `plan --compile` and `fits`, in a process for each case: the vendors'
 compilers want their variables before JAX is imported, and may end the process.
 """
 
-import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.errors import UserError
-from experiments.capacity import described, hlo, kernels
-from experiments.capacity.devices import DEVICES
+from experiments.capacity import devices, hlo, kernels
 from experiments.speed import measuring
 
 MODULE = "experiments.capacity.compiled"
@@ -41,7 +37,7 @@ def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: the device is unknown, or its compiler not installed.
     """
-    variables = described.environment(case["device"])
+    variables = devices.environment(case["device"])
     return measuring.in_process(MODULE, case, LIMIT, variables)
 
 
@@ -56,10 +52,10 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_enable_compilation_cache", False)
     start = time.perf_counter()
     config = programs.load(case["config"], case["fields"])
-    devices = described.devices(case["device"])
-    program = programs.trace(config, devices, case["mode"], case["phase"])
+    there = devices.described(case["device"])
+    program = programs.trace(config, there, case["mode"], case["phase"])
     traced = time.perf_counter()
-    kind = described.kind(case["device"])
+    kind = devices.kind(case["device"])
     lowered = program.traced.lower(lowering_platforms=(kind,))
     found: dict[str, Any] = {
         "mesh": dict(program.mesh.shape),
@@ -68,10 +64,9 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "state": memory.bytes_per_device(program.donated),
         "seconds_to_trace": traced - start,
     }
+    options = {**EFFORTS[case["effort"]], **devices.COMPILER_OPTIONS[kind]}
     try:
-        done = lowered.compile(
-            {**EFFORTS[case["effort"]], **described.COMPILER_OPTIONS[kind]}
-        )
+        done = lowered.compile(options)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -92,7 +87,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
 
 def _model(program: hlo.Program, name: str) -> dict[str, Any]:
     """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
-    device = DEVICES[described.family(name)]
+    device = devices.chip(name)
     peaks = kernels.Peaks(
         flops={"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32},
         bytes=BANDWIDTH * device.bandwidth,
@@ -128,16 +123,3 @@ def _multiplied(program: hlo.Program) -> dict[str, Any]:
         counts[one.dtype] += one.times
     wide = Counter(one.where for one in found if one.dtype == "float32")
     return {"products": dict(counts), "float32": dict(wide)}
-
-
-def main(arguments: list[str]) -> None:
-    case = measuring.case_of(arguments)
-    assert case, "plan and fits start it"
-    try:
-        print(json.dumps(measure(case)))
-    except UserError as error:
-        sys.exit(str(error))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

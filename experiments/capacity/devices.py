@@ -1,6 +1,21 @@
-"""What accelerators can do, from their makers' data sheets."""
+"""What accelerators can do, from their makers' data sheets; and devices that are
+described and not there: TPU slices by libtpu, GPUs by JAX's CUDA plug-in. Their
+compilers run on any machine; nothing can be computed.
+
+Import JAX after the `environment` of the device is set, in a process for each kind.
+"""
 
 import dataclasses
+import importlib.util
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from bert_jax.errors import UserError
+
+if TYPE_CHECKING:
+    import jax
 
 USABLE = 0.9  # of a device's memory, by a program
 
@@ -66,3 +81,108 @@ DEVICES = {
         "cuda",
     ),
 }
+
+# One card each (NVIDIA's data sheets; CUDA's occupancy tables for capability 9.0), in
+# the form of XLA's GpuTargetConfigProto.
+_HOPPER = """
+gpu_device_info {{
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  memory_bandwidth: {chip.bandwidth:.0f} l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: {chip.memory:.0f} shared_memory_per_block_optin: 232448
+  cuda_compute_capability {{ major: 9 feature_extension: ACCELERATED_FEATURES }}
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}}
+platform_name: "CUDA"
+dnn_version_info {{ major: 9 minor: 10 patch: 0 }}
+runtime_version {{ major: 13 minor: 0 patch: 0 }}
+device_description_str: "{name}"
+"""
+_GPUS = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
+EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
+
+_SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
+_WHEELS = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}
+_OF_LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+# Autotuning needs the card; cuBLASLt takes the matrix products.
+COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
+    "tpu": {},
+    "cuda": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
+}
+
+
+def kind(name: str) -> str:
+    """`tpu` or `cuda`.
+
+    Raises:
+      UserError: the name describes no device, or its compiler is not installed.
+    """
+    if name in _GPUS:
+        found = "cuda"
+    elif _SLICE.fullmatch(name):
+        found = "tpu"
+    else:
+        raise UserError(f"--device={name}: describe one as {EXAMPLES}")
+    try:
+        there = importlib.util.find_spec(_WHEELS[found])
+    except ModuleNotFoundError:  # of the parent package
+        there = None
+    if there is None:
+        raise UserError(
+            f"--device={name}: its compiler is not installed; "
+            "pip install --constraint requirements.txt --editable '.[ahead]'"
+        )
+    return found
+
+
+def family(name: str) -> str:
+    """The key of `DEVICES`: v5e of v5e:4x4."""
+    return name.partition(":")[0]
+
+
+def chip(name: str) -> Device:
+    """One of the devices that a name describes."""
+    return DEVICES[family(name)]
+
+
+def count(name: str) -> int:
+    """The devices of a slice; 0 where the name says none, as v5e or h100."""
+    sizes = _SLICE.fullmatch(name)
+    return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
+
+
+def environment(name: str) -> Mapping[str, str]:
+    """The variables that a process needs before it imports JAX."""
+    return {"JAX_PLATFORMS": "cpu", **(_OF_LIBTPU if kind(name) == "tpu" else {})}
+
+
+def described(name: str) -> "list[jax.Device]":
+    """The devices that a name describes, for a mesh.
+
+    Raises:
+      UserError: there is no such slice.
+    """
+    import jax
+    from jax.experimental import topologies
+
+    if kind(name) == "tpu":
+        try:
+            found = topologies.get_topology_desc(name, "tpu")
+        except jax.errors.JaxRuntimeError as error:
+            raise UserError(f"--device={name}: {str(error).splitlines()[0]}") from error
+        return found.devices
+    trace_without_cudnn()
+    target = _HOPPER.format(name=_GPUS[name], chip=chip(name))
+    return topologies.get_topology_desc(
+        "", "cuda", target_config=target, topology="1x1x1"
+    ).devices
+
+
+def trace_without_cudnn() -> None:
+    """Lets JAX trace and compile `model.attention=cudnn` where cuDNN is not installed:
+    JAX asks for the library's version first, and uses it on other devices only."""
+    from jax._src.cudnn import fused_attention_stablehlo
+
+    fused_attention_stablehlo.check_cudnn_version = lambda: 91000  # that of _HOPPER

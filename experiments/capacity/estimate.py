@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from bert_jax.models import attention
+from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding, state_shardings
 from bert_jax.training.memory import bytes_per_device
 from bert_jax.training.step import TrainState
-from experiments.capacity import described
-from experiments.lib import columns, programs
+from experiments.capacity import devices
+from experiments.lib import programs
 
 # Values of config.model.remat.
 NO_REMAT, FULL_REMAT = "none", "full"
@@ -58,9 +58,9 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
     packed, seeds = own.corpus.packing, own.train.seeds
-    attention.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
+    requirements.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
     if kind == "cuda":
-        described.trace_without_cudnn()
+        devices.trace_without_cudnn()
     own.model.attention = "einsum"  # the simulated devices are of another kind
     return sharding.make_mesh(own)
 
@@ -200,7 +200,7 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
     key = jax.eval_shape(lambda: jax.random.key(0))
     two, three = (
         jax.tree.leaves(
-            jax.eval_shape(pullback, params, columns.columns(task, phase, n), key)
+            jax.eval_shape(pullback, params, programs.columns(task, phase, n), key)
         )
         for n in (2, 3)
     )

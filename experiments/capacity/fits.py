@@ -11,7 +11,6 @@ All of it takes 12 minutes on two cores.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +18,7 @@ from typing import Any
 
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.terminal import table
-from experiments.capacity import compile_report, described, estimate, plan
-from experiments.capacity.devices import DEVICES
+from experiments.capacity import compile_report, devices, estimate, plan
 from experiments.lib import ending, programs, report
 from experiments.lib.command_line import Parser
 from experiments.speed import measuring
@@ -43,9 +41,6 @@ EFFORT = "quick"
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a case failed."""
-    if case := measuring.case_of(arguments):
-        print(json.dumps({"phases": measure(**case)}))
-        return 0
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--output", default="", help="JSON; grows with each case")
     parser.add_argument("--docs", default="", help="the page to write the table to")
@@ -79,20 +74,21 @@ def one(case: dict[str, str]) -> list[dict[str, Any]]:
     return [done] if "error" in done else done["phases"]
 
 
-def measure(config: str, device: str) -> list[dict[str, Any]]:
-    """What each phase needs, with the change that makes it fit."""
-    chips = described.count(device) or 1
+def measure(case: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """What each of the `phases` needs, with the change that makes it fit."""
+    config, device = case["config"], case["device"]
+    chips = devices.count(device) or 1
     plan.simulate(chips)
     fields = [*FIELDS, *_rows(config, chips)]
     task = programs.task_of(programs.load(config, fields))
-    told = plan.advice(task.config, DEVICES[described.family(device)])
-    asked = compile_report.Asked(config, fields, device, EFFORT)
+    told = plan.advice(task.config, devices.chip(device))
+    asked = {**case, "fields": fields, "effort": EFFORT}
     found: list[dict[str, Any]] = []
     for change in told.changes or [[]]:
-        found = list(asked.phases(change))
-        if all(case["fits"] for case in found):
+        found = list(compile_report.phases(asked, change))
+        if all(phase["fits"] for phase in found):
             break
-    return [{**case, "hours": _hours(case)} for case in found]
+    return {"phases": [{**phase, "hours": _hours(phase)} for phase in found]}
 
 
 def _rows(spec: str, chips: int) -> list[str]:
@@ -112,7 +108,7 @@ def _hours(case: dict[str, Any]) -> list[float]:
     if task.config.task.name != "pretraining":
         return []
     phase = task.phases()[case["phase"]]
-    chip = DEVICES[described.family(case["device"])]
+    chip = devices.chip(case["device"])
     mesh = estimate.mesh_of(task.config, chip.compiler)
     flops = task.flops(phase.shapes)
     times = plan.seconds(task.config, chip, mesh, case["phase"], flops, EFFICIENCY)
@@ -179,4 +175,4 @@ def page(facts: dict[str, Any], kept: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

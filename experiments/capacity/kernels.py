@@ -19,19 +19,15 @@ from typing import Any
 from experiments.capacity import hlo
 
 # They move no data, or their operands' kernels have done so.
-_FREE = frozenset(
-    (
-        *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "iota"),
-        *("after-all", "partition-id", "replica-id", "copy-done", "async-done"),
-        *("opt-barrier", "async-update"),
-    )
-)
-_INTEGER = frozenset(
-    (
-        *("add", "subtract", "multiply", "and", "or", "xor", "not", "shift-left"),
-        *("shift-right-logical", "shift-right-arithmetic"),
-    )
-)
+_FREE = {
+    *("parameter", "constant", "get-tuple-element", "tuple", "bitcast", "iota"),
+    *("after-all", "partition-id", "replica-id", "copy-done", "async-done"),
+    *("opt-barrier", "async-update"),
+}
+_INTEGER = {
+    *("add", "subtract", "multiply", "and", "or", "xor", "not", "shift-left"),
+    *("shift-right-logical", "shift-right-arithmetic"),
+}
 # 32-bit integer operations a second of an H100 or H200: 64 a clock in each of 132
 # processors (CUDA C++ programming guide, table of arithmetic throughput) at 1.98 GHz.
 INTEGER = 132 * 64 * 1.98e9

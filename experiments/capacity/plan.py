@@ -25,7 +25,6 @@ within some percent of --effort=full, with which a run compiles.
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.training.memory import bytes_per_device
-from experiments.capacity import compile_report, compiled, described, estimate
+from experiments.capacity import compile_report, compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs
 from experiments.lib.command_line import Parser, with_fields
@@ -52,14 +51,12 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
-    name = described.family(options.device)
-    told = advice(config, DEVICES[name])
+    told = advice(config, devices.chip(options.device))
     if options.compile:
-        asked = compile_report.Asked(
-            options.config, fields, options.device, options.effort
-        )
-        return 0 if compile_report.show(asked, told.changes) else 2
-    print(report(config, name, options.efficiency))
+        case = {"config": options.config, "fields": fields, "device": options.device}
+        case["effort"] = options.effort
+        return 0 if compile_report.show(case, told.changes) else 2
+    print(report(config, devices.family(options.device), options.efficiency))
     if not told.fits:
         raise UserError(told.line)
     return 0
@@ -91,16 +88,16 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     programs.load(options.config, fields)  # a typo in it is reported first
     if not (device := options.device):
         parser.error("the following arguments are required: --device")
-    count = described.count(device)
-    if described.family(device) not in DEVICES or (":" in device and not count):
+    count = devices.count(device)
+    if devices.family(device) not in DEVICES or (":" in device and not count):
         known = ", ".join(DEVICES)
         raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
-    if options.compile and DEVICES[described.family(device)].compiler == "cuda":
+    if options.compile and devices.chip(device).compiler == "cuda":
         count = 1  # a card
     if count and options.devices not in (None, count):
         raise UserError(f"--devices={options.devices}: {device} has {count}")
     if options.compile:
-        described.kind(device)
+        devices.kind(device)
     options.devices = count or (1 if options.devices is None else options.devices)
     if not 1 <= options.devices <= MOST_DEVICES:
         raise UserError(
@@ -304,4 +301,4 @@ def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -42,6 +42,7 @@ class Cbow(nn.Module):
     def __call__(
         self,
         input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
         segment_ids: Int[Array, "batch length"],
         key: Key[Array, ""] | None = None,
     ) -> dict[str, Float[Array, "batch labels"]]:
@@ -50,6 +51,7 @@ class Cbow(nn.Module):
         Args:
           key: for dropout; None for evaluation.
         """
+        del input_mask  # padding has no vector, as other special tokens have none
         normal = nn.initializers.normal(1.0)
         boxed = nn.with_logical_partitioning(normal, (None, None))
         shape = (self.words, self.size)
@@ -101,7 +103,7 @@ class CbowTask(Finetuning[Any, Any]):
     def init_params(self, key: Key[Array, ""]) -> dict:
         """`embeddings`, `hidden` and `output`."""
         ids = jnp.zeros((1, 1), jnp.int32)
-        return self.model.init(key, ids, ids)["params"]
+        return self.model.init(key, ids, ids, ids)["params"]
 
     def training_data(self) -> Data:
         """Also reads the vectors.
@@ -127,18 +129,6 @@ class CbowTask(Finetuning[Any, Any]):
         """None: there is no pooler."""
         del predicts
         return ()
-
-    def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
-    ) -> dict[str, Array]:
-        """The classifier's, float32."""
-        given = (batch["input_ids"], batch["segment_ids"])
-        found = self.model.apply({"params": params}, *given, key)
-        assert isinstance(found, dict)
-        return found
 
     def flops(self, shapes: Shapes) -> int:
         """The hidden layer's, 3 x forward."""

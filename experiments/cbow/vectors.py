@@ -8,9 +8,7 @@ FOLDER/vectors.npy, a row for each. Words are what BERT cuts text into before it
 for pieces. Needs the senses extra (gensim).
 """
 
-import argparse
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +23,17 @@ from experiments.lib import command_line, ending
 @ending.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
-    options = parse(argv)
+    parser = command_line.Parser("experiments.cbow.vectors", __doc__)
+    parser.add_argument("--corpus", required=True, help="sources, between commas")
+    parser.add_argument("--output", required=True, type=Path, help="a folder")
+    parser.add_argument(
+        "--words", type=int, default=0, help="to read in all epochs; 0: the whole text"
+    )
+    parser.add_argument("--cased", action="store_true", help="keeps upper case")
+    parser.add_argument(
+        "--data_dir", type=Path, default=Path("data"), help="for texts that are fetched"
+    )
+    options = parser.parse_args(argv)
     sources = tuple(filter(None, options.corpus.split(",")))
     rule = tokenization.build(["[UNK]"], lowercase=not options.cased)
     make_folder(options.output)
@@ -45,20 +53,5 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options."""
-    parser = command_line.Parser("experiments.cbow.vectors", __doc__)
-    parser.add_argument("--corpus", required=True, help="sources, between commas")
-    parser.add_argument("--output", required=True, type=Path, help="a folder")
-    parser.add_argument(
-        "--words", type=int, default=0, help="to read in all epochs; 0: the whole text"
-    )
-    parser.add_argument("--cased", action="store_true", help="keeps upper case")
-    parser.add_argument(
-        "--data_dir", type=Path, default=Path("data"), help="for texts that are fetched"
-    )
-    return parser.parse_args(argv)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -14,7 +14,6 @@ same command goes on where it stopped. docs/paper.md says how to read it.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -181,4 +180,4 @@ def scores(task: str, run: Run) -> Float[np.ndarray, "seeds"]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -20,7 +20,7 @@ table also says by how much its guess for a token changes where that very token 
 changed in the text.
 """
 
-import sys
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -163,13 +163,9 @@ def train(
     learnt: Rows,
     held_out: Rows,
     steps: int,
-    taken: Callable[[int], None] = lambda step: None,
+    taken: Callable[[], object] = lambda: None,
 ) -> Result:
-    """Trains a model, and asks it.
-
-    Args:
-      taken: is called after each step with the number of steps.
-    """
+    """Trains a model, and asks it; calls `taken` after each step."""
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
     params = initial(model)
@@ -194,7 +190,7 @@ def train(
             losses[number] = float(judge(params, *asked))
         if number < steps:
             params, state = step(params, state, ids, places)
-            taken(number + 1)
+            taken()
     return Result(losses, change(model, params, held_out[:ROWS]))
 
 
@@ -251,14 +247,12 @@ def main(argv: Sequence[str]) -> str:
     counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
     unigram = -np.log(counts / counts.sum())[held_out].mean()
     rows, shown, asked = [], [], models(mask)
-    progress = terminal.Progress(len(asked) * steps)
+    progress, count = terminal.Progress(len(asked) * steps), itertools.count(1)
     for number, (name, model) in enumerate(asked.items()):
         progress.note(f"{name}: training, {number + 1} of {len(asked)}")
-
-        def taken(step: int, before: int = number * steps) -> None:
-            progress.update(before + step)
-
-        result = train(model, learnt, held_out, steps, taken)
+        result = train(
+            *(model, learnt, held_out, steps), lambda: progress.update(next(count))
+        )
         shown = list(result.losses)
         rows.append(
             (name, *(f"{loss:.2f}" for loss in result.losses.values()),
@@ -277,4 +271,4 @@ def main(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

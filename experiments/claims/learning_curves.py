@@ -13,7 +13,6 @@ it stopped. docs/paper.md says how to read what it writes.
 import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -260,4 +259,4 @@ def frozen(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

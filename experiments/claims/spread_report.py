@@ -58,16 +58,14 @@ def spread(scores: Scores, middle: int) -> Spread:
       middle: the point whose seeds are compared.
     """
     count, whole = scores.shape[1], variance(scores)
-    without = np.array(
-        [variance(np.delete(scores, seed, axis=1)) for seed in range(count)]
-    )
+    without = [variance(np.delete(scores, seed, axis=1)) for seed in range(count)]
     return Spread(
         float(scores.mean()),
         np.ptp(scores, axis=0),
         scores.std(axis=0, ddof=1),
         float(scores[middle].std(ddof=1)),
         whole,
-        count * whole - (count - 1) * without,
+        count * whole - (count - 1) * np.array(without),
     )
 
 
@@ -124,9 +122,7 @@ def judged(parts: Mapping[int, Float[np.ndarray, "seeds"]]) -> Verdict | None:
         return None
     pair = Pair(f"{fewest}", f"{most}", "variance")
     values = {
-        (f"{count}", "variance"): {
-            seed: float(x) for seed, x in enumerate(parts[count])
-        }
+        (f"{count}", "variance"): dict(enumerate(parts[count].tolist()))
         for count in (fewest, most)
     }
     claim = Claim(_TEXT, "appendix A.3", (pair,))

@@ -9,21 +9,19 @@ names of the corpus's files (05-encyclopedia-2.jsonl.gz is of the kind encyclope
 """
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from bert_jax.config.phases import PhaseFields, phases
+from bert_jax.data.rows import Batch
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import sharding
-from bert_jax.training.setup import Restored
 from experiments.english import held_out
-from experiments.english.held_out import HeldOut
 from experiments.lib import command_line, ending, kept, report
 
 ALL = "all"
@@ -39,22 +37,32 @@ def main(argv: Sequence[str]) -> str:
     options, fields = command_line.with_fields(parser, argv)
     with held_out.opened(options.init_from, fields) as (task, model):
         phase = _phase(task, options.length)
-        held = held_out.read(task.config, options.init_from, task.tokenizer)
+        held = held_out.read(task, options.init_from)
         outputs = jax.jit(task.outputs, out_shardings=sharding.replicated(model.mesh))
+
+        def ask(batch: Batch) -> Any:
+            size = task.config.evaluate.batch_size
+            placed = sharding.place_batch(batch, model.mesh, size)
+            with sharding.activate(model.mesh):
+                return jax.device_get(outputs(model.params, placed))
+
         found: dict[str, dict[str, float]] = {}
         fetched = []
         for kind, documents in held.kinds.items():
-            scored, own = scores(task, model, phase, documents, held, outputs)
-            found |= {kind: scored} if own else {}
-            fetched += own
+            with held_out.batches(task, phase, documents, held) as (totals, batches):
+                own = list(map(ask, batches))
+            if own:  # else the training text has all sentences of these documents
+                counts = {name: int(n) for name, n in totals.items()}
+                found[kind] = {**task.results("dev", own).scores, **counts}
+                fetched += own
         if not found:
             raise UserError(
                 f"{options.init_from}: the training text has every held-out sentence; "
                 "nothing is left to score"
             )
         total = task.results("dev", fetched).scores
-        counts = [{k: v[k] for k in ("documents", "sentences")} for v in found.values()]
-        found[ALL] = {**total, **{k: sum(c[k] for c in counts) for k in counts[0]}}
+        names, kinds = ("documents", "sentences"), found.values()
+        found[ALL] = {**total, **{name: sum(x[name] for x in kinds) for name in names}}
     facts = report.facts("experiments.english.by_kind", argv)
     results = {
         "facts": facts,
@@ -66,31 +74,6 @@ def main(argv: Sequence[str]) -> str:
     if options.output:
         kept.write(options.output, results)
     return text(results)
-
-
-def scores(
-    task: Pretraining,
-    model: Restored,
-    phase: PhaseFields,
-    documents: list,
-    held: HeldOut,
-    outputs: Callable[..., Any],
-) -> tuple[dict[str, float], list[Any]]:
-    """The scores and totals of some documents, and the outputs of their batches.
-
-    Both are empty where the training text has all sentences of these documents.
-    """
-    fetched, size = [], task.config.evaluate.batch_size
-    own = (task.config, phase, documents, held, task.tokenizer)
-    with held_out.batches(*own) as (totals, batches):
-        for batch in batches:
-            placed = sharding.place_batch(batch, model.mesh, size)
-            with sharding.activate(model.mesh):
-                fetched.append(jax.device_get(outputs(model.params, placed)))
-    if not fetched:
-        return {}, []
-    found = task.results("dev", fetched).scores
-    return {**found, **{name: int(n) for name, n in totals.items()}}, fetched
 
 
 def text(results: Mapping[str, Any]) -> str:
@@ -109,13 +92,8 @@ def text(results: Mapping[str, Any]) -> str:
     ]
     header = (
         *("held out", "documents", "sentences", "unigram perplexity"),
-        *(
-            "masked LM perplexity",
-            "gain, nats",
-            "accuracy, %",
-            "next sentence, %",
-            "majority, %",
-        ),
+        *("masked LM perplexity", "gain, nats", "accuracy, %"),
+        *("next sentence, %", "majority, %"),
     )
     about = report.listed(results["facts"])
     return (
@@ -142,4 +120,4 @@ def _percent(value: float | None) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -11,7 +11,6 @@ random values.
 """
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,7 +74,7 @@ def main(argv: Sequence[str]) -> str:
     options, fields = command_line.with_fields(parser, argv)
     command_line.check_counts(options, "items")
     with held_out.opened(options.init_from, fields) as (task, model):
-        held = held_out.read(task.config, options.init_from, task.tokenizer)
+        held = held_out.read(task, options.init_from)
         data = RunData(task.config, task.tokenizer)
         counts = data.of(task.config.corpus.max_seq_length).token_counts()
         items = make(task.config, held, task.tokenizer, counts, options.items)
@@ -118,7 +117,7 @@ def make(
       config: of the run; `corpus.seed` and `corpus.language` matter.
       counts: of each id in the training text.
     """
-    language = config.corpus.language
+    language, seed = config.corpus.language, config.corpus.seed
     texts = {k: list(held_out.sentences(held, k, language)) for k in held.kinds}
     whole = {
         word
@@ -133,14 +132,11 @@ def make(
     found: list[list[Item]] = []
     for kind, sentences in texts.items():
         order = sorted(
-            enumerate(sentences),
-            key=lambda x: keyed_hash(config.corpus.seed, kind, x[0]),
+            range(len(sentences)), key=lambda number: keyed_hash(seed, kind, number)
         )
         drawn = (
-            _item(
-                kind, sentence, tokenizer, places, config.corpus.seed, number, longest
-            )
-            for number, sentence in order
+            _item(kind, sentences[number], tokenizer, places, seed, number, longest)
+            for number in order
         )
         found.append(list(itertools.islice(filter(None, drawn), each)))
     # By turns, so that `count` items have as many of each kind.
@@ -270,4 +266,4 @@ def _share(right: np.ndarray) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -9,7 +9,6 @@ of the text decides. Lines have `text` and `label`, the package.
 
 import hashlib
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,9 +37,8 @@ def main(argv: Sequence[str]) -> int:
         path = pydocs.extract(Path(folder), PACKAGES)
         rows = paragraphs(path, options.each)
     write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
-    print(
-        f"written: {options.output}, {len(rows)} paragraphs of {len(PACKAGES)} packages"
-    )
+    count = f"{len(rows)} paragraphs of {len(PACKAGES)} packages"
+    print(f"written: {options.output}, {count}")
     return 0
 
 
@@ -86,4 +84,4 @@ def _hash(text: str) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt64
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer
 
 from bert_jax.config import configuration
 from bert_jax.config.phases import PhaseFields
@@ -80,26 +79,19 @@ def opened(
         yield task, found
 
 
-def read(config: ConfigDict, path: str, tokenizer: Tokenizer) -> HeldOut:
+def read(task: Pretraining, path: str) -> HeldOut:
     """Finds the held-out documents again; reads the whole text once.
 
     Args:
-      config: of the run; `corpus` matters.
+      task: of the run; its `config.corpus` matters.
       path: the run, whose record of its data is compared with the text.
 
     Raises:
       UserError: the text is missing, or is not the one that the run was trained on.
     """
-    check_text(config, path)
-    own, kinds = by_file(config)
-    job = Job(
-        Path(),
-        Words(tokenizer),
-        1,
-        own.corpus.language,
-        own.corpus.seed,
-        _settings(own),
-    )
+    check_text(task.config, path)
+    own, kinds = by_file(task.config)
+    job = _job(task, Path())
     held: list[list[Document]] = []
     digests: set[bytes] = set()
     trained = 0
@@ -180,11 +172,10 @@ def kind_of(name: str) -> str:
 
 @contextlib.contextmanager
 def batches(
-    config: ConfigDict,
+    task: Pretraining,
     phase: PhaseFields,
     documents: list[list[Document]],
     held: HeldOut,
-    tokenizer: Tokenizer,
 ) -> Iterator[tuple[Mapping[str, int], Iterator[Batch]]]:
     """The totals and the dev batches of some documents, as the run would make them.
 
@@ -192,17 +183,14 @@ def batches(
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        job = Job(
-            *(folder, Words(tokenizer), tokenizer.get_vocab_size()),
-            *(config.corpus.language, config.corpus.seed),
-            _settings(config)._replace(max_seq_length=phase.max_seq_length),
-            known=held.known,
-        )
+        job = _job(task, folder)
+        settings = job.settings._replace(max_seq_length=phase.max_seq_length)
+        job = job._replace(settings=settings, known=held.known)
         job.aside().mkdir()
         shard = shards.write_shard(job, Chunk("dev", 0, documents))
         shards.part_path(folder, "dev", 0).rename(folder / _ONE_RECORD_FILE)
-        data = Prepared(storage.path(folder), tokenizer, {})
-        found = loader.dataset(config, phase, data, "dev")
+        data = Prepared(storage.path(folder), task.tokenizer, {})
+        found = loader.dataset(task.config, phase, data, "dev")
         yield shard.totals, (found[i] for i in range(len(found)))
 
 
@@ -215,9 +203,12 @@ def sentences(held: HeldOut, kind: str, language: str) -> Iterator[str]:
             yield from (s for s, seen in zip(found, known, strict=True) if not seen)
 
 
-def _settings(config: ConfigDict) -> pairs.Settings:
-    own = config.corpus
-    return pairs.Settings(own.max_seq_length, own.short_seq_prob, own.nsp)
+def _job(task: Pretraining, folder: Path) -> Job:
+    """What the preparation of the run's text had."""
+    own, pieces = task.config.corpus, task.tokenizer.get_vocab_size()
+    settings = pairs.Settings(own.max_seq_length, own.short_seq_prob, own.nsp)
+    words = Words(task.tokenizer)
+    return Job(folder, words, pieces, own.language, own.seed, settings)
 
 
 def _digest(document: list[Document]) -> bytes:

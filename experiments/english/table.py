@@ -13,7 +13,6 @@ OUTPUT/report.txt and results.json; the same command goes on where it stopped.
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,11 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, terminal, untrusted
-from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, execution, report
 from experiments.lib.runs import Run, digest
-from experiments.lib.verdicts import shown
+from experiments.lib.verdicts import Scores, shown
 from experiments.paper import results, tasks
 from experiments.paper.options import finetuning_config
-from experiments.paper.systems import Column
 from experiments.paper.tables import SIZES
 from experiments.paper.whole import column
 
@@ -44,8 +41,6 @@ PUBLISHED: Mapping[str, Mapping[str, float]] = {
 }
 OTHERS = ("tiny", "mini", "small", "BabyLM")
 TRAINED, RANDOM = "pre-trained", "random values"
-# Of a system and a task, in points, by seed.
-Scores = Mapping[tuple[str, str], Mapping[int, float]]
 NOTE = """on dev, in percent: mean ± half of the 95% interval over {seeds} seeds
 (Student's t); the interval of the gain is of the differences seed by seed
 * published: BERT-tiny, mini, small (4 layers of 512; google-research/bert) on test,
@@ -156,23 +151,13 @@ def plan(
     return runs
 
 
-def scores(run: Run, column: Column) -> dict[int, float]:
-    """A run's last scores on dev; none before its end."""
-    if not run.is_done:
-        return {}
-    return {
-        seed: column.scale * metrics.read(folder, column.split)[-1][column.score]
-        for seed, folder in run.seeds().items()
-    }
-
-
 def written(
     options: argparse.Namespace,
     argv: Sequence[str],
     runs: Mapping[tuple[str, str], Run],
 ) -> str:
     """Writes results.json and report.txt, of the runs that have ended; their text."""
-    found = {(s, task): scores(run, COLUMNS[task]) for (s, task), run in runs.items()}
+    found = {key: results.of_run(run, COLUMNS[key[1]]) for key, run in runs.items()}
     names = list(dict.fromkeys(task for _, task in runs))
     table = curve(found, names) if options.steps else compared(found, names, runs)
     facts = report.facts("experiments.english.table", argv)
@@ -271,4 +256,4 @@ def _vocabulary(source: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

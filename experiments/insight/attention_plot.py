@@ -11,7 +11,6 @@ or .svg. Needs matplotlib: pip install -e '.[report]'.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,4 +149,4 @@ def _draw(axes: Any, head: Head) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -14,7 +14,6 @@ docs/insight.md says more.
 
 import argparse
 import hashlib
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -109,8 +108,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not options.train and not options.sst2:
         raise UserError("name --train and --dev, or --sst2, or all three")
     for name, least in (("words", 1), ("sentences", 1), ("parts", 2)):
-        if getattr(options, name) < least:
-            value = getattr(options, name)
+        if (value := getattr(options, name)) < least:
             raise UserError(f"--{name}={value}: must be at least {least}")
     return options
 
@@ -226,4 +224,4 @@ def vectors(read: Callable, examples: Sequence[Example]) -> probe_fits.Set:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

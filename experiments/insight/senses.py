@@ -13,7 +13,6 @@ default the run's own), which reads the other words. docs/insight.md says more.
 
 import argparse
 import re
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -147,9 +146,8 @@ def vectors(
       UserError: a word is beyond the model's last position.
     """
     states = Reader(bert, "pieces").read([{"text": use.text} for use in uses])
-    pieces = np.asarray(
-        bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
-    )
+    embeddings = bert.params["bert"]["embeddings"]
+    pieces = np.asarray(embeddings["word_embeddings"]["embedding"])
     still, found, names = [], [], Counter[str]()
     for use, vector in zip(uses, states, strict=True):
         encoding = bert.tokenizer.encode(use.text, add_special_tokens=False)
@@ -217,12 +215,12 @@ def principal(
 
 def table(results: dict[str, Any]) -> str:
     """The scores as text."""
-    rows = [tuple(scores.values()) for scores in results["vectors"].values()]
+    shown = ("within", "between", "nearest")
     lines = [
-        (name, *(f"{x:.3f}" for x in row[:3]), f"{row[3]:.4f}")
-        for name, row in zip(results["vectors"], rows, strict=True)
+        (name, *(f"{scores[key]:.3f}" for key in shown), f"{scores['p']:.4f}")
+        for name, scores in results["vectors"].items()
     ]
-    header = ("vectors", "within", "between", "nearest", "p")
+    header = ("vectors", *shown, "p")
     counts = ", ".join(f"{k}: {n}" for k, n in results["sentences"].items())
     return (
         f"{results['command']['word']} ({counts} sentences)\n\n"
@@ -235,4 +233,4 @@ def table(results: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

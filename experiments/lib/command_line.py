@@ -94,8 +94,7 @@ def check_counts(options: argparse.Namespace, *names: str) -> None:
     """Raises UserError where an option is not from 1 to 10,000: what is repeated so
     often would fill the memory before it begins."""
     for name in names:
-        if not 1 <= getattr(options, name) <= 10_000:
-            value = getattr(options, name)
+        if not 1 <= (value := getattr(options, name)) <= 10_000:
             raise UserError(f"--{name}={value}: must be from 1 to 10,000")
 
 

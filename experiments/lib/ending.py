@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from absl import logging as absl_logging
 
@@ -32,6 +33,11 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
             return found
 
     return run
+
+
+def start(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Ends this process with the status of a command's `main`."""
+    sys.exit(main(sys.argv[1:]))
 
 
 def compute() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import os
 import re
 import sys
 import time
@@ -35,8 +34,7 @@ def alone(output: Path) -> Iterator[int]:
       UserError: another start holds it.
     """
     make_folder(output)
-    file = os.open(output / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    with (output / ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -47,9 +45,7 @@ def alone(output: Path) -> Iterator[int]:
         except OSError as error:
             if error.errno not in temporary.NO_LOCKS:
                 raise
-        yield file
-    finally:
-        os.close(file)
+        yield file.fileno()
 
 
 def finish(

@@ -37,46 +37,41 @@ def check(found: Any, kind: Kind, path: Path | str, hint: str = _HINT) -> Any:
     Args:
       path: of the file, and perhaps a place in it.
     """
-    if fault := _fault(found, kind):
-        raise UserError(f"{path}: damaged: {fault}; {hint}")
+    try:
+        _check(found, kind, "")
+    except ValueError as fault:
+        raise UserError(f"{path}: damaged: {fault}; {hint}") from fault
     return found
 
 
-def _fault(value: Any, kind: Kind, where: str = "") -> str:
-    """What is wrong with a value; empty where nothing is."""
+def _check(value: Any, kind: Kind, where: str) -> None:
+    """Raises ValueError that says what is wrong with a value, if something is."""
     if isinstance(kind, Mapping):
-        if not isinstance(value, dict):
-            return _not(value, where, "an object")
+        _require(isinstance(value, dict), value, where, "an object")
+        start = f"{where}." if where else ""
         for name in kind.keys() - {str} - value.keys():
-            return f"it has no {_inside(where, name)}"
-        names = value if str in kind else kind
-        faults = (
-            _fault(value[name], kind.get(name, kind.get(str)), _inside(where, name))
-            for name in names
-        )
-        return next(filter(None, faults), "")
-    if isinstance(kind, list | tuple):
-        if not isinstance(value, list):
-            return _not(value, where, "a list")
+            raise ValueError(f"it has no {start}{name}")
+        for name in value if str in kind else kind:
+            _check(value[name], kind.get(name, kind.get(str)), f"{start}{name}")
+    elif isinstance(kind, list | tuple):
+        _require(isinstance(value, list), value, where, "a list")
         if isinstance(kind, tuple) and len(value) != len(kind):
-            return f"{where} has {len(value)} values, not {len(kind)}"
-        each = kind if isinstance(kind, tuple) else kind * len(value)
-        pairs = enumerate(zip(value, each, strict=True))
-        faults = (_fault(v, own, f"{where}[{i}]") for i, (v, own) in pairs)
-        return next(filter(None, faults), "")
-    if isinstance(value, bool):
-        fits = False
-    elif kind is float:  # a larger one would overflow where it is added to others
-        fits = isinstance(value, float) and not math.isfinite(value)
-        fits = fits or (isinstance(value, int | float) and abs(value) < 1e300)
+            raise ValueError(f"{where} has {len(value)} values, not {len(kind)}")
+        for index, one in enumerate(value):
+            _check(one, kind[index % len(kind)], f"{where}[{index}]")
     else:
-        fits = isinstance(value, kind)
-    return "" if fits else _not(value, where, _NAMES[kind])
+        _require(_fits(value, kind), value, where, _NAMES[kind])
 
 
-def _inside(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+def _require(fits: bool, value: Any, where: str, wanted: str) -> None:
+    if not fits:
+        raise ValueError(f"{where} is {untrusted.shown(value)}, not {wanted}")
 
 
-def _not(value: Any, where: str, wanted: str) -> str:
-    return f"{where} is {untrusted.shown(value)}, not {wanted}"
+def _fits(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:  # a larger one would overflow where it is added to others
+        infinite = isinstance(value, float) and not math.isfinite(value)
+        return infinite or (isinstance(value, int | float) and abs(value) < 1e300)
+    return isinstance(value, kind)

@@ -1,13 +1,16 @@
 """Traces a config's programs on any devices, without its data."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
@@ -19,10 +22,19 @@ from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
 from bert_jax.tokenization.byte_level import ByteLevel
 from bert_jax.training import compilation, inference, sharding
-from experiments.lib import columns
 
 PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
 STEPS = 1000  # of a run whose length depends on its data
+Columns = dict[str, jax.ShapeDtypeStruct]
+
+# What a batch of a head has besides its inputs: scalars of a row, or of each token.
+_SCALARS = {
+    "sequence_classification": ("label",),
+    "multiple_choice": ("label",),
+    "question_answering": ("start_positions", "end_positions"),
+    "token_classification": (),
+}
+_PRETRAINING = "next_sentence_labels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +94,7 @@ def task_of(config: ConfigDict) -> Task:
         if isinstance(kind, ByteLevel):  # whose padding may have to have an id
             own = kind.train((), pieces, lowercase=False)
         else:
-            own = columns.stand_in(pieces)
+            own = stand_in(pieces)
     task = tasks.create(config, own)
     if not isinstance(task.model_config, BertConfig):
         kind = type(task.model_config).__name__.removesuffix("Config")
@@ -117,15 +129,15 @@ def trace(
     mesh = sharding.make_mesh(config, uses, devices)
     phase = task.phases()[index]
     if mode == "train":
-        batch = _placed(columns.columns(task, phase), mesh)
+        batch = _placed(columns(task, phase), mesh)
         program = compilation.Program(task, mesh)
         state, batch = map(program.seeds.abstract, (program.abstract, batch))
         traced = program.trace(state, batch, phase.micro_batches)
         return Program(traced, mesh, state, phase.batch_size, _length(phase))
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
-    given = columns.columns(task, phase, rows)
+    given = columns(task, phase, rows)
     if mode == "predict":
-        given = columns.inputs(given)
+        given = inputs(given)
     params = sharding.abstract_params(task.init_params, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().step
     traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
@@ -136,9 +148,64 @@ def _length(phase: Phase) -> int:
     return phase.shapes["input_ids"][-1]
 
 
-def _placed(given: columns.Columns, mesh: Mesh) -> columns.Columns:
+def _placed(given: Columns, mesh: Mesh) -> Columns:
     split = sharding.batch_sharding(mesh)
     return {
         name: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=split)
         for name, leaf in given.items()
     }
+
+
+def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
+    """Shapes and dtypes of a training batch.
+
+    Args:
+      rows: of the batch; 0: as many as the phase has.
+    """
+    shapes = dict(phase.shapes)
+    if _PRETRAINING not in shapes:
+        shapes = _finetuning(task, shapes["input_ids"]) | shapes
+    if getattr(task, "kind", "") == "multilabel":
+        shapes["label"] = (*shapes["label"], len(getattr(task, "labels", ())))
+    floats = {name for name in shapes if name.endswith("weights")}
+    if getattr(task, "kind", "") in ("multilabel", "regression"):
+        floats.add("label")
+    return {
+        name: jax.ShapeDtypeStruct(
+            (rows or whole[0], *whole[1:]), jnp.float32 if name in floats else jnp.int32
+        )
+        for name, whole in shapes.items()
+    }
+
+
+def inputs(given: Columns) -> Columns:
+    """The columns of a batch without its targets, as prediction has them."""
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    found = {name: given[name] for name in names if name in given}
+    if _PRETRAINING in given and "masked_lm_positions" not in found:
+        rows = given["input_ids"].shape[0]
+        found["masked_lm_positions"] = jax.ShapeDtypeStruct((rows, 1), jnp.int32)
+    return found
+
+
+def _finetuning(task: Any, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    rows = tokens[:1]
+    found = dict.fromkeys(("input_mask", "segment_ids"), tokens)
+    for name in _SCALARS[task.head]:
+        found[name] = rows
+    if task.head == "token_classification":
+        found["labels"] = tokens
+    return {**found, "row_weights": rows}
+
+
+@functools.cache
+def stand_in(pieces: int) -> Tokenizer:
+    """A tokenizer of so many pieces, where only their number matters."""
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    names = [*special, *(f"piece{index}" for index in range(pieces - len(special)))]
+    vocabulary = {name: index for index, name in enumerate(names)}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer

@@ -54,11 +54,8 @@ def overview(runs: Sequence[Run]) -> str:
         left = "" if state.word == "done" else duration(state.left)
         rows.append((state.word, run.kind, str(run.folder), left, state.error))
     header = ("", "kind", "run", "time left", "error")
-    unknown = [
-        run
-        for run in runs
-        if not (run.needs or run.program) and found[run.folder].left is None
-    ]
+    first = (run for run in runs if not (run.needs or run.program))
+    unknown = [run for run in first if found[run.folder].left is None]
     parts = (terminal.table(rows, header), scale(unknown), estimate(runs))
     return "\n".join(filter(None, parts))
 
@@ -154,13 +151,10 @@ def _flops_of_words(run: Run, config: ConfigDict) -> float:
     from bert_jax import tasks  # JAX, which nothing else here needs
 
     task = tasks.create(config)
-    each = [
-        (phase.steps * math.prod(phase.shapes["input_ids"]), phase)
-        for phase in task.phases()
-    ]
-    flops = sum(phase.steps * task.flops(phase.shapes) for _, phase in each)
-    words = _WORDS_A_POSITION * sum(positions for positions, _ in each)
-    return flops * run.words / words
+    shapes = [(phase.steps, phase.shapes) for phase in task.phases()]
+    flops = sum(steps * task.flops(each) for steps, each in shapes)
+    positions = sum(steps * math.prod(each["input_ids"]) for steps, each in shapes)
+    return flops * run.words / (_WORDS_A_POSITION * positions)
 
 
 def duration(seconds: float | None) -> str:
@@ -209,31 +203,31 @@ def _state(run: Run, total: float | None) -> State:
 def seconds(run: Run) -> float | None:
     """How long the whole run takes: its FLOPs at the pace of its log, or, if it is
     done, what it took where the log is too short."""
-    config = _config(run)
     took = kept.read(run.result, {"seconds": float})["seconds"] if run.is_done else None
-    if config is None:
-        return took
-    lines = metrics.read(run.folder, "train")
-    ends = [(line["time"], _work(config, line["step"])) for line in lines]
+    total, ends = _log(run)
     paces = [
         (b - a) / (done - before)
         for (a, before), (b, done) in itertools.pairwise(ends)
         if done > before
     ]
-    steps = config.train.num_steps
-    by_pace = statistics.median(paces) * _work(config, steps) if paces else None
+    by_pace = statistics.median(paces) * total if paces else None
     # A resumed run took longer than its last process, but not less than its steps.
     return max(filter(None, (took, by_pace)), default=None)
 
 
 def _share(run: Run) -> float:
     """The share of the run that its log says is done; 0 before."""
-    config = _config(run)
-    lines = metrics.read(run.folder, "train") if config is not None else []
-    if config is None or not lines:
-        return 0.0
-    total = _work(config, config.train.num_steps)
-    return _work(config, lines[-1]["step"]) / total if total else 0.0
+    total, ends = _log(run)
+    return ends[-1][1] / total if ends and total else 0.0
+
+
+def _log(run: Run) -> tuple[float, list[tuple[float, float]]]:
+    """The work of the whole run; and by its log, when how much of it was done."""
+    if (config := _config(run)) is None:
+        return 0.0, []
+    lines = metrics.read(run.folder, "train")
+    ends = [(line["time"], _work(config, line["step"])) for line in lines]
+    return _work(config, config.train.num_steps), ends
 
 
 def _config(run: Run) -> ConfigDict | None:

@@ -48,9 +48,12 @@ class Run(NamedTuple):
         return self.result.exists()
 
     def seeds(self) -> dict[int, Path]:
-        """The work directory of each seed; of a run of one its own, as seed 0."""
+        """The work directory of each seed; of a run of one its own, as seed 0 unless
+        it is named after another."""
         folders = sorted(self.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
-        return {int(x.name[5:]): x for x in folders} or {0: self.folder}
+        if not folders and not self.folder.name.startswith("seed_"):
+            return {0: self.folder}
+        return {int(x.name[5:]): x for x in folders or [self.folder]}
 
     def beside(self, end: str) -> Path:
         return self.folder.with_name(self.folder.name + end)

@@ -85,14 +85,13 @@ class Part(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it; null where a value is not finite."""
-        fields = {
+        ends = {"mean": self.mean, "low": self.low, "high": self.high}
+        return {
             **self.pair._asdict(),
             "differences": [*map(number, self.differences)],
+            **{name: number(value) for name, value in ends.items()},
+            **{"verdict": self.word, "why": self.why},
         }
-        fields |= {
-            name: number(getattr(self, name)) for name in ("mean", "low", "high")
-        }
-        return {**fields, "verdict": self.word, "why": self.why}
 
 
 class Verdict(NamedTuple):
@@ -171,12 +170,9 @@ def judge(claim: Claim, scores: Scores, columns: Sequence[str], seeds: int) -> V
 def _part(
     pair: Pair, margin: float, scores: Scores, seeds: int, comparisons: int
 ) -> Part:
-    first, second = (
-        scores.get((system, pair.column), {}) for system in (pair.first, pair.second)
-    )
-    differences = tuple(
-        first[seed] - second[seed] for seed in sorted(first.keys() & second.keys())
-    )
+    first, second = (scores.get((name, pair.column), {}) for name in pair[:2])
+    both = sorted(first.keys() & second.keys())
+    differences = tuple(first[seed] - second[seed] for seed in both)
     mean = statistics.fmean(differences) if differences else math.nan
     if reason := _undecidable(differences, seeds):
         none = (-math.inf, math.inf)

@@ -11,7 +11,6 @@ layers.
 
 import dataclasses
 import functools
-import sys
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -256,13 +255,11 @@ def main(argv: Sequence[str]) -> str:
     parser = command_line.Parser("experiments.pages.architecture_diagrams", __doc__)
     parser.add_argument("--output", default="docs/images", type=Path, help="folder")
     given = parser.parse_args(argv)
-    written = []
-    for name in NAMES:
-        path = given.output / f"{name}.svg"
-        write_atomically(path, svg(name))
-        written.append(f"written: {path}")
-    return "\n".join(written)
+    paths = [given.output / f"{name}.svg" for name in NAMES]
+    for path in paths:
+        write_atomically(path, svg(path.stem))
+    return "\n".join(f"written: {path}" for path in paths)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

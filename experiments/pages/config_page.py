@@ -7,7 +7,6 @@ import ast
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -229,4 +228,4 @@ def _cell(comment: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -12,7 +12,6 @@ where it stopped; --plan only shows what is done and what remains. docs/paper.md
 more.
 """
 
-import sys
 from collections.abc import Sequence
 
 from experiments.lib import command_line, ending, execution, report
@@ -50,4 +49,4 @@ def _write(options: Options, found: results.Results) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -185,13 +185,9 @@ def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
     ranked = [row for row in rows if row.pretraining.model not in BAGS]
     glue = whole.TABLE_1
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
-    ranks = tuple(
-        Pair(a.name, b.name, "average") for a, b in itertools.pairwise(ranked)
-    )
-    said = (
-        f"{a.name} is above {b.name}{_margin(a, b)}"
-        for a, b in itertools.pairwise(ranked)
-    )
+    next_to = list(itertools.pairwise(ranked))
+    ranks = tuple(Pair(a.name, b.name, "average") for a, b in next_to)
+    said = (f"{a.name} is above {b.name}{_margin(a, b)}" for a, b in next_to)
     claims = (
         Claim("BERT is better than GPT on all tasks of GLUE", everywhere,
               _each(rows, "gpt", glue)),

@@ -13,7 +13,6 @@ a step are a mean over an epoch, in which each row of the data comes once.
 """
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,8 +44,7 @@ def read(path: Path) -> Budget:
     Raises:
       UserError: the file is damaged.
     """
-    kinds = dict.fromkeys(("steps", "positions", "parameters"), int)
-    found = kept.read(path, {**kinds, "words": float, "flops": float})
+    found = kept.read(path, Budget.__annotations__)
     return Budget(**{name: found[name] for name in Budget._fields})
 
 
@@ -148,4 +146,4 @@ def _words_of(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

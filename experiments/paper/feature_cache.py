@@ -9,6 +9,7 @@ started again goes on with it.
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -194,13 +195,11 @@ def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]
         note = kept.read(about, _ABOUT)
         if note["batches"]:
             return note["batches"], note["seconds"]
-    kept.write(
-        about, {"batches": 0, "seconds": 0.0}
-    )  # first: a file is never noted fuller
+    # First: a file is never noted fuller.
+    kept.write(about, {"batches": 0, "seconds": 0.0})
     needed = 4 * int(np.prod(shape)) + 128  # NumPy's header
-    free = os.statvfs(part.parent)
-    if needed > free.f_bavail * free.f_frsize:
-        room = free.f_bavail * free.f_frsize
+    room = shutil.disk_usage(part.parent).free
+    if needed > room:
         raise UserError(
             f"{part.parent}: the vectors of all layers need {needed / 1e9:.2f} GB, and "
             f"{room / 1e9:.2f} GB are free; take another --output"

@@ -32,7 +32,7 @@ from bert_jax.tasks.ner.task import Example, Ner
 from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
-from experiments.lib import columns
+from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
 
 NAME = "vectors_ner"
@@ -87,7 +87,7 @@ class VectorNer(Ner):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         # Words have numbers, not pieces: any vocabulary will do.
-        super().__init__(config, tokenizer or columns.stand_in(5))
+        super().__init__(config, tokenizer or programs.stand_in(5))
         layers = len(self._vectors("train")) - 1
         (name,), _ = chosen([config.task.choice], layers)
         self._states, self._mixes = CHOICES[name].states(layers), CHOICES[name].mixes
@@ -176,7 +176,8 @@ class VectorNer(Ner):
         hidden = self._vectors("train").shape[2]
         vectors = jnp.zeros((1, 1, len(self._states), hidden))
         params = self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
-        return jax.tree.map(_boxed, params, is_leaf=_is_boxed)
+        boxes = nn.meta.AxisMetadata
+        return jax.tree.map(_boxed, params, is_leaf=lambda x: isinstance(x, boxes))
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Decay would pull the sum's weights towards equal ones."""
@@ -223,13 +224,9 @@ class VectorNer(Ner):
         return 6 * math.prod(shapes["input_ids"]) * count
 
 
-def _is_boxed(leaf: Any) -> bool:
-    return isinstance(leaf, nn.meta.AxisMetadata)
-
-
 def _boxed(leaf: Any) -> Any:
     """Names the axes of what has none, such as those of nn.Dense: no mesh has them."""
-    if _is_boxed(leaf):
+    if isinstance(leaf, nn.meta.AxisMetadata):
         return leaf
     return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
 

@@ -14,7 +14,6 @@ and what is not.
 
 import argparse
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,4 +213,4 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

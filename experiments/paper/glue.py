@@ -15,7 +15,6 @@ of each task's best run on dev, under the leaderboard's names.
 
 import argparse
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +30,6 @@ from experiments.lib.running import ROOT
 from experiments.lib.runs import Run
 from experiments.paper import glue_table
 
-# The paper's table 1 leaves WNLI out (section 4.1).
-DEFAULT_TASKS = "mnli,qqp,qnli,sst2,cola,stsb,mrpc,rte"
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("task.data_dir", "optimizer.learning_rate"),
@@ -57,23 +54,13 @@ class Point(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Runs what is left of the grid; gives the exit status."""
     options, fields = parse(argv)
-    points = [
-        Point(*values)
-        for values in itertools.product(
-            options.tasks, options.learning_rates, options.epochs, options.seeds
-        )
-    ]
-    runs = [
-        Run(
-            point.task,
-            point.folder(options.output),
-            arguments(point, options, fields),
-            options.size,
-        )
-        for point in points
-    ]
-    for run in runs:
-        _check_arguments(run)
+    axes = (options.tasks, options.learning_rates, options.epochs, options.seeds)
+    points = [Point(*values) for values in itertools.product(*axes)]
+    runs = []
+    for point in points:
+        folder, given = point.folder(options.output), arguments(point, options, fields)
+        runs.append(Run(point.task, folder, given, options.size))
+        _check_arguments(runs[-1])
 
     def report(_: object) -> str:
         results = [
@@ -107,15 +94,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = command_line.Parser("experiments.paper.glue", __doc__)
     parser.add_argument("--data", required=True)
     names = command_line.several(str, [name for name in TASKS if name != "ax"])
-    parser.add_argument("--tasks", default=DEFAULT_TASKS, type=names)
+    usual = ",".join(glue_table.USUAL)
+    parser.add_argument("--tasks", default=usual, type=names)
     parser.add_argument("--size", default="base", choices=("tiny", *SIZES))
     parser.add_argument("--init_from", default="")
-    parser.add_argument(
-        "--learning_rates",
-        default="5e-5,4e-5,3e-5,2e-5",
-        type=command_line.several(float),
-    )
-    parser.add_argument("--epochs", default="3", type=command_line.several(float))
+    numbers = command_line.several(float)
+    rates = "5e-5,4e-5,3e-5,2e-5"
+    parser.add_argument("--learning_rates", default=rates, type=numbers)
+    parser.add_argument("--epochs", default="3", type=numbers)
     parser.add_argument("--seeds", default="0", type=command_line.several(int))
     parser.add_run_options("runs/glue")
     options, fields = command_line.with_fields(parser, argv, _SET)
@@ -174,4 +160,4 @@ def scores(run: Point, folder: Path) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

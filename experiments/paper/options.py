@@ -34,12 +34,7 @@ _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
 _WORDS = {"tiny": 2_000_000}
 # Of table 6, which compares them.
-SHAPE = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-)
+SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 # Of the machine, not of a recipe: all runs get them.
 _OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
 

@@ -124,20 +124,14 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
         return {}
     run = runs.pretraining(options, system.pretraining)
     lines = metrics.read(run.folder, "dev") if run.is_done else []
-    names = (
-        *("perplexity", "next_sentence_accuracy", "next_sentence_majority"),
-        "step",
-    )
+    names = ("perplexity", "next_sentence_accuracy", "next_sentence_majority", "step")
     return {name: lines[-1][name] for name in names if lines and name in lines[-1]}
 
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
-    devices = {
-        kept.read(run.result, {"devices": str})["devices"]
-        for run in planned
-        if run.is_done
-    }
+    ended = (run.result for run in planned if run.is_done)
+    devices = {kept.read(path, {"devices": str})["devices"] for path in ended}
     facts = report.facts("experiments.paper", sys.argv[1:], _PACKAGES)
     versions = [f"Python {facts['python']}"]
     versions += [f"{name} {version}" for name, version in facts["versions"].items()]
@@ -193,19 +187,24 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
             return {0: column.scale * found_there[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
-        folders = [*run.seeds().values()]
-        for folder in folders:
-            lines = metrics.read(folder, column.split)
-            if column.task == "imdb":  # published figures are on test
-                lines = metrics.read(folder, "test") or lines
-            if lines:  # MNLI may have no mismatched dev set
-                if column.score not in lines[-1]:
-                    raise UserError(
-                        f"{folder}: scored without {column.score}; is the data of "
-                        f"{column.title} in --data?"
-                    )
-                seed = int(folder.name.removeprefix("seed_"))
-                found[seed] = column.scale * lines[-1][column.score]
+        found |= of_run(run, column)
+    return found
+
+
+def of_run(run: Run, column: Column) -> dict[int, float]:
+    """The same, of a run that bert_jax.main has trained."""
+    found = {}
+    for seed, folder in run.seeds().items() if run.is_done else ():
+        lines = metrics.read(folder, column.split)
+        if column.task == "imdb":  # published figures are on test
+            lines = metrics.read(folder, "test") or lines
+        if lines:  # MNLI may have no mismatched dev set
+            if column.score not in lines[-1]:
+                raise UserError(
+                    f"{folder}: scored without {column.score}; is the data of "
+                    f"{column.title} in --data?"
+                )
+            found[seed] = column.scale * lines[-1][column.score]
     return found
 
 

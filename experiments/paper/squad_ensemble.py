@@ -15,7 +15,6 @@ on the file, unless it is given: a file without answers wants the one of the dev
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import tasks, tokenization
-from bert_jax.config import configuration
 from bert_jax.convert.merge import whole
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
@@ -119,10 +117,9 @@ def mean(members: Sequence[Sequence[Outputs]]) -> list[Outputs]:
 
 
 def _config(folder: Path) -> ConfigDict:
-    path = folder / "config.json"
-    if not path.exists():
+    if not workdir.has_config(folder):
         raise UserError(f"--workdirs: {folder}: no run there; train one")
-    config = configuration.complete(workdir.read_config(folder), path)
+    config = workdir.recorded(folder)
     if config.task.name != "squad":
         raise UserError(f"--workdirs: {folder} is a run of {config.task.name!r}")
     if config.model.architecture == "elmo":
@@ -133,4 +130,4 @@ def _config(folder: Path) -> ConfigDict:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -51,11 +51,8 @@ def _table5(name: str, size: str) -> Table:
     claims = (
         Claim("No NSP hurts QNLI, MNLI and SQuAD", "section 5.1",
               against(bert, no_nsp, hurt)),
-        Claim(
-            "No NSP hurts QNLI, MNLI and SQuAD (second reading: no pairs either)",
-            "section 5.1",
-            against(bert, no_pairs, hurt),
-        ),
+        Claim("No NSP hurts QNLI, MNLI and SQuAD (second reading: no pairs either)",
+              "section 5.1", against(bert, no_pairs, hurt)),
         Claim("LTR is worse than MLM on all tasks", "section 5.1",
               against(no_nsp, ltr, columns)),
         Claim("A BiLSTM on top helps LTR on SQuAD", "section 5.1",
@@ -119,12 +116,9 @@ def _table6(name: str, size: str) -> Table:
     ]
     claims = (
         Claim("Each larger model is better on all tasks", "section 5.2", tuple(strict)),
-        Claim(
-            "The largest is better than the smallest on all tasks",
-            "section 5.2, which says more",
-            against(names[-1], names[0], columns),
-        ),
-    )
+        Claim("The largest is better than the smallest on all tasks",
+              "section 5.2, which says more", against(names[-1], names[0], columns)),
+    )  # fmt: skip
     note = "The six models have the paper's proportions at this size, not its sizes."
     note = "" if size in ("base", "large") else note
     return Table(name, published.TABLE_6, tuple(systems), columns, claims, note=note)
@@ -148,13 +142,9 @@ def _table7(name: str, size: str) -> Table:
     if best_features(size) != FEATURES:  # of which the paper says less
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
+    same = f"Features are about as good as fine-tuning (within {ALIKE:g})"
     claims = (
-        Claim(
-            f"Features are about as good as fine-tuning (within {ALIKE:g})",
-            "section 5.3",
-            (Pair(tuned, best, "ner"),),
-            ALIKE,
-        ),
+        Claim(same, "section 5.3", (Pair(tuned, best, "ner"),), ALIKE),
         Claim(text, source, tuple(Pair(best, other, "ner") for other in others)),
     )
     columns = (column("ner"),)
@@ -183,23 +173,13 @@ def _table8(name: str, size: str) -> Table:
     tuned = ("mnli", "ner")
     alike = [pair for other in others for pair in against(ours, other, tuned)]
     claims = (
-        Claim(
-            f"The mix matters little for fine-tuning (within {ALIKE:g})",
-            "appendix C.2",
-            tuple(alike),
-            ALIKE,
-        ),
-        Claim(
-            "Only [MASK] is worse for features",
-            "appendix C.2",
-            against(ours, "100/0/0", ("features",)),
-        ),
-        Claim(
-            "Only random pieces are worse, fine-tuned",
-            "appendix C.2",
-            against(ours, "0/0/100", tuned),
-        ),
-    )
+        Claim(f"The mix matters little for fine-tuning (within {ALIKE:g})",
+              "appendix C.2", tuple(alike), ALIKE),
+        Claim("Only [MASK] is worse for features", "appendix C.2",
+              against(ours, "100/0/0", ("features",))),
+        Claim("Only random pieces are worse, fine-tuned", "appendix C.2",
+              against(ours, "0/0/100", tuned)),
+    )  # fmt: skip
     note = "The models are uncased, NER included; the paper does not say which it used."
     if choice != FEATURES:
         note += f" {_TOO_SHALLOW.format(CHOICES[choice].title)}"
@@ -220,17 +200,11 @@ def _figure5(name: str, size: str) -> Table:
         for pair in against(f"MLM, {share}%", f"LTR, {share}%", columns)
     ]
     claims = (
-        Claim(
-            "MLM passes LTR almost at once (is ahead at each fifth of the steps)",
-            "appendix C.1",
-            tuple(ahead),
-        ),
-        Claim(
-            "MLM still gains after 60% of the steps (the paper: after half of them)",
-            "appendix C.1",
-            against("MLM, 100%", "MLM, 60%", columns),
-        ),
-    )
+        Claim("MLM passes LTR almost at once (is ahead at each fifth of the steps)",
+              "appendix C.1", tuple(ahead)),
+        Claim("MLM still gains after 60% of the steps (the paper: after half of them)",
+              "appendix C.1", against("MLM, 100%", "MLM, 60%", columns)),
+    )  # fmt: skip
     given = (name, published.FIGURE_5, tuple(systems), columns, claims, ("mnli",))
     return Table(*given, axis="% of the pre-training steps")
 

@@ -29,7 +29,6 @@ import argparse
 import itertools
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -174,9 +173,8 @@ def page(folder: Path, name: str, max_tokens: int) -> str | None:
         raise UserError(f"{path}: byte {error.start} is not UTF-8") from error
     except OSError as error:
         raise UserError(f"{folder}: {name[:80]!r} cannot be read ({error})") from error
-    spans = [
-        match.span() for match in itertools.islice(_TOKEN.finditer(text), max_tokens)
-    ]
+    tokens = itertools.islice(_TOKEN.finditer(text), max_tokens)
+    spans = [token.span() for token in tokens]
     return text[spans[0][0] : spans[-1][1]] if spans else ""
 
 
@@ -215,4 +213,4 @@ def describe(counts: Counter[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

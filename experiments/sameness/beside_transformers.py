@@ -12,7 +12,6 @@ are its own. The dev scores are the task's, on the same rows. Needs the `parity`
 
 import itertools
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,4 +130,4 @@ def main(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

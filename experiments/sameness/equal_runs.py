@@ -1,6 +1,6 @@
 """The same run on other meshes and process counts: the same losses, the same scores.
 
-    python -m experiments.sameness.equal_runs --output=FOLDER [--task=squad,...]
+    python -m experiments.sameness.equal_runs --output=FOLDER [--task=squad,pairs]
 
 Three small runs of 30 steps, with dropout (pre-training, pairs of texts with a class,
 questions with spans), each on one device, on eight simulated devices in six meshes, and
@@ -12,24 +12,20 @@ handed out in each epoch. The exit status is 1 where they are not the same.
 FOLDER keeps data and runs; what is finished there is not run again.
 """
 
-import contextlib
 import json
-import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.runtime import terminal
-from bert_jax.runtime.cluster import local
 from bert_jax.workdir import metrics
-from experiments.lib import ending
-from experiments.lib.command_line import Parser
-from experiments.lib.running import ROOT
+from experiments.lib import ending, running
+from experiments.lib.command_line import Parser, several
 
 STEPS, BATCH, STOP = 30, 16, 13
 
@@ -60,6 +56,14 @@ CONFIGS = {
         optimizer.learning_rate=1e-3
     """,
 }
+
+
+# Several processes of one run: how many, the devices of each, their program.
+_LOCAL = """
+import sys
+from bert_jax.runtime.cluster import local
+sys.exit(local.run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+"""
 
 
 class Place(NamedTuple):
@@ -105,11 +109,10 @@ def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = Parser("experiments.sameness.equal_runs", __doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--task", default=",".join(CONFIGS))
+    names = several(str, CONFIGS)
+    parser.add_argument("--task", default=",".join(CONFIGS), type=names)
     options = parser.parse_args(argv)
-    tasks = options.task.split(",")
-    if unknown := [task for task in tasks if task not in CONFIGS]:
-        parser.error(f"--task: {unknown[0]!r} is none of {', '.join(CONFIGS)}")
+    tasks = options.task
     folder = options.output.absolute()
     write_data(folder)
     same = True
@@ -142,31 +145,15 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
     (workdir / "handed_out").mkdir(parents=True, exist_ok=True)
     spec, *fields = f"{CONFIGS[task]} {FIELDS}".split()
     fields += [f"mesh.{axis}={getattr(at, axis)}" for axis in at._fields[2:]]
-    arguments = [f"--config={ROOT}/configs/{spec}", f"--workdir={workdir}"]
+    arguments = [f"--config={running.ROOT}/configs/{spec}", f"--workdir={workdir}"]
     arguments += [f"--config.{x}".replace("FOLDER", str(folder)) for x in fields]
     program = [sys.executable, "-m", "experiments.sameness.recorded_run"]
     program += [str(workdir / "handed_out"), str(stop), "--", *arguments]
-    with output_to(workdir / "log"):
-        status = local.run(at.processes, at.devices, program)
+    start = [sys.executable, "-c", _LOCAL, str(at.processes), str(at.devices)]
+    status = running.wait([*start, *program], workdir / "log")
     expected = 0 if stop < 0 else 143
     if status != expected:
         sys.exit(f"{workdir}/log: status {status}, not {expected}")
-
-
-@contextlib.contextmanager
-def output_to(path: Path) -> Iterator[None]:
-    """What this process and those it starts print goes to the end of a file."""
-    sys.stdout.flush()
-    kept = os.dup(1), os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
 
 
 def finished(workdir: Path) -> bool:
@@ -235,13 +222,10 @@ def is_same(row: tuple) -> bool:
 
 
 def show(title: str, rows: list[tuple]) -> None:
-    header: tuple[str, ...] = (
-        "processes x devices: mesh",
-        "first loss",
-        "all losses",
-        "dev figures",
+    header = (
+        *("processes x devices: mesh", "first loss", "all losses", "dev figures"),
+        *("steps, whole epochs", "a row in an epoch"),
     )
-    header += ("steps, whole epochs", "a row in an epoch")
     shown = [
         (place, *(f"{value:.1e}" for value in numbers), *counts)
         for place, *numbers, counts in ((*row[:4], row[4:]) for row in rows)
@@ -300,4 +284,4 @@ def write_data(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -22,9 +22,7 @@ is TF32 by XLA's default). FLOPs are the model's (`pretraining_flops`).
 """
 
 import argparse
-import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -33,7 +31,6 @@ from typing import Any
 
 import jax
 
-from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import sharding
@@ -55,10 +52,9 @@ USUAL = (
 def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """Measures a case in this process."""
     compilation_cache.keep()
-    peaks = measuring.jax_peaks(*case["peak"])
-    config = our_step.sized_config(
-        case["size"], case["length"], case["batch"], case["model"]
-    )
+    peaks = measuring.peaks("jax", *case["peak"])
+    shape = (case["size"], case["length"], case["batch"], case["model"])
+    config = our_step.sized_config(*shape)
     config.model.update(case["fields"])
     config.corpus.packing = case["packing"]
     pairs = our_step.PACKED if case["packing"] else 1
@@ -67,15 +63,12 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     compiled = time.monotonic() - start
     step(2)
     turns = {"step": measuring.timed(step)}
-    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
-    chosen = config.masking.max_predictions_per_seq
     device = jax.local_devices()[0]
     figures = {
         "device": device.device_kind,
         "peaks": peaks,
         **measuring.alternate(turns, case["rounds"], case["turn"]),
-        "flops": case["batch"]
-        * pretraining_flops(model, case["length"], chosen, pairs),
+        "flops": our_step.flops(config, pairs),
         "compile": compiled,  # with XLA's choice among kernels, and the first state
         "sequences": case["batch"] * pairs,
         "sheet": sharding.PEAK_FLOPS.get(device.device_kind),
@@ -152,7 +145,6 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
     parser.add_argument("--packing", action="store_true", help="packed rows")
     parser.add_argument("--remat", default="none", help="as model.remat")
     parser.add_argument("--scan_layers", action="store_true")
-    parser.add_argument("--attention_dropout", type=float, default=0.1)
     parser.add_argument("--no-profile", action="store_false", dest="profiled")
     parser.add_argument("--output", default="", help="JSON; written after each case")
     options, rest = parser.parse_known_args(arguments)
@@ -161,7 +153,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
     for case in train_step.cases(steps):
         for attention in case["attentions"]:
             # cuDNN's has no dropout that could be resumed.
-            kept = 0.0 if attention == "cudnn" else options.attention_dropout
+            kept = 0.0 if attention == "cudnn" else case["dropout"]
             fields = {
                 "attention": attention,
                 "attention_probs_dropout_prob": kept,
@@ -178,9 +170,6 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a case failed."""
-    if case := measuring.case_of(arguments):
-        print(json.dumps(measure(case)))
-        return 0
     options, cases = parse(arguments)
     facts = measuring.begin(MODULE, arguments)
     flags = os.environ.get("XLA_FLAGS", "") + f" {WITHOUT_GRAPHS}" * options.profiled
@@ -196,4 +185,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -21,8 +21,8 @@ import contextlib
 import importlib.util
 import json
 import random
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,14 @@ import transformers
 from bert_jax import tokenization
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.terminal import table
-from experiments.lib import torch_side
+from experiments.lib import ending, torch_side
+from experiments.lib.command_line import Parser
 from experiments.speed import inference_sides, measuring, our_step, sides
 from experiments.speed.inference_sides import LIMIT, ONE
 from experiments.speed.sides import PEAKS
+from experiments.speed.train_sides import MODELS
 
 MODULE = "experiments.speed.inference"
-MODELS = ("bert", "roberta", "modernbert")
 PACKAGES = ("jax", "torch", "transformers", "onnxruntime", "keras_hub")
 
 
@@ -60,12 +61,12 @@ def make_model(args: argparse.Namespace, folder: Path) -> BertConfig:
     tokenizer.save_pretrained(folder)
     if has("onnxruntime") and args.model == "bert":
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
-        names = list(inputs)
+        names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
         torch.onnx.export(
             model.eval(),
-            tuple(torch.tensor(inputs[name]) for name in _in_order(names)),
+            tuple(torch.tensor(inputs[name]) for name in names),
             str(folder / "model.onnx"),
-            input_names=_in_order(names),
+            input_names=names,
             dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
             dynamo=False,
         )
@@ -84,12 +85,6 @@ def _tokenizer(args: argparse.Namespace) -> Any:
         model_input_names=["input_ids", "attention_mask"],
         **{f"{name}_token": own.id_to_token(index) for name, index in special.items()},
     )
-
-
-def _in_order(names: list[str]) -> list[str]:
-    """As the model's arguments stand."""
-    order = ("input_ids", "attention_mask", "token_type_ids")
-    return [name for name in order if name in names]
 
 
 def has(library: str) -> bool:
@@ -193,22 +188,28 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
 HEADER = ("side", "texts/s", "milliseconds", "share", "ours / it")
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="bert", choices=MODELS)
+def parser_of(module: str, about: str | None, rows: int) -> Parser:
+    """With the options of the model and of the texts, of which there are `rows`."""
+    parser = Parser(module, about)
     parser.add_argument(
         "--vocabulary", required=True, help="vocab.txt; else tokenizer.json"
     )
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
-    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--rows", type=int, default=rows, help="texts")
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--output", default="", help="JSON")
+    return parser
+
+
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit status."""
+    parser = parser_of(MODULE, __doc__, rows=256)
+    parser.add_argument("--model", default="bert", choices=MODELS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
-    parser.add_argument("--output", default="", help="JSON")
     args = parser.parse_args(arguments)
     facts = measuring.begin(MODULE, arguments, PACKAGES)
     texts = read_texts(args)
@@ -220,7 +221,8 @@ def main(arguments: list[str]) -> None:
     )
     print(table(rows(figures), HEADER))
     measuring.write(args.output, {**facts, **figures})
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.start(main)

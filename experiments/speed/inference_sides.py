@@ -1,18 +1,18 @@
 """The process of one library for `inference`: its ways of answering the texts."""
 
 import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.lib import report
-from experiments.speed import measuring, our_step, sides
+from experiments.speed import measuring, our_step
 from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.inference_sides"
 LIMIT = 512  # tokens
 ONE = ", one text"  # ends the name of a side that takes one text at a time
+SORTED = ", sorted by its caller"
 _PRODUCTS = (2048, 256, 0.5)
 
 Texts = list[str]
@@ -87,9 +87,6 @@ class Theirs:
     def classify(self, texts: Texts) -> list[str]:
         return [row["label"] for row in self._pipeline(texts, truncation=True)]
 
-    def classify_sorted(self, texts: Texts) -> list[str]:
-        return by_length(texts, self.classify)
-
     def encode_sorted(self, texts: Texts) -> None:
         by_length(texts, self._encode)
 
@@ -109,77 +106,70 @@ def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
     many, one = Theirs(folder, batch), Theirs(folder, 1)
     return {
         "pipeline": many.classify,
-        "pipeline, sorted by its caller": many.classify_sorted,
-        "model, sorted by its caller": many.encode_sorted,
+        f"pipeline{SORTED}": lambda texts: by_length(texts, many.classify),
+        f"model{SORTED}": many.encode_sorted,
         f"pipeline{ONE}": one.classify,
     }
 
 
-def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
-    """ONNX Runtime with the exported classifier, called by a caller who sorts."""
+def onnx_session(folder: Path) -> Any:
+    """The exported classifier in ONNX Runtime, on all cores."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = report.cores()
-    session = onnxruntime.InferenceSession(
-        str(Path(case["folder"]) / "model.onnx"), options
-    )
-    tokenizer = tokenizer_of(Path(case["folder"]))
-    names = [f"LABEL_{index}" for index in range(2)]
+    return onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
 
-    def classify(texts: Texts, size: int) -> list[str]:
-        found: list[str] = []
-        for inputs in batches(texts, size, tokenizer, "np"):
-            (logits,) = session.run(None, dict(inputs))
-            found += [names[index] for index in logits.argmax(-1)]
-        return found
 
-    return many_and_one("ONNX Runtime", classify, case["batch"])
+def onnx_sides(case: dict[str, Any]) -> dict[str, Answer]:
+    """ONNX Runtime with the exported classifier."""
+    session = onnx_session(Path(case["folder"]))
+    return called("ONNX Runtime", case, lambda x: session.run(None, dict(x))[0])
 
 
 def keras_sides(case: dict[str, Any]) -> dict[str, Answer]:
-    """KerasHub's classifier of the same sizes, with weights and labels of its own."""
+    """KerasHub's classifier of the same sizes, with weights of its own."""
     from experiments.speed import keras_step
 
-    folder = Path(case["folder"])
     model = our_step.sized_config(case["size"], LIMIT, 1).model
-    model.vocab_size = json.loads((folder / "config.json").read_bytes())["vocab_size"]
+    given = json.loads((Path(case["folder"]) / "config.json").read_bytes())
+    model.vocab_size = given["vocab_size"]
     classifier = keras_step.classifier(model)
-    tokenizer = tokenizer_of(folder)
+
+    def logits(inputs: Mapping[str, Any]) -> Any:
+        named = {
+            "token_ids": inputs["input_ids"],
+            "segment_ids": inputs["token_type_ids"],
+            "padding_mask": inputs["attention_mask"],
+        }
+        return classifier.predict_on_batch(named)
+
+    return called("KerasHub", case, logits)
+
+
+def called(
+    name: str, case: dict[str, Any], logits: Callable[[Mapping[str, Any]], Any]
+) -> dict[str, Answer]:
+    """The sides of a library whose caller sorts and cuts into batches; `logits` takes
+    one, as arrays."""
+    import transformers
+
+    library: Any = transformers  # its types lack the class
+    tokenizer = library.BertTokenizerFast.from_pretrained(case["folder"])
 
     def classify(texts: Texts, size: int) -> list[str]:
         found: list[str] = []
         for inputs in batches(texts, size, tokenizer, "np"):
-            named = {
-                "token_ids": inputs["input_ids"],
-                "segment_ids": inputs["token_type_ids"],
-                "padding_mask": inputs["attention_mask"],
-            }
-            logits = classifier.predict_on_batch(named)
-            found += map(str, logits.argmax(-1))
+            found += [f"LABEL_{index}" for index in logits(inputs).argmax(-1)]
         return found
 
-    return many_and_one("KerasHub", classify, case["batch"])
+    def in_order(texts: Texts) -> list[str]:
+        return by_length(texts, lambda some: classify(some, case["batch"]))
 
-
-def many_and_one(
-    name: str, classify: Callable[[Texts, int], list[str]], batch: int
-) -> dict[str, Answer]:
-    """The sides of a library whose caller sorts; `classify` takes texts and the size
-    of a batch."""
     return {
-        f"{name}, sorted by its caller": lambda texts: by_length(
-            texts, lambda some: classify(some, batch)
-        ),
+        f"{name}{SORTED}": in_order,
         f"{name}{ONE}": lambda texts: classify(texts, 1),
     }
-
-
-def tokenizer_of(folder: Path) -> Any:
-    import transformers
-
-    library: Any = transformers  # its types lack the class
-    return library.BertTokenizerFast.from_pretrained(folder)
 
 
 def batches(texts: Texts, size: int, tokenizer: Any, tensors: str) -> Any:
@@ -213,10 +203,6 @@ LIBRARIES = {
     "onnxruntime": onnx_sides,
     "keras_hub": keras_sides,
 }
-_PEAKS: dict[str, Callable[..., dict[str, float]]] = {
-    "jax": measuring.jax_peaks,
-    "torch": measuring.torch_peaks,
-}
 
 
 def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -231,16 +217,6 @@ def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
     library = case["library"]
     opened = {name: side(name, a) for name, a in LIBRARIES[library](case).items()}
-    if library in _PEAKS:
-        opened[PEAKS] = lambda _: _PEAKS[library](*_PRODUCTS)
+    if library in ("jax", "torch"):
+        opened[PEAKS] = lambda _: measuring.peaks(library, *_PRODUCTS)
     return opened, {}
-
-
-def main(arguments: list[str]) -> None:
-    case = measuring.case_of(arguments)
-    assert case, "inference starts it"
-    sides.answer(lambda: open_sides(case))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

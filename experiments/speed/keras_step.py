@@ -7,7 +7,7 @@ norm clipped, as on our side. Import it before any other Keras: it sets the back
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -102,10 +102,6 @@ class KerasStep:
         Returns:
           The mean of the steps' losses, as `fit` reports it.
         """
-
-        def batches() -> Iterator[Any]:
-            for _ in range(steps):
-                yield self._rows
-
-        history = self._model.fit(batches(), steps_per_epoch=steps, verbose=0)
+        batches = (self._rows for _ in range(steps))
+        history = self._model.fit(batches, steps_per_epoch=steps, verbose=0)
         return float(history.history["loss"][-1])

@@ -1,5 +1,6 @@
 """What the benchmarks share: processes, turns, the machine's peaks, and their file."""
 
+import importlib
 import json
 import os
 import signal
@@ -8,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bert_jax.errors import UserError
 from bert_jax.runtime.environment import MALLOC
-from experiments.lib import report
+from experiments.lib import kept, report
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,17 +34,13 @@ def use_threads(count: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
-def like_launch() -> None:
-    """Sets the environment of the processes that this one starts as launch.sh does."""
-    if sys.platform == "linux":
-        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
-
-
 def begin(
     module: str, arguments: Sequence[str], packages: Sequence[str] = report.PACKAGES
 ) -> dict[str, Any]:
-    """Sets the environment as launch.sh does, and prints and returns the `facts`."""
-    like_launch()
+    """Sets the environment of the processes that this one starts as launch.sh does, and
+    prints and returns the `facts`."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
     found = report.facts(module, arguments, packages)
     print(report.introduction(found), flush=True)
     return found
@@ -52,15 +49,7 @@ def begin(
 def write(path: str, content: Mapping[str, Any]) -> None:
     """Writes a JSON file, whole or not at all; an empty path writes nothing."""
     if path:
-        from bert_jax.runtime.storage import write_atomically
-
-        write_atomically(Path(path), json.dumps(content, indent=1) + "\n")
-
-
-def case_of(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """What `in_process` or `sides.Process` asks a program for; None of a user's."""
-    first = arguments[0] if arguments else ""
-    return json.loads(first[7:]) if first.startswith("--case=") else None
+        kept.write(Path(path), content)
 
 
 def in_process(
@@ -69,16 +58,17 @@ def in_process(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Runs `python -m module --case=JSON` in a process of its own.
+    """Calls the module's `measure` with the case in a process of its own.
 
     Args:
       limit: seconds after which it is killed.
       environment: more variables.
 
     Returns:
-      The case and the object on the last line that it printed; or `error`, why not.
+      The case and what `measure` returned; or `error`, why not.
     """
-    command = [sys.executable, "-m", module, f"--case={json.dumps(case)}"]
+    child = f"from {__name__} import main; main()"
+    command = [sys.executable, "-c", child, module, json.dumps(case)]
     start = time.monotonic()
     with subprocess.Popen(
         command,
@@ -101,6 +91,16 @@ def in_process(
         lines = err.strip().splitlines() or [f"status {process.returncode}"]
         return {**case, "error": lines[-1][:500], "seconds": seconds}
     return {**case, **json.loads(out.splitlines()[-1]), "seconds": seconds}
+
+
+def main() -> None:
+    """What that process does: prints what the module measures, after all else."""
+    module, case = sys.argv[1:]
+    try:
+        found = importlib.import_module(module).measure(json.loads(case))
+    except UserError as error:
+        sys.exit(str(error))
+    print(json.dumps(found))
 
 
 def alternate(
@@ -175,58 +175,55 @@ def best_rate(work: float, function: Callable[[], object], seconds: float) -> fl
     return work / min(times)
 
 
-def jax_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
-    """What JAX's device reaches: FLOP/s of a square matrix product of `size` in
-    float32 and bfloat16, and bytes/s read and written by a copy of `megabytes`."""
+def peaks(library: str, size: int, megabytes: int, seconds: float) -> dict[str, float]:
+    """What the device reaches by "jax" or "torch": FLOP/s of a square matrix product of
+    `size` in float32 and bfloat16, and bytes/s read and written by a copy of
+    `megabytes`."""
+    work = _jax_work if library == "jax" else _torch_work
+    amounts = dict.fromkeys(("float32", "bfloat16"), 2.0 * size**3)
+    amounts["copy"] = 2e6 * megabytes
+    return {
+        name: best_rate(amount, work(name, size, megabytes), seconds)
+        for name, amount in amounts.items()
+    }
+
+
+def _jax_work(name: str, size: int, megabytes: int) -> Callable[[], object]:
+    """A product of this dtype, or a "copy"."""
     import jax
     import jax.numpy as jnp
 
+    if name == "copy":
+        source = jnp.ones(megabytes * 250_000, jnp.float32)
+        # A sum with an argument: XLA would drop a plain copy.
+        add = jax.jit(jnp.add)
+        return lambda: add(source, 1.0).block_until_ready()
+    x = jax.random.normal(jax.random.key(0), (size, size)).astype(name)
     product = jax.jit(jnp.matmul)
-    # A sum with an argument: XLA would drop a plain copy.
-    copy = jax.jit(lambda x, y: x + y)
-
-    def multiply(x: jax.Array) -> None:
-        product(x, x).block_until_ready()
-
-    def move(source: jax.Array) -> None:
-        copy(source, 1.0).block_until_ready()
-
-    peaks = {}
-    for dtype in ("float32", "bfloat16"):
-        x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
-        peaks[dtype] = best_rate(2.0 * size**3, partial(multiply, x), seconds)
-    source = jnp.ones(megabytes * 250_000, jnp.float32)
-    peaks["copy"] = best_rate(2.0 * source.nbytes, partial(move, source), seconds)
-    return peaks
+    return lambda: product(x, x).block_until_ready()
 
 
-def torch_peaks(size: int, megabytes: int, seconds: float) -> dict[str, float]:
-    """As `jax_peaks`, by torch."""
+def _torch_work(name: str, size: int, megabytes: int) -> Callable[[], object]:
+    """As `_jax_work`, by torch."""
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    from experiments.lib import torch_side
 
-    def wait() -> None:
-        if device == "cuda":
-            torch.cuda.synchronize()
+    device = torch_side.device()
+    if name == "copy":
+        x = torch.ones(megabytes * 250_000, device=device)
+    else:
+        x = torch.randn(size, size, device=device).to(getattr(torch, name))
+    target = torch.empty_like(x)
 
-    def multiply(x: torch.Tensor, out: torch.Tensor) -> None:
-        torch.mm(x, x, out=out)
-        wait()
+    def work() -> None:
+        if name == "copy":
+            target.copy_(x)
+        else:
+            torch.mm(x, x, out=target)
+        torch_side.synchronize()
 
-    def move(source: torch.Tensor, target: torch.Tensor) -> None:
-        target.copy_(source)
-        wait()
-
-    peaks = {}
-    for dtype in ("float32", "bfloat16"):
-        x = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-        both = partial(multiply, x, torch.empty_like(x))
-        peaks[dtype] = best_rate(2.0 * size**3, both, seconds)
-    source = torch.ones(megabytes * 250_000, device=device)
-    both = partial(move, source, torch.empty_like(source))
-    peaks["copy"] = best_rate(8.0 * source.numel(), both, seconds)
-    return peaks
+    return work
 
 
 def higher(*peaks: Mapping[str, float]) -> dict[str, float]:

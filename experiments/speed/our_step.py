@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import tasks
 from bert_jax.data.packing import pairs as packing
+from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -65,6 +66,14 @@ def sized_config(
 def predictions(length: int) -> int:
     """Predicted positions of a row: 20 of 128 and 77 of 512, as published."""
     return 20 if length == 128 else max(1, round(0.15 * length))
+
+
+def flops(config: ConfigDict, pairs: int = 1) -> int:
+    """Of a step, by the model; a row has so many pairs."""
+    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
+    length = config.corpus.max_seq_length
+    chosen = config.masking.max_predictions_per_seq
+    return config.train.batch_size * pretraining_flops(model, length, chosen, pairs)
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line
+from experiments.lib import command_line, ending
 from experiments.speed import inference, measuring
 from experiments.speed.inference_sides import LIMIT
 
@@ -199,20 +199,13 @@ def rows(turns: Mapping[int, Mapping[str, Sequence[Turn]]]) -> list[tuple[str, .
     return lines
 
 
-def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--vocabulary", required=True)
-    parser.add_argument("--texts", nargs="+", required=True)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
-    parser.add_argument("--rows", type=int, default=96, help="texts")
-    parser.add_argument("--batch", type=int, default=32)
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit status."""
+    parser = inference.parser_of(MODULE, __doc__, rows=96)
     parser.add_argument("--clients", default="1,8,64", type=command_line.several(int))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=float, default=5.0, help="seconds of one")
-    parser.add_argument("--output", default="", help="JSON")
     parser.set_defaults(model="bert")
     args = parser.parse_args(arguments)
     facts = measuring.begin(MODULE, arguments, PACKAGES)
@@ -224,7 +217,8 @@ def main(arguments: list[str]) -> None:
     )
     print(table(rows(figures["turns"]), HEADER))
     measuring.write(args.output, {**facts, **figures})
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.start(main)

@@ -16,18 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from experiments.lib import report
-from experiments.speed.inference_sides import LIMIT
+from experiments.speed.inference_sides import LIMIT, onnx_session
 
 
 def classifier(folder: Path) -> Callable[[Sequence[Any]], list[str]]:
     """The rows' answers as JSON: encoded together, padded to the longest."""
-    import onnxruntime
     from tokenizers import Tokenizer
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = report.cores()
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
+    session = onnx_session(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(LIMIT)
     tokenizer.enable_padding()

@@ -6,6 +6,8 @@ that waits for its turn sleeps.
 """
 
 import contextlib
+import functools
+import importlib
 import json
 import os
 import subprocess
@@ -39,8 +41,9 @@ class Process:
     ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        child = f"from {__name__} import answer; answer()"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, f"--case={json.dumps(case)}"],
+            [sys.executable, "-c", child, module, json.dumps(case)],
             cwd=ROOT,
             env={**os.environ, **(environment or {})},
             stdin=subprocess.PIPE,
@@ -73,13 +76,11 @@ class Process:
 
     def turns(self) -> dict[str, Callable[[int], float]]:
         """The sides that work, as `measuring.alternate` takes them."""
-        return {name: self._turn(name) for name in self.sides if name != PEAKS}
+        names = [name for name in self.sides if name != PEAKS]
+        return {name: functools.partial(self._turn, name) for name in names}
 
-    def _turn(self, name: str) -> Callable[[int], float]:
-        def take(times: int) -> float:
-            return float(self.ask(name, times)["cpu"])
-
-        return take
+    def _turn(self, name: str, times: int) -> float:
+        return float(self.ask(name, times)["cpu"])
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -92,22 +93,21 @@ class Process:
         raise RuntimeError(lines[-1] if lines else f"status {status}")
 
 
-def answer(
-    open_sides: Callable[[], tuple[Mapping[str, Callable[[int], Any]], Any]],
-) -> None:
+def answer() -> None:
     """What the process does: opens its sides, then works as it is asked to.
 
-    Args:
-      open_sides: returns the sides by name, each a function that works so many times,
-        waits for the end and returns what JSON can hold; and a dict about them.
+    The module's `open_sides` takes the case; it returns the sides by name, each a
+    function that works so many times, waits for the end and returns what JSON can hold;
+    and a dict about them.
     """
+    module, case = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
 
     def say(content: Mapping[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)
 
-    sides, found = open_sides()
+    sides, found = importlib.import_module(module).open_sides(json.loads(case))
     say({"sides": list(sides), **found})
     for line in sys.stdin:
         name, times = json.loads(line)

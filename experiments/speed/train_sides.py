@@ -1,17 +1,15 @@
 """The process of one library for `train_step`: its sides, on the case's batch."""
 
 import math
-import os
-import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
 from experiments.lib import report
-from experiments.speed import measuring, sides
+from experiments.speed import measuring
 from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.train_sides"
+MODELS = ("bert", "roberta", "modernbert")
 OURS = "ours"
 KERAS = "KerasHub, JAX"
 KERAS_INSTALL = "pip install -e '.[keras]'"
@@ -24,15 +22,13 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     import jax
 
     from bert_jax.errors import UserError
-    from bert_jax.models.config import BertConfig, pretraining_flops
     from bert_jax.runtime import compilation_cache
     from experiments.speed import our_step
 
     compilation_cache.keep()
     config = _config(case)
-    batch = _batch(config, case["rows"])
-    found: Sides = {PEAKS: lambda _: measuring.jax_peaks(*case["peak"])}
-    model = BertConfig.create(config.model, config.tokenizer.vocab_size)
+    batch, flops = our_step.random_batch(config), our_step.flops(config)
+    found: Sides = {PEAKS: lambda _: measuring.peaks("jax", *case["peak"])}
     not_run, parameters = {}, set()
     for attention in case["attentions"]:
         name = f"{OURS}, {attention}"
@@ -45,11 +41,9 @@ def jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         _warm(side)
         found[name] = side
         parameters.add(side.parameters)
-    chosen = config.masking.max_predictions_per_seq
     return found, {
         "device": jax.devices()[0].device_kind,
-        "flops": case["batch"] * pretraining_flops(model, case["length"], chosen),
-        "tokens": int(batch["input_mask"].sum()),
+        "flops": flops,
         "parameters": sorted(parameters),
         "not_run": not_run,
     }
@@ -59,14 +53,14 @@ def torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """Torch's step by each of the case's names."""
     import torch
 
-    from experiments.speed import torch_step
+    from experiments.speed import our_step, torch_step
 
     torch.set_num_threads(report.cores())
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
     config = _config(case)
-    rows = torch_step.theirs(_batch(config, case["rows"]))
+    rows = torch_step.theirs(our_step.random_batch(config))
     networks: dict[str, torch_step.Network] = {}
-    found: Sides = {PEAKS: lambda _: measuring.torch_peaks(*case["peak"])}
+    found: Sides = {PEAKS: lambda _: measuring.peaks("torch", *case["peak"])}
     not_run = {}
     for name in case["torch"]:
         attention, compiles, gathered = torch_step.SIDES[name]
@@ -96,11 +90,11 @@ def torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 def keras_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """KerasHub's step; where it cannot be imported, why not."""
     try:
-        from experiments.speed import keras_step
+        from experiments.speed import keras_step, our_step
     except ImportError as error:
         return {}, {"parameters": [], "not_run": {KERAS: f"{error}; {KERAS_INSTALL}"}}
     config = _config(case)
-    side = keras_step.KerasStep(config, _batch(config, case["rows"]), case["dtype"])
+    side = keras_step.KerasStep(config, our_step.random_batch(config), case["dtype"])
     _warm(side)
     return {KERAS: side}, {"parameters": [side.parameters], "not_run": {}}
 
@@ -115,19 +109,6 @@ def _config(case: dict[str, Any]) -> Any:
         config.model[rate] = case["dropout"]
     config.model.dtype = case["dtype"]
     return config
-
-
-def _batch(config: Any, rows: str) -> Any:
-    """Random full rows, or the loader's first batch of Python's own documentation."""
-    from bert_jax.data.loader import batch_at
-    from experiments.speed import our_step
-
-    if rows == "full":
-        return our_step.random_batch(config)
-    with tempfile.TemporaryDirectory() as folder:
-        own = config.copy_and_resolve_references()
-        own.corpus.sources, own.corpus.data_dir = ("pydocs",), folder
-        return batch_at(own, 0)
 
 
 def _warm(side: Callable[[int], float]) -> None:
@@ -152,15 +133,3 @@ def open_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     environment.check()
     environment.require_devices()
     return jax_sides(case) if case["library"] == "jax" else keras_sides(case)
-
-
-def main(arguments: list[str]) -> None:
-    case = measuring.case_of(arguments)
-    assert case, "train_step starts it"
-    if case["library"] == "keras":
-        os.environ["KERAS_BACKEND"] = "jax"
-    sides.answer(lambda: open_sides(case))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

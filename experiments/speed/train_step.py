@@ -23,25 +23,23 @@ the best turns and the processor times are in the file.
 With `--model=roberta` or `--model=modernbert` both sides are these, with their masked
 LM, single texts, and BERT's optimizer.
 
-Rows are full (`--rows=full`: random pieces, never padding), or real text
-(`--rows=text`: the loader's first batch of Python's documentation strings, 10% short
-rows as in Google's data; FLOPs are then counted for padded rows).
+Rows are full: random pieces, never padding.
 """
 
 import argparse
 import contextlib
-import json
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import report
+from experiments.lib import ending, report
+from experiments.lib.command_line import Parser
 from experiments.speed import measuring, sides, train_sides
 from experiments.speed.sides import PEAKS
-from experiments.speed.train_sides import OURS
+from experiments.speed.train_sides import MODELS, OURS
 
 MODULE = "experiments.speed.train_step"
 TORCH = "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered"
@@ -132,13 +130,11 @@ def notes(case: dict[str, Any]) -> list[str]:
     reached = ", ".join(
         f"{name} {peaks[name] / 1e9:,.0f} GFLOP/s" for name in ("float32", "bfloat16")
     )
-    padding = 1 - case["tokens"] / (case["batch"] * case["length"])
     lines = [
         f"{case['size']}, length {case['length']}, {case['dtype']}: {case['device']}, "
         f"{case['cores_used']} core(s); peaks {reached}, copy "
         f"{peaks['copy'] / 1e9:.1f} GB/s; {case['flops'] / 1e9:,.1f} GFLOP a step, "
-        f"{case['parameters']:,} parameters, rows {case['rows']} ({padding:.0%} "
-        f"padding), dropout {case['dropout']}"
+        f"{case['parameters']:,} parameters, full rows, dropout {case['dropout']}"
         + "".join(
             f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items()
         )
@@ -153,7 +149,7 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     if len(batches) == 1:
         batches *= len(lengths)
     if len(batches) != len(lengths):
-        sys.exit("error: --batch: give one, or one for each of --lengths")
+        raise UserError("--batch: give one, or one for each of --lengths")
     return [
         {
             "model": options.model,
@@ -166,7 +162,6 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
             "keras": options.keras and options.model == "bert",
             "threads": options.threads,
             "dropout": options.dropout,
-            "rows": options.rows,
             "rounds": options.rounds,
             "turn": options.turn,
             "peak": [options.peak_size, options.peak_size // 8, options.turn / 2],
@@ -177,13 +172,9 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", default="bert", choices=("bert", "roberta", "modernbert")
-    )
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(MODULE, __doc__)
+    parser.add_argument("--model", default="bert", choices=MODELS)
     parser.add_argument("--sizes", default="base", help="base, large, LAYERS/HIDDEN")
     parser.add_argument("--lengths", default="128")
     parser.add_argument("--batch", default="16", help="rows; one for each length")
@@ -193,29 +184,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--keras", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--rows", choices=("full", "text"), default="full")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=4.0, help="least seconds of one")
     parser.add_argument("--peak_size", type=int, default=2048, help="of the products")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds of a case")
     parser.add_argument("--output", default="", help="JSON; written after each case")
     parser.add_argument("--quick", action="store_true", help="only shows that it runs")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.quick:
         options.sizes, options.lengths, options.batch = "1/64", "16", "2"
         options.rounds, options.turn, options.peak_size = 1, 0.0, 64
-        options.torch = (
-            "sdpa,sdpa-gathered" if options.torch == TORCH else options.torch
-        )
+        if options.torch == TORCH:
+            options.torch = "sdpa,sdpa-gathered"
     return options
 
 
-def main(arguments: list[str]) -> None:
+@ending.command
+def main(arguments: Sequence[str]) -> int:
+    """Gives the exit status: 1 where a case failed."""
     options = parse(arguments)
-    if options.case:
-        print(json.dumps(measure(json.loads(options.case))))
-        return
     facts = measuring.begin(MODULE, arguments)
     finished: list[dict[str, Any]] = []
     for case in cases(options):
@@ -226,9 +213,8 @@ def main(arguments: list[str]) -> None:
     if len(finished) > 1:
         every = [line for case in finished for line in rows_of(case)]
         print(f"\n{table(every, HEADER)}")
-    if any("error" in case for case in finished):
-        sys.exit(1)
+    return int(any("error" in case for case in finished))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    ending.start(main)

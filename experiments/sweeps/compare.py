@@ -16,7 +16,6 @@ as FILE.png; these need matplotlib.
 import glob
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, kept, progress, report
-from experiments.sweeps import compare_page
+from experiments.sweeps import compared
 from experiments.sweeps.compared import Group, Run, lower_is_better
 
 SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
@@ -83,12 +82,12 @@ def summary(
     """
     name = choose(runs, score, split)
     found = groups(runs, name, shown)
-    sections = compare_page.sections(found, split, name)
+    sections = compared.sections(found, split, name)
     said = printable(report.plain(sections))
     if page:
         png = page.with_suffix(".png")
         write_atomically(page, report.page(f"{name} on {split}", sections))
-        write_atomically(png, compare_page.png(found, split, name))
+        write_atomically(png, compared.png(found, split, name))
         said += f"\n\nwritten: {page}, {png}"
     return said
 
@@ -258,4 +257,4 @@ def _final(run: Run, score: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

@@ -26,7 +26,6 @@ compare.html show the same as plots; these need matplotlib.
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -177,4 +176,4 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ending.start(main)

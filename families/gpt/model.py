@@ -18,10 +18,10 @@ from bert_jax.models.encoder import (
     Encoded,
     Encoder,
     Packed,
-    at_last_token,
     constrain,
+    last_token,
 )
-from bert_jax.models.layers import Embedding, dropout
+from bert_jax.models.layers import Embedding, at, dropout
 from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
 
@@ -86,8 +86,9 @@ class Gpt(nn.Module):
         embedded = constrain(self.embeddings(input_ids, keys[0]))
         seen = Seen.tokens(input_mask)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
-        last = self.first(sequence, input_mask)
-        return Encoded(sequence, last, last, [embedded, *outputs])
+        states, places = [embedded, *outputs], last_token(input_mask)
+        last = self.encoder.at(states, seen, keys[1], places)[:, 0]
+        return Encoded(sequence, sequence[:, :0], last, last, states)
 
     def first(
         self,
@@ -95,7 +96,7 @@ class Gpt(nn.Module):
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
         """In its place the vector of the last token, `_classify_` in fine-tuning."""
-        return at_last_token(sequence, input_mask)
+        return at(sequence, last_token(input_mask))[:, 0]
 
 
 def language_model(

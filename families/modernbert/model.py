@@ -17,7 +17,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
 from bert_jax.models.heads import BertForPreTraining, MaskedLmHead
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
-from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+from bert_jax.models.layers import Dense, Embedding, at, dropout, layer_norm
 from bert_jax.models.rotary import rotary
 
 GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
@@ -59,6 +59,7 @@ class Layer(nn.Module):
         index: int,
         seen: Seen,
         key: Key[Array, ""] | None,
+        places: Int[Array, "batch places"] | None = None,
     ) -> tuple[Array, Array]:
         """As `EncoderLayer`."""
         config, rate = self.config, self.config.hidden_dropout_prob
@@ -73,8 +74,10 @@ class Layer(nn.Module):
         normed = hidden
         if index:
             normed = layer_norm(config, name="attention_layer_norm")(hidden)
-        attended = SelfAttention(attends, name="attention")(normed, seen, keys[0])
-        hidden = hidden + dropout(attended, rate, keys[1])
+        attention = SelfAttention(attends, name="attention")
+        attended = attention(normed, seen, keys[0], places)
+        hidden = hidden if places is None else at(hidden, places)
+        hidden = hidden + dropout(attended, rate, keys[1], places)
 
         normed = layer_norm(config, name="layer_norm")(hidden)
         size, names = (2, config.intermediate_size), ("embed", "gated", "mlp")
@@ -122,19 +125,37 @@ class ModernBert(Bert):
         # Of all heads; a model without any has no parameters of it.
         self.head = PredictionHead(self.config)
 
+    def __call__(
+        self,
+        input_ids: Int[Array, "batch length"],
+        input_mask: Int[Array, "batch length"],
+        segment_ids: Int[Array, "batch length"],
+        key: Key[Array, ""] | None = None,
+        packed: Packed | None = None,
+        places: Int[Array, "batch places"] | None = None,
+    ) -> Encoded:
+        """As `Bert`; `first` and `pooled` are each [CLS]'s vector or, by
+        `classifier_pooling`, each text's mean."""
+        encoded = super().__call__(
+            input_ids, input_mask, segment_ids, key, packed, places
+        )
+        if self.config.field("classifier_pooling") == "cls":
+            return encoded
+        first = self.first(encoded.sequence, input_mask)
+        if packed is not None:
+            ids, count = packed.sequence_ids - 1, packed.cls_positions.shape[1]
+            first = pooling.means(encoded.sequence, ids, count)
+        return encoded._replace(first=first, pooled=first)
+
     def first(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
-        packed: Packed | None = None,
-    ) -> Float[Array, "batch *sequences hidden"]:
-        """The vector of each [CLS] or, by `classifier_pooling`, each text's mean."""
+    ) -> Float[Array, "batch hidden"]:
+        """As `Bert`, or each text's mean."""
         if self.config.field("classifier_pooling") == "cls":
-            return super().first(sequence, input_mask, packed)
-        if packed is None:
-            return pooling.means(sequence, input_mask - 1, 1)[:, 0]
-        count = packed.cls_positions.shape[1]
-        return pooling.means(sequence, packed.sequence_ids - 1, count)
+            return super().first(sequence, input_mask)
+        return pooling.means(sequence, input_mask - 1, 1)[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]

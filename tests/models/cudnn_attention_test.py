@@ -16,8 +16,8 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from micro import bert_config
 
 from bert_jax.errors import UserError
-from bert_jax.models import attention
-from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.attention import ATTENTIONS, Seen, einsum_attention
+from bert_jax.models.kernels import requirements
 from bert_jax.models.kernels.cudnn import cudnn_attention
 
 
@@ -68,9 +68,7 @@ def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
     seen = Seen.tokens(jnp.ones((2, 24), jnp.int32))
 
     def loss(query, keys, value):
-        mixed, probs = attention.ATTENTIONS["cudnn"](
-            query, keys, value, seen, 0.1, None, causal
-        )
+        mixed, probs = ATTENTIONS["cudnn"](query, keys, value, seen, 0.1, None, causal)
         assert probs is None
         return jnp.sum(mixed.astype(jnp.float32))
 
@@ -90,7 +88,7 @@ def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
 def test_dropout_is_never_left_out_in_silence():
     x, seen = jnp.ones((1, 8, 1, 16)), Seen.tokens(jnp.ones((1, 8), jnp.int32))
     with pytest.raises(ValueError, match=r"cudnn: has no dropout here; rate=0\.1"):
-        attention.ATTENTIONS["cudnn"](x, x, x, seen, 0.1, jax.random.key(0))
+        ATTENTIONS["cudnn"](x, x, x, seen, 0.1, jax.random.key(0))
 
 
 def test_heads_that_it_cannot_take_are_refused():
@@ -100,7 +98,7 @@ def test_heads_that_it_cannot_take_are_refused():
     assert bert_config(**fields, hidden_size=96).head_dim == 48
 
 
-CHECK = partial(attention.check, trains=True, packed=False)
+CHECK = partial(requirements.check, trains=True, packed=False)
 
 
 def fields(**changes):

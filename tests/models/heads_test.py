@@ -128,7 +128,8 @@ def test_next_sentence_logits_of_pretraining():
     kept = {name: params[name] for name in ("bert", "next_sentence")}
     other = model.apply({"params": kept}, ids, mask, segments)["next_sentence_logits"]
     assert found.dtype == jnp.float32 and len(np.unique(found)) > 0.95 * found.size
-    np.testing.assert_array_equal(found, other)
+    # In bfloat16, where each multiplies other vectors together with those of [CLS].
+    np.testing.assert_allclose(found, other, rtol=2**-7)
 
 
 def test_float32_is_as_without():

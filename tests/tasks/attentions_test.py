@@ -23,7 +23,7 @@ from bert_jax.attentions.keep import WithAttentions
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.attention import ATTENTIONS
-from bert_jax.models.encoder import stack_layers
+from bert_jax.models.stacking import stack_layers
 from bert_jax.tasks.task import PredictionBatches, Predictor
 from tests.micro import bert_config, initial_params
 

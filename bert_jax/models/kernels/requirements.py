@@ -1,0 +1,47 @@
+"""What each kernel requires of a config and its devices."""
+
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.models.config import KERNELS
+
+# The one kernel with dropout, and where.
+_DROPS = ("fused", "gpu")
+
+
+def check(
+    model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
+) -> None:
+    """Checks that a config's attention can be computed as the config asks.
+
+    Args:
+      model: `config.model`.
+      platform: of the devices: gpu, tpu or cpu.
+      trains: the model is trained, with dropout.
+      packed: the rows of training hold several sequences.
+      seeds: models that are trained in one program.
+
+    Raises:
+      UserError: it cannot.
+    """
+    name, rate = model.attention, model.attention_probs_dropout_prob
+    devices = KERNELS.get(name, (platform,))
+    fault = ""
+    if platform not in devices:
+        wanted = " or a ".join(device.upper() for device in devices)
+        fault = f"needs a {wanted}, and this is a {platform};"
+    elif trains and rate > 0 and name in KERNELS and (name, platform) != _DROPS:
+        where = " on a TPU" if platform == "tpu" else ""
+        field = "config.model.attention_probs_dropout_prob"
+        fault = f"has no dropout{where}, and {field}={rate}; set that to 0, or"
+    elif name == "cudnn" and model.dtype != "bfloat16":
+        fault = (
+            f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
+        )
+    elif name == "cudnn" and trains and packed:
+        fault = "cannot keep the sequences of packed rows apart;"
+    elif name == "cudnn" and trains and seeds > 1:
+        fault = f"cannot train the models of config.train.seeds={seeds} together;"
+    if fault:
+        other = "fused" if name == "cudnn" and platform == "gpu" else "einsum"
+        raise UserError(f"config.model.attention={name}: {fault} choose {other}")

@@ -1,0 +1,136 @@
+"""The last layer, computed only where its output is read, is the same there."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from micro import init_pretraining, initial_params
+from packed_sequences_test import sequences
+from small_bert import CONFIG, random_params
+
+from bert_jax.models import encoder
+from bert_jax.models.encoder import Bert
+from bert_jax.models.heads import BertForPreTraining
+from bert_jax.models.kernels.fused import fused_attention
+
+KEY = jax.random.key(3)
+VARIANTS = {
+    "plain": {},
+    "causal": {"causal": True},
+    "bfloat16": {"dtype": "bfloat16"},
+    "remat": {"remat": "full"},
+    "scan": {"scan_layers": True},
+    "fused": {"attention": "fused"},
+}
+
+
+@pytest.fixture(autouse=True)
+def fused_anywhere(monkeypatch):
+    interpreted = partial(fused_attention, interpret=True)
+    monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", interpreted)
+
+
+def batch(packed=False):
+    """ids, mask, segments; rows of several sequences or None; and places to read."""
+    alone, together, _ = sequences()
+    ids, mask, segments, places, _, where = together if packed else (*alone, None, None)
+    return ids, mask, segments, where, places
+
+
+def encoded(config, key, packed=False):
+    """A function of parameters, and the batch's places."""
+    ids, mask, segments, where, places = batch(packed)
+    bert = Bert(config)
+
+    def run(params):
+        return bert.apply(
+            {"params": params["bert"]}, ids, mask, segments, key, where, places
+        )
+
+    return run, places
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+@pytest.mark.parametrize("key", [None, KEY], ids=["evaluation", "dropout"])
+@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
+def test_the_last_layer_is_the_same_at_the_places_that_are_read(change, key, packed):
+    config = dataclasses.replace(CONFIG, **change)
+    if config.attention == "fused":
+        config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
+    run, places = encoded(config, key, packed)
+    out = jax.jit(run)(random_params(config))
+    sequence = np.asarray(out.sequence, np.float32)
+    wanted = np.take_along_axis(sequence, np.asarray(places)[:, :, None], axis=1)
+    bound = 0.05 if config.dtype == "bfloat16" else 2e-5
+    np.testing.assert_allclose(out.chosen, wanted, atol=bound * np.abs(wanted).max())
+    ids, mask, _, where, _ = batch(packed)
+    marks = np.zeros((len(ids), 1), int)
+    if packed:
+        marks = np.asarray(where.cls_positions)
+    elif config.causal:
+        marks = np.asarray(mask).sum(axis=1, keepdims=True) - 1
+    first = np.take_along_axis(sequence, marks[:, :, None], axis=1)
+    first = first if packed else first[:, 0]
+    np.testing.assert_allclose(out.first, first, atol=bound * np.abs(first).max())
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
+def test_so_are_the_gradients(packed):
+    run, places = encoded(CONFIG, KEY, packed)
+
+    def there(params):
+        return jnp.sum(run(params).chosen ** 2)
+
+    def everywhere(params):
+        sequence = run(params).sequence
+        chosen = jnp.take_along_axis(sequence, places[:, :, None], axis=1)
+        return jnp.sum(chosen**2)
+
+    params = random_params(CONFIG)
+    few, all_places = (jax.jit(jax.grad(f))(params) for f in (there, everywhere))
+    for one, other in zip(*map(jax.tree.leaves, (few, all_places)), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * (1 + np.abs(other).max()))
+
+
+def flops(function, *arguments):
+    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
+
+
+def test_nothing_else_of_the_last_layer_is_computed():
+    config = dataclasses.replace(
+        CONFIG, hidden_size=48, intermediate_size=192, num_hidden_layers=1
+    )
+    run, places = encoded(config, None)
+    params = initial_params(partial(init_pretraining, config))
+    there = flops(lambda params: run(params).chosen, params)
+    everywhere = flops(lambda params: run(params).sequence, params)
+    rows, length = batch()[0].shape
+    read = 1 + places.shape[1]  # and [CLS]
+    left_out = rows * (length - read)
+    # Query, output and feed-forward; and attention's two products.
+    products = 2 * (2 * 48**2 + 2 * 48 * 192) + 2 * 2 * length * 48
+    assert everywhere - there >= left_out * products
+    # Keys and values stay, for all.
+    assert there >= 2 * rows * length * 2 * 48**2
+
+
+def test_a_layer_that_cannot_is_computed_everywhere(monkeypatch):
+    class Everywhere(encoder.EncoderLayer):
+        def __call__(self, hidden, index, seen, key):
+            assert hidden.shape[1] == 16
+            return super().__call__(hidden, index, seen, key)
+
+    monkeypatch.setitem(encoder.LAYERS, "everywhere", Everywhere)
+    config = dataclasses.replace(CONFIG, layer="everywhere")
+    ids, mask, segments, _, places = batch()
+    inputs = ids, mask, segments, places
+    one, other = (
+        BertForPreTraining(c).apply({"params": random_params(CONFIG)}, *inputs)
+        for c in (CONFIG, config)
+    )
+    for name, logits in one.items():
+        bound = 1e-5 * np.abs(logits).max()
+        np.testing.assert_allclose(logits, other[name], atol=bound)
