@@ -21,8 +21,8 @@ MOST_LINES = {
     "prepare": 11_370,
     "train": 14_400,
     "evaluate": 12_340,
-    "describe": 9_280,
-    "predict": 9_160,
+    "describe": 9_200,
+    "predict": 9_080,
     "export": 8_240,
     "extract": 9_640,
 }

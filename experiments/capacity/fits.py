@@ -10,7 +10,6 @@ chips is raised to one row for each. What --output has already is not compiled a
 All of it takes 12 minutes on two cores.
 """
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
