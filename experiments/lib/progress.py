@@ -217,15 +217,18 @@ def seconds(run: Run) -> float | None:
 
 def _share(run: Run) -> float:
     """The share of the run that its log says is done; 0 before."""
-    total, ends = _log(run)
+    total, ends = _log(run, slice(-1, None))
     return ends[-1][1] / total if ends and total else 0.0
 
 
-def _log(run: Run) -> tuple[float, list[tuple[float, float]]]:
-    """The work of the whole run; and by its log, when how much of it was done."""
+def _log(
+    run: Run, part: slice = slice(None)
+) -> tuple[float, list[tuple[float, float]]]:
+    """The work of the whole run; and by its log, or a part of its lines, when how much
+    of it was done."""
     if (config := _config(run)) is None:
         return 0.0, []
-    lines = metrics.read(run.folder, "train")
+    lines = metrics.read(run.folder, "train")[part]
     ends = [(line["time"], _work(config, line["step"])) for line in lines]
     return _work(config, config.train.num_steps), ends
 

@@ -1,5 +1,6 @@
 """What the benchmarks share: processes, turns, the machine's peaks, and their file."""
 
+import functools
 import importlib
 import json
 import os
@@ -210,17 +211,16 @@ def _torch_work(name: str, size: int, megabytes: int) -> Callable[[], object]:
     from experiments.lib import torch_side
 
     device = torch_side.device()
+    act: Callable[[], object]
     if name == "copy":
         x = torch.ones(megabytes * 250_000, device=device)
+        act = functools.partial(torch.empty_like(x).copy_, x)
     else:
         x = torch.randn(size, size, device=device).to(getattr(torch, name))
-    target = torch.empty_like(x)
+        act = functools.partial(torch.mm, x, x, out=torch.empty_like(x))
 
     def work() -> None:
-        if name == "copy":
-            target.copy_(x)
-        else:
-            torch.mm(x, x, out=target)
+        act()
         torch_side.synchronize()
 
     return work
