@@ -18,6 +18,7 @@ from bert_jax.models.layers import (
     Dense,
     Embedding,
     at,
+    constrain,
     dropout,
     layer_norm,
 )
@@ -30,11 +31,6 @@ _KEPT = {
     # Results of its linear layers, not attention's length x length ones.
     "dots": jax.checkpoint_policies.save_only_these_names(PRODUCT),
 }
-
-
-def constrain(hidden: Array) -> Array:
-    """Keeps rows split over the data axes, and each row whole."""
-    return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
 
 
 def _of_few(
@@ -158,9 +154,7 @@ class Encoder(nn.Module):
     def __call__(
         self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
     ) -> tuple[
-        Float[Array, "batch length hidden"],
-        Float[Array, "layers batch length hidden"]
-        | list[Float[Array, "batch length hidden"]],
+        Float[Array, "batch length hidden"], list[Float[Array, "batch length hidden"]]
     ]:
         """Returns the last layer's output, and every layer's in order."""
         count = self.config.num_hidden_layers
@@ -173,8 +167,8 @@ class Encoder(nn.Module):
                 outputs.append(hidden)
         if self.kind.after is not None:
             hidden = self.final_layer_norm(hidden)
-            outputs = [*outputs[:-1], hidden]
-        return hidden, outputs
+        # Not the last of what a loop stacks: all of it would then be kept for one.
+        return hidden, [*outputs[:-1], hidden]
 
     def at(
         self,

@@ -135,11 +135,16 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
     )
 
 
+def constrain(hidden: Array) -> Array:
+    """Keeps rows split over the data axes, and each row whole."""
+    return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
+
+
 def at(
     x: Float[Array, "batch length hidden"], places: Int[Array, "batch places"]
 ) -> Float[Array, "batch places hidden"]:
     """The vectors at some places of each row."""
-    return jnp.take_along_axis(x, places[:, :, None], axis=1)
+    return constrain(jnp.take_along_axis(x, places[:, :, None], axis=1))
 
 
 def dropout(

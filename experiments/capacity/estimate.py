@@ -31,7 +31,7 @@ NO_REMAT, FULL_REMAT = "none", "full"
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
 # attention's two of length x length in float32 one or both. (Without dropout there is
 # one; it stays where one of two does.) In a loop over the layers the compiler sees one
-# layer at a time.
+# layer at a time, and autodiff keeps one array for all.
 _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
     "tpu": {"masks": 3, "norms": 6, "scores": 2},
     "tpu, scanned": {"scores": 1},
@@ -152,7 +152,8 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
         again = again | {"scores": 0}
 
     def kept(layers: int, remat: Any) -> float:
-        left = {what: count * layers for what, count in again.items()}
+        times = 1 if config.model.scan_layers else layers
+        left = {what: count * times for what, count in again.items()}
         total = 0.0
         for shape, dtype, size in _kept(_small(config, layers, remat), index):
             what = _what(shape, dtype, config)
@@ -169,10 +170,24 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
     return total
 
 
+def last_layer(config: ConfigDict, index: int) -> float:
+    """The share of a row's positions where the last layer is computed: those that are
+    read, as the inner arrays of its feed-forward show."""
+    inner = config.model.intermediate_size
+    one, two = (
+        sum(
+            size
+            for shape, _, size in _kept(_small(config, layers, NO_REMAT), index)
+            if shape[-1] == inner
+        )
+        for layers in (1, 2)
+    )
+    return one / (two - one)
+
+
 def _small(config: ConfigDict, layers: int, remat: Any) -> str:
     own = config.copy_and_resolve_references()
     own.model.num_hidden_layers = layers
-    own.model.scan_layers = False
     own.model.remat = remat
     # What one row takes does not depend on these: traced once for all.
     own.train.micro_batches = own.phase2.micro_batches = 1
@@ -183,6 +198,8 @@ def _small(config: ConfigDict, layers: int, remat: Any) -> str:
 @functools.cache
 def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
     """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
+
+    The shapes are without the loop's axis, in which all layers' arrays are one.
 
     Args:
       index: of the training's phases.
@@ -204,9 +221,18 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
         )
         for n in (2, 3)
     )
+
+    def of_one_layer(less: Any, more: Any) -> tuple[int, ...]:
+        looped = less.ndim > 1 and less.shape[0] == more.shape[0]
+        return less.shape[1:] if looped else less.shape
+
     # What does not grow with the rows is the parameters'.
     return [
-        (less.shape, str(less.dtype), (more.size - less.size) * less.dtype.itemsize)
+        (
+            of_one_layer(less, more),
+            str(less.dtype),
+            (more.size - less.size) * less.dtype.itemsize,
+        )
         for less, more in zip(two, three, strict=True)
         if more.size > less.size
     ]
@@ -216,7 +242,8 @@ def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict) -> str:
     """The kind of an array, as in `_COMPUTED_AGAIN`."""
     if dtype == "bool":
         return "masks"
-    if dtype == "float32" and len(shape) == 4 and shape[-1] == shape[-2]:
+    heads = config.model.num_attention_heads
+    if dtype == "float32" and len(shape) == 4 and shape[1] == heads:
         return "scores"
     if dtype == "float32" and shape[-1] == config.model.hidden_size:
         return "norms"
@@ -261,8 +288,11 @@ def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
     itemsize = jnp.dtype(config.model.dtype).itemsize
     hidden = rows * phase.shapes["input_ids"][-1] * config.model.hidden_size * itemsize
     # Forward after attention and feed-forward; backward before their first products,
-    # of which attention has three.
-    sums = (2 + 4 + 2 * again) * config.model.num_hidden_layers + 2
+    # of which attention has three. The last layer sums what is read of it, and the
+    # gradients of all its keys and values.
+    read = last_layer(config, index)
+    last = (2 + 2 + 2 * again) * read + 2
+    sums = (2 + 4 + 2 * again) * (config.model.num_hidden_layers - 1) + last + 2
     return [
         Line(
             "data",
@@ -279,6 +309,6 @@ def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
         Line(
             "tensor",
             2 * (tensor - 1) / tensor * hidden * sums,
-            f"2 (n-1)/n x rows x length x hidden x {itemsize} bytes x {sums} sums",
+            f"2 (n-1)/n x rows x length x hidden x {itemsize} bytes x {sums:.4g} sums",
         ),
     ]

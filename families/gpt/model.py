@@ -14,14 +14,8 @@ from bert_jax.models import positions
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import (
-    Encoded,
-    Encoder,
-    Packed,
-    constrain,
-    last_token,
-)
-from bert_jax.models.layers import Embedding, at, dropout
+from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
+from bert_jax.models.layers import Embedding, at, constrain, dropout
 from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
 

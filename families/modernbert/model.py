@@ -14,10 +14,17 @@ from bert_jax.models import pooling
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed, constrain
+from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed
 from bert_jax.models.heads import BertForPreTraining, MaskedLmHead
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
-from bert_jax.models.layers import Dense, Embedding, at, dropout, layer_norm
+from bert_jax.models.layers import (
+    Dense,
+    Embedding,
+    at,
+    constrain,
+    dropout,
+    layer_norm,
+)
 from bert_jax.models.rotary import rotary
 
 GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
