@@ -1,6 +1,7 @@
 """A server of `--mode=serve` here, without a model; and clients that write bytes."""
 
 import contextlib
+import contextvars
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from bert_jax.serving.names import Names
 from bert_jax.tasks.task import Task
 
 SECONDS = 20.0  # that a client waits
+# The address of IPv4 that a thread's clients have; "": the system chooses.
+CLIENT = contextvars.ContextVar("CLIENT", default="")
 
 
 def echo(rows: Sequence[Any]) -> list[str]:
@@ -58,6 +61,8 @@ def connected(port: int, host: str = "127.0.0.1", buffer: int = 0) -> socket.soc
     if buffer:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     made.settimeout(SECONDS)
+    if CLIENT.get():
+        made.bind((CLIENT.get(), 0))
     made.connect((host, port))
     return made
 

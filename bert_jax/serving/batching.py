@@ -28,9 +28,9 @@ class _Request:
     ones.
     """
 
-    def __init__(self, read: Read, characters: int, number: int):
+    def __init__(self, read: Read, characters: int, number: int, faults: int):
         self.read: Read | None = read
-        self.characters, self.number = characters, number
+        self.characters, self.number, self.faults = characters, number, faults
         self.cost = characters if characters > _READ else 0
         self.rows: Sequence[Any] = ()
         self.answers: Answers = []
@@ -73,7 +73,8 @@ class _Request:
             self.future.set_result(self.answers)
 
     def __lt__(self, other: "_Request") -> bool:
-        return (self.cost, self.number) < (other.cost, other.number)
+        mine = self.faults, self.cost, self.number
+        return mine < (other.faults, other.cost, other.number)
 
 
 _Row = tuple[_Request, int]
@@ -111,9 +112,10 @@ CLOSE = Alike(1.25, 100, 1.25, 3000, 4)
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is of the request that has cost the least, so a request of few rows
-    waits for a batch or two, whatever others have sent; and that of the oldest in one
-    batch of sixteen, so that each gets its turn however many others come.
+    The next row is of the client with the fewest faults, and of its requests of that
+    which has cost the least, so a request of few rows waits for a batch or two, whatever
+    others have sent; and that of the oldest in one batch of sixteen, so that each gets
+    its turn however many others come.
 
     Args:
       measure: a row's size in characters.
@@ -142,14 +144,17 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
-    def submit(self, read: Read, characters: int = 0) -> "Future[Answers]":
+    def submit(
+        self, read: Read, characters: int = 0, faults: int = 0
+    ) -> "Future[Answers]":
         """The answers to a request's rows; to cancel it takes them from the queue.
 
         Args:
           read: gives the rows, when it is their turn.
           characters: to be read.
+          faults: of the client.
         """
-        request = _Request(read, characters, next(self._numbers))
+        request = _Request(read, characters, next(self._numbers), faults)
         self._came.put(request)
         return request.future
 
@@ -186,10 +191,14 @@ class Batcher:
         enough = self._alike.few if len(self._waiting) > 1 else self.most
         self._batches += 1
         if self._waiting and not self._batches % _OLDEST:
-            min(self._waiting, key=lambda one: one.number).cost = 0
+            oldest = min(self._waiting, key=lambda one: one.number)
+            oldest.faults = oldest.cost = 0
             heapq.heapify(self._waiting)
         while self._waiting and len(group) < self.most and len(aside) < self.most:
-            if len(group) >= enough and self._waiting[0].next:
+            first = self._waiting[0]
+            if group and first.faults > group[0][0].faults:
+                break
+            if len(group) >= enough and first.next:
                 break
             request = heapq.heappop(self._waiting)
             if request.read and request.characters > to_read:

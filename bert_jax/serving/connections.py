@@ -25,6 +25,7 @@ from bert_jax.serving.messages import (
     sent,
 )
 from bert_jax.serving.names import Names
+from bert_jax.serving.standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,8 @@ MOST_CONNECTIONS = 512
 _LAST = 0.5  # seconds that a request on its way has when the server ends
 _LOOK = 0.02  # seconds between two looks at whether all have ended
 
-Route = Callable[[bytes], Awaitable[Answer]]
+# A request's body and its client's faults -> the answer.
+Route = Callable[[bytes, int], Awaitable[Answer]]
 
 
 class Connections:
@@ -45,12 +47,14 @@ class Connections:
     Attributes:
       all: the connections.
       reading: those whose request is not yet whole, the oldest first.
+      standing: of the addresses.
     """
 
     def __init__(self, routes: Mapping[str, Mapping[str, Route]], names: Names):
         self._routes, self.names = routes, names
         self.all: set[_Connection] = set()
         self.reading: dict[_Connection, None] = {}
+        self.standing = Standing()
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if files == resource.RLIM_INFINITY:
             files = 2 * MOST_CONNECTIONS
@@ -123,12 +127,13 @@ class _Connection(asyncio.Protocol):
         self._waits_for = "headers"  # or "body"; "" if the request is whole or refused
         self._bytes, self._length = bytearray(), 0
         self._beyond = HEAD_BYTES  # so many are read that belong to no request
-        self._with_body = True
+        self._with_body, self._ended = True, False  # answered, refused or cut
         self._task: asyncio.Task | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._address = (transport.get_extra_info("peername") or ("",))[0]
         self._limit(HEAD_SECONDS)
         if not self._connections.admits(self):
             self._waits_for = ""
@@ -197,14 +202,16 @@ class _Connection(asyncio.Protocol):
     async def _answer(self) -> None:
         body = bytes(self._bytes[: self._length])
         self._bytes.clear()
+        faults = self._connections.standing.of(self._address, self._loop.time())
         try:
-            answer = await _answered(self._route, body)
+            answer = await _answered(self._route, body, faults)
         except Refused as refused:
             answer = refused.answer
         self._send(answer)
 
     def _send(self, answer: Answer) -> None:
         """Closes the connection when the system has all of the answer."""
+        self._ended = True
         self._limit(SEND_SECONDS)
         self._transport.write(sent(answer, with_body=self._with_body))
         self._transport.close()
@@ -213,9 +220,16 @@ class _Connection(asyncio.Protocol):
         """Answers; reads on, as an answer is lost if what was sent stays unread."""
         self._waits_for, self._beyond = "", 2 * MOST_BYTES
         self._bytes.clear()
+        self._fault()
         self._limit(1.0)
         self._transport.write(sent(refused.answer, with_body=self._with_body))
         self._transport.write_eof()
+
+    def _fault(self) -> None:
+        """Counts one, if the request has no end yet."""
+        if not self._ended:
+            self._connections.standing.add(self._address, self._loop.time())
+        self._ended = True
 
     def eof_received(self) -> None:
         self.cut()
@@ -225,6 +239,7 @@ class _Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         """Ends it, whatever its state; what is computed for it is cancelled."""
+        self._fault()
         self._transport.abort()
         self._timer.cancel()
         self._bytes.clear()
@@ -234,9 +249,9 @@ class _Connection(asyncio.Protocol):
         self._connections.reading.pop(self, None)
 
 
-async def _answered(route: Route, body: bytes) -> Answer:
+async def _answered(route: Route, body: bytes, faults: int) -> Answer:
     try:
-        return await route(body)
+        return await route(body, faults)
     except Refused:
         raise
     except Exception as error:  # whatever it is, the others are still served

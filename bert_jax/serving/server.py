@@ -219,7 +219,7 @@ class Service:
             "/": {"GET": self.page},
         }
 
-    async def predict(self, body: bytes) -> Answer:
+    async def predict(self, body: bytes, faults: int) -> Answer:
         """The rows of the body with their answers, as JSON."""
         is_list = False
 
@@ -235,7 +235,8 @@ class Service:
         large = len(body) > LARGE_BYTES
         with self._room() if large else contextlib.nullcontext():
             try:
-                texts = await self._answers(self._batcher.submit(read, len(body)))
+                asked = self._batcher.submit(read, len(body), faults)
+                texts = await self._answers(asked)
             except UserError as error:
                 raise Refused(400, str(error)) from error
         return Answer(200, f"[{', '.join(texts)}]" if is_list else texts[0])
@@ -259,11 +260,11 @@ class Service:
             text = f"not answered within {self._seconds:g} s; send less at once"
             raise Refused(503, text, "Retry-After: 10") from error
 
-    async def health(self, _: bytes) -> Answer:
+    async def health(self, *_: Any) -> Answer:
         """That the server is there, and what it is asked for."""
         return Answer(200, json.dumps(self._about))
 
-    async def page(self, _: bytes) -> Answer:
+    async def page(self, *_: Any) -> Answer:
         """The page for a browser."""
         return Answer(200, self._page, "text/html", (_POLICY,))
 

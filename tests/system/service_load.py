@@ -7,7 +7,8 @@ one row after another, with `--pause` seconds between; alone, then beside the ho
 ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
 before. The hostile ones are on other machines in real life, so here they run in
-processes of their own, of the lowest priority (nice 19); with `--apart` the server has
+processes of their own, of the lowest priority (nice 19), and each client has an address
+of its own on the loopback network, or all have one with `--one-address`; with `--apart` the server has
 the first processor for itself, alone too, and all clients the others. Prints the
 percentiles, and how many times as long the 99th is beside them; and the load average
 before the server starts. Where other programs take the processors, the hostile ones try
@@ -33,18 +34,32 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.runtime.terminal import table
-from tests.served import asked, request
+from tests.served import CLIENT, asked, request
 from tests.system import hostile
 from tests.system.chaos import processor
 from tests.system.service import Server
 
 
-def honest(port: int, seed: int, end: float, pause: float) -> list[float]:
+class Address(NamedTuple):
+    """On the loopback network."""
+
+    network: int  # 0: all clients' one
+
+    def be(self, number: int) -> None:
+        """Gives a thread's clients that number of the network's."""
+        if self.network:
+            CLIENT.set(f"127.{self.network}.{number // 250}.{number % 250 + 1}")
+
+
+def honest(
+    port: int, seed: int, end: float, pause: float, address: Address
+) -> list[float]:
     """Asks until the end; the seconds that each answer took.
 
     Raises:
       RuntimeError: an answer is none.
     """
+    address.be(seed)
     rng, times = random.Random(seed), []
     while time.monotonic() < end:
         time.sleep(rng.uniform(0, 2 * pause))
@@ -66,11 +81,14 @@ class Signals(NamedTuple):
     tries: Any  # a shared number
 
 
-def attack(port: int, clients: int, seed: int, signals: Signals) -> None:
+def attack(
+    port: int, clients: int, seed: int, signals: Signals, address: Address
+) -> None:
     """Hostile clients in a process, while they may."""
     os.nice(19)
 
     def go(number: int) -> None:
+        address.be(number)
         rng = random.Random(f"{seed}:{number}")
         while not signals.ends.is_set():
             if not signals.goes.wait(0.5):
@@ -93,12 +111,16 @@ def attack(port: int, clients: int, seed: int, signals: Signals) -> None:
 
 
 @contextlib.contextmanager
-def attackers(port: int, clients: int, seed: int) -> Iterator[Signals]:
+def attackers(
+    port: int, clients: int, seed: int, networks: Sequence[int]
+) -> Iterator[Signals]:
     """Processes of hostile clients, which wait until they may go."""
     new = multiprocessing.get_context("spawn")
     signals = Signals(new.Event(), new.Event(), new.Semaphore(0), new.Value("i", 0))
     processes = [
-        new.Process(target=attack, args=(port, share, seed + n, signals))
+        new.Process(
+            target=attack, args=(port, share, seed + n, signals, Address(networks[n]))
+        )
         for n, share in enumerate([clients // 2, clients - clients // 2])
     ]
     for process in processes:
@@ -113,10 +135,14 @@ def attackers(port: int, clients: int, seed: int) -> Iterator[Signals]:
             process.join()
 
 
-def measured(port: int, clients: int, seconds: float, pause: float) -> list[float]:
+def measured(
+    port: int, clients: int, seconds: float, pause: float, address: Address
+) -> list[float]:
     end = time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(clients) as pool:
-        found = [pool.submit(honest, port, n, end, pause) for n in range(clients)]
+        found = [
+            pool.submit(honest, port, n, end, pause, address) for n in range(clients)
+        ]
         return [one for each in found for one in each.result()]
 
 
@@ -131,6 +157,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pause", type=float, default=0.1, help="of honest clients")
     parser.add_argument("--apart", action="store_true", help="processors")
+    parser.add_argument("--one-address", action="store_true", help="of all clients")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     given = ["python", "-m", "tests.system.service_load", *argv]
@@ -144,16 +171,18 @@ def main(argv: Sequence[str]) -> int:
     if options.apart:
         os.sched_setaffinity(0, processors - {min(processors)})
     alone, beside, tries = [], [], 0
+    networks = [0, 0, 0] if options.one_address else [1, 2, 3]
+    port, address = server.port, Address(networks[0])
     ask = functools.partial(
-        measured, server.port, options.honest, options.seconds, options.pause
+        measured, port, options.honest, options.seconds, options.pause, address
     )
     for words in range(1, 32):
         for masks in (1, 2, 4, 8, 16):
             row = {"text": " ".join(["[MASK]"] * masks + ["a"] * (words - masks))}
             for count in (1, 4, 12):  # each program's, see training/inference.py
-                asked(server.port, request([row] * count))
+                asked(port, request([row] * count))
     server.wait_until_idle()
-    with attackers(server.port, options.hostile, options.seed) as signals:
+    with attackers(port, options.hostile, options.seed, networks[1:]) as signals:
         for _ in range(options.rounds):
             alone += ask()
             signals.goes.set()
