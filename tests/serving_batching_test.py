@@ -51,6 +51,14 @@ def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
     assert many.result() == [2 * row for row in range(10, 20)]
 
 
+def test_who_has_faults_waits_for_those_who_have_none():
+    held = Held()
+    faulty = [held.batcher.submit(of([str(n)]), faults=9 - n) for n in (1, 2, 3)]
+    right = [held.batcher.submit(of([str(n)])) for n in (4, 5)]
+    held.results(*faulty, *right)
+    assert held.groups == [[0], [4, 5], [3], [2], [1]]
+
+
 def test_many_rows_are_taken_a_few_at_a_time_while_others_wait():
     held = Held(most=16, alike=CLOSE)
     many = [held.batcher.submit(of([str(n)] * 12)) for n in (1, 2)]

@@ -112,8 +112,8 @@ CLOSE = Alike(1.25, 100, 1.25, 3000, 4)
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is of the client with the fewest faults, and of its requests of that
-    which has cost the least, so a request of few rows waits for a batch or two, whatever
+    The next row is of the client with the fewest faults, and among those of the request
+    that has cost the least, so a request of few rows waits for a batch or two, whatever
     others have sent; and that of the oldest in one batch of sixteen, so that each gets
     its turn however many others come.
 

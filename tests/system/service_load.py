@@ -8,11 +8,11 @@ ones (tests/system/hostile.py, each kind but what is right), and so on in turn,
 `--rounds` times. The rows of both are drawn alike, and what they need is compiled
 before. The hostile ones are on other machines in real life, so here they run in
 processes of their own, of the lowest priority (nice 19), and each client has an address
-of its own on the loopback network, or all have one with `--one-address`; with `--apart` the server has
-the first processor for itself, alone too, and all clients the others. Prints the
-percentiles, and how many times as long the 99th is beside them; and the load average
-before the server starts. Where other programs take the processors, the hostile ones try
-little and the ratio says nothing.
+of its own on the loopback network; with `--one-address` all have one. With `--apart`
+the server has the first processor for itself, alone too, and all clients the others.
+Prints the percentiles, and how many times as long the 99th is beside them; and the load
+average before the server starts. Where other programs take the processors, the hostile
+ones try little and the ratio says nothing.
 """
 
 import argparse
