@@ -203,7 +203,7 @@ def test_each_attention_compiles(device, fields, kernels):
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_on_a_gpu_no_two_rows_are_added_in_any_order(deterministic):
+def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu(deterministic):
     _, done = built(GPU, *BASE, f"train.deterministic={deterministic}")
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     ordered = ["unique_indices=true" in line for line in scatters]

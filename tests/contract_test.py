@@ -145,7 +145,7 @@ def straight(request, once):
 
 
 @pytest.mark.heart
-def test_a_killed_run_ends_as_if_it_had_not_been(straight, tmp_path):
+def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     """To the last bit: losses, scores, answers, and everything that is saved."""
     config, workdir = straight.config, tmp_path / "run"
     run_killed(straight.task, config, workdir, *straight.arguments)

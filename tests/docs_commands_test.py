@@ -33,9 +33,12 @@ COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
 # Words that stand for a value, where the value's type or its file matters.
 EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
 # Experiments that hand what they do not know on to another's parser.
-HANDS_ON = {"experiments.claims.grid_spread": "experiments.paper.glue"}
+HANDS_ON = {
+    "experiments.claims.grid_spread": "experiments.paper.glue",
+    "experiments.speed.gpu": "experiments.speed.train_step",
+}
 NOT_PARSED = {
-    "experiments.sameness.recorded_run": "other experiments start it, users do not",
+    **dict.fromkeys(documented.STARTED[1:], "it takes no options"),
     "experiments.sameness.beside_transformers": "imports torch, which takes seconds",
 }
 # Flags on the pages that are other programs'.
@@ -158,7 +161,7 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
     handed = [word for word in rest if not word.startswith(own)]
     if handed:
         assert module in HANDS_ON, f"{handed}: no such option"
-        given = [f"--data={options.data}", *handed]
+        given = [f"--data={options.data}", *handed] if "data" in options else handed
         _, _, left = options_of(HANDS_ON[module], given, monkeypatch)
         assert not left, f"{left}: no such option"
     check_fields([w.replace(own[1], own[0], 1) for w in rest if w not in handed])

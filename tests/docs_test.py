@@ -10,6 +10,7 @@ from bert_jax.config import help
 from bert_jax.errors import UserError
 from experiments.lib import started
 from experiments.pages import config_page
+from tests import documented
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -21,7 +22,7 @@ def anchors(text):
     return {re.sub(r"[^\w -]", "", t.lower()).replace(" ", "-") for t in titles}
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda p: p.name)
+@pytest.mark.parametrize("page", documented.PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page):
     text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.S)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -81,11 +82,26 @@ def test_the_experiments_page_names_commands_that_are_there():
     named = re.findall(r"`(\w+\.\w+)`", text)
     commands = [name for name in named if not name.endswith(".txt")]
     assert len(commands) > 20
-    known = {*started.commands(), *started.modules()}
-    assert {f"experiments.{name}" for name in commands} <= known
+    named_here = {"experiments.paper", *(f"experiments.{name}" for name in commands)}
+    assert named_here == {*started.commands()} - {*documented.STARTED}
     results = ROOT / "experiments" / "results"
     files = [name for name in named if name.endswith(".txt")]
     assert not [name for name in files if not (results / name).exists()]
+
+
+def test_the_changelog_leads_to_commands_that_are_there():
+    """Each row of its table of old names: one new name for each, which starts."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    row = re.compile(
+        r"(?m)^  \| `experiments\.(?:\w+\.)?\{(.+)\}` \| `(\S+)` the same name \|$"
+    )
+    moved = [
+        f"{room}{name}"
+        for names, room in row.findall(text)
+        for name in names.split(", ")
+    ]
+    assert len(moved) > 20
+    assert {*moved} <= {*started.commands()}
 
 
 def test_a_command_has_one_answer_on_all_pages():

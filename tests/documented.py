@@ -8,11 +8,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [
+    *(
+        ROOT / name
+        for name in ("README.md", "CONTRIBUTING.md", "experiments/README.md")
+    ),
+    *(ROOT / "docs").glob("*.md"),
+]
 # Their docstrings show commands, which `--help` prints.
 MODULES = [
     *(ROOT / "configs").rglob("*.py"),
-    *(p for p in (ROOT / "experiments").rglob("*.py") if p.parent.name != "speed"),
+    *(ROOT / "experiments").rglob("*.py"),
+    *(ROOT / "examples").glob("*.py"),
+    *(ROOT / "tests" / "system").glob("*.py"),
+    *(ROOT / "tests" / "device").glob("*.py"),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 _INLINE = re.compile(r"`([^`]+)`")
@@ -26,9 +35,14 @@ OTHERS = {
     "awk": "a filter for another project's files",
     "gcloud": "Google Cloud's own",
     "ssh-add": "OpenSSH's own",
-    "curl": "tests/serving_test.py sends the same request",
+    "curl": "tests/serving/serve_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",
 }
+# Programs that other commands start, users do not.
+STARTED = (
+    *("experiments.paper.budget", "experiments.sameness.recorded_run"),
+    "experiments.speed.serving_sides",
+)
 # What may stand before a command.
 _BEFORE = {"do": "the shell's own", "srun": "needs Slurm; the rest is checked"}
 _FILE = re.compile(r"# (\w+\.py)\n")

@@ -118,3 +118,11 @@ def test_a_head(file, plain):
     _, error = run(config, "run", "--mode=export", "--output=model", status=2)
     assert "mean" in error and not Path("model").exists()
     starts_from("run")
+
+
+def test_a_family(file, plain):
+    """BERT by another name has BERT's numbers."""
+    out, _ = run(file("mine"), "run")
+    np.testing.assert_allclose(losses("run"), losses(plain), rtol=1e-6)
+    said = out.partition("try next:")[2]
+    assert "--config=mine.py --mode=predict" in said and "finetune/glue.py" not in said

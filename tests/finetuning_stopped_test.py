@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
 NO_LEARNING = "--config.optimizer.learning_rate=0.0"
 
 
-def test_a_run_without_progress_stops_early_and_its_best_is_kept(folder, tmp_path):
+def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
     best = "--config.evaluate.checkpoint=best"
     _, err = run(folder, tmp_path / "run", *args, best)

@@ -119,7 +119,7 @@ def test_the_report_of_a_loss_of_any_name():
     assert rows[0] == ("word loss (nats)", "1.5", "2", "unigrams")
 
 
-def test_without_its_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
+def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
     """Over the same pairs and masks; decay does not shrink what no gradient holds."""
     workdir = tmp_path / "run"
     off = "--config.task.nsp_loss=False"

@@ -135,9 +135,9 @@ def close(
 def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    files = workdir.defined_in(task.config).values()
+    own = workdir.defined_in(task.config)
     asks = f"{run} --workdir={place}"
-    asks += f" --config={shlex.quote(next(iter(files)))}" if files else ""
+    asks += f" --config={shlex.quote(next(iter(own.values())))}" if own else ""
     export = f"{asks} --mode=export --output=FOLDER"
     rows, finetune = "ROWS.jsonl", []
     if task.config.task.name == "pretraining":
@@ -146,7 +146,8 @@ def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
         config += f",model={kind}" if kind != "bert" else ""
         rows = "TEXTS.txt"
         data = "--config.task.data_dir=hf:nyu-mll/glue"
-        finetune = [f"{run} --config={config} {data} --config.init_from={place}"]
+        if not own.keys() & {"model.architecture", "model.layer", "model.positions"}:
+            finetune = [f"{run} --config={config} {data} --config.init_from={place}"]
     predict = f"{asks} --mode=predict --input={rows}"
     lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
     if not _unexported(task, params):

@@ -53,6 +53,8 @@ def answer(shares: np.ndarray) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     from bert_jax.serving import batching, connections, names, server
 
+    if len(arguments) != 2:  # a person's; `serving` starts it
+        sys.exit(__doc__)
     folder, rows = arguments
     compute = classifier(Path(folder))
     parts = (server.measured, lambda row: row, compute, int(rows))

@@ -270,7 +270,7 @@ def test_a_second_phase_of_the_same_length_reads_on(config, fields):
     np.testing.assert_array_equal(found, np.concatenate(pair))
 
 
-def test_without_next_sentence(config):
+def test_without_nsp(config):
     config = config.copy_and_resolve_references()
     config.corpus.nsp = False
     batch = loader.batch_at(config, 0)

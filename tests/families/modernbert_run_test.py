@@ -55,7 +55,7 @@ def finetuned(pretrained, tmp_path_factory):
     return folder
 
 
-def test_a_killed_run_ends_as_if_it_had_not_been(
+def test_a_killed_run_resumes_as_if_it_had_not_been(
     micro_modernbert, pretrained, tmp_path
 ):
     run = tmp_path / "run"

@@ -113,7 +113,7 @@ def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     np.testing.assert_allclose(list(scores.values()), shares, atol=1e-5)
 
 
-def test_a_killed_run_ends_as_if_it_had_not_been(config, tmp_path):
+def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
     own, given = config(), (PAIRS, "--config.train.num_steps=20")
     for name in ("killed", "straight"):
         if name == "killed":

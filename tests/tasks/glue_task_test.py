@@ -5,13 +5,13 @@ import os
 import numpy as np
 import pytest
 from sklearn import metrics
-from tokenization_test import Rules
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.glue.task import Glue
 from configs.finetune import glue as glue_config
+from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 FOLDERS = {

@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_squad import every
-from tokenization_test import Rules
 
 from bert_jax import tokenization
 from bert_jax.tasks.squad import features as squad_features
@@ -25,6 +24,7 @@ from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
 from configs.finetune import squad
+from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 # Of each file, which paragraphs: the first of so many.

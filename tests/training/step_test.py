@@ -83,7 +83,9 @@ def test_one_step_by_hand(batch):
 
 
 @pytest.mark.parametrize("parts", [2, 4, 8])
-def test_micro_batches_with_unequal_weights_divide_once(batch, parts, monkeypatch):
+def test_accumulation_over_micro_batches_divides_once_by_unequal_weights(
+    batch, parts, monkeypatch
+):
     # Without noise: each part has a key of its own.
     monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.zeros(shape))
     whole, metrics = take(batch)

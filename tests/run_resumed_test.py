@@ -13,7 +13,7 @@ from bert_jax.workdir import metrics
 
 
 @pytest.mark.heart
-def test_a_signal_saves_the_step_and_the_run_goes_on_elsewhere(
+def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
     micro, tmp_path, monkeypatch
 ):
     workdir = tmp_path / "run"

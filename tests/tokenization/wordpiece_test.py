@@ -200,7 +200,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_odd_characters_as_published(tmp_path, lowercase):
+def test_odd_unicode_characters_as_published(tmp_path, lowercase):
     letters = {c for text in ODD for c in text + strip_accents(text.lower())}
     pieces = sorted(c for c in letters if spaced(c).strip())
     path = tmp_path / "vocab.txt"
@@ -209,7 +209,7 @@ def test_odd_characters_as_published(tmp_path, lowercase):
     assert compare(path, lowercase, ODD) == []
 
 
-def test_odd_characters_with_released_vocabularies(shared_data):
+def test_odd_unicode_characters_with_released_vocabularies(shared_data):
     for name, lowercase in ((UNCASED, True), (MULTILINGUAL, False)):
         assert compare(shared_data(name), lowercase, ODD) == []
 
