@@ -22,12 +22,7 @@ from tests.forked import ROOT, Forked, Server, surroundings
 from tests.system.micro_data import KINDS
 from tests.system.micro_runs import Stages
 
-PROGRAM = (
-    sys.executable,
-    "-I",
-    "-S",
-    str(ROOT / "tests/system/experiments_program.py"),
-)
+PROGRAM = (sys.executable, "-I", str(ROOT / "tests/system/experiments_program.py"))
 SECONDS = 240.0  # of a command, on a machine that others use too
 # With LIMIT no file may have more bytes, as on a full disk; with READ_ONLY root, too,
 # may write only where a folder's mode says so (linux/capability.h, CAP_DAC_OVERRIDE).
@@ -160,19 +155,29 @@ COMMANDS = {
 }
 
 
+def stand_in(put: Callable[[Any, str, Any], None] = setattr) -> None:
+    """From now on PROGRAM is started for whatever a command starts.
+
+    Raises:
+      AttributeError: a program is named elsewhere, so that it would run itself.
+    """
+    from experiments.lib import execution
+    from experiments.paper import runs
+
+    programs = {"BUDGET": (execution, "budget"), "MAIN": (execution, "")}
+    programs |= {"FEATURES": (runs, "features"), "TRIVIAQA": (runs, "written")}
+    programs |= {"ENSEMBLE": (runs, "ensemble")}
+    for name, (module, kind) in programs.items():
+        getattr(module, name)
+        put(module, name, (*PROGRAM, f"--kind={kind}") if kind else PROGRAM)
+
+
 def main_of(name: str) -> Callable[[Sequence[str]], int]:
-    """A command's main; what it would start is PROGRAM from now on."""
+    """A command's main, which starts PROGRAM."""
     import importlib
 
-    from experiments.lib import execution, runs
-
-    execution.MAIN = PROGRAM
-    execution.BUDGET = (*PROGRAM, "--kind=budget")
-    runs.FEATURES = (*PROGRAM, "--kind=features")
-    runs.TRIVIAQA = (*PROGRAM, "--kind=written")
-    runs.ENSEMBLE = (*PROGRAM, "--kind=ensemble")
-    module = importlib.import_module(f"experiments.{COMMANDS[name].module}")
-    return module.main
+    stand_in()
+    return importlib.import_module(f"experiments.{COMMANDS[name].module}").main
 
 
 def write_data(folder: Path) -> None:

@@ -1,9 +1,15 @@
 """A slice of the campaign on the commands that read models."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bert_jax.workdir import folder as workdir
+from experiments.lib import execution
+from experiments.paper import runs
+from tests.forked import ROOT
+from tests.system import experiments_commands as commands
 from tests.system import experiments_models as models
 from tests.system.experiments_commands import steady
 from tests.system.experiments_faults import report
@@ -37,3 +43,22 @@ def test_a_line_names_the_file(told, named):
 def test_what_differs_from_start_to_start_is_left_out():
     found = {"a": [{"seconds": 1.5, "f1": 0.5}], "word2vec, other words": 3}
     assert steady(found) == {"a": [{"f1": 0.5}]}
+
+
+def test_every_program_that_a_command_starts_has_a_stand_in(monkeypatch):
+    """Where none is put, a campaign would start the real program."""
+    commands.stand_in(monkeypatch.setattr)
+    plan = [execution.BUDGET, execution.MAIN, runs.FEATURES, runs.TRIVIAQA]
+    for program in (*plan, runs.ENSEMBLE):
+        assert program[: len(commands.PROGRAM)] == commands.PROGRAM
+
+
+def test_a_stand_in_writes_the_config_of_its_arguments(tmp_path):
+    given = ["--config=configs/finetune/squad.py:size=tiny", "--config.train.seeds=2"]
+    given += ["--config.seed=3", f"--workdir={tmp_path}"]
+    subprocess.run([*commands.PROGRAM, *given], check=True, cwd=ROOT)
+    for folder, seeds in ((tmp_path, 2), (tmp_path / "seed_4", 1)):
+        config = workdir.recorded(folder)
+        assert config.task.name == "squad" and config.model.hidden_size == 128
+        assert config.train.seeds == seeds
+    assert config.seed == 4
