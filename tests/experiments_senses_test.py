@@ -259,3 +259,13 @@ def test_the_picture_is_grey(tmp_path, plain):
     picture = reader.imread(io.BytesIO((tmp_path / "out" / "cats.png").read_bytes()))
     assert np.ptp(picture[..., :3], axis=-1).max() == 0
     assert (picture[..., 0] < 0.1).mean() > 0.001
+
+
+def test_no_result_before_its_picture(tmp_path, plain, capsys):
+    """The result says that all is there."""
+    pytest.importorskip("matplotlib", reason="needs the report extra")
+    (tmp_path / "uses").write_text(USES)
+    (tmp_path / "out" / "cats.png").mkdir(parents=True)
+    assert senses.main(command(tmp_path, plain, "--text=", "--plot")) == 2
+    assert "cats.png" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "cats.json").exists()

@@ -114,9 +114,10 @@ def written_run(arguments):
         scores = {"exact_match": 60.0, "f1": 70.0 + len(folders)}
         (output / "scores.json").write_text(json.dumps(scores))
         return
-    output.parent.mkdir(parents=True, exist_ok=True)
     if output.suffix:
-        output.touch()
+        output.touch()  # no folder: nor does experiments.paper.triviaqa make one
+    else:
+        output.parent.mkdir(parents=True, exist_ok=True)
 
 
 FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")

@@ -83,9 +83,11 @@ def _read(place: Path) -> dict[str, list]:
     if not place.exists():
         return {}
     try:
-        return json.loads(place.read_bytes())
-    except ValueError:  # damaged: it is written again
+        kept = json.loads(place.read_bytes())
+    except (ValueError, RecursionError):  # damaged: it is written again
         return {}
+    entries = kept.items() if isinstance(kept, dict) else ()
+    return {name: entry for name, entry in entries if isinstance(entry, list)}
 
 
 def _keep(place: Path, fresh: dict[str, list]) -> None:

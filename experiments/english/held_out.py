@@ -29,7 +29,7 @@ from bert_jax.data.rows import Batch
 from bert_jax.data.shards import Chunk, Job
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import storage, temporary, terminal
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdir
@@ -187,7 +187,8 @@ def batches(
         settings = job.settings._replace(max_seq_length=phase.max_seq_length)
         job = job._replace(settings=settings, known=held.known)
         job.aside().mkdir()
-        shard = shards.write_shard(job, Chunk("dev", 0, documents))
+        with temporary.naming(folder):
+            shard = shards.write_shard(job, Chunk("dev", 0, documents))
         shards.part_path(folder, "dev", 0).rename(folder / _ONE_RECORD_FILE)
         data = Prepared(storage.path(folder), task.tokenizer, {})
         found = loader.dataset(task.config, phase, data, "dev")

@@ -76,10 +76,10 @@ def main(argv: Sequence[str]) -> str:
     found = {probe.title: finish(bert, probe, parts, folder) for probe in probes}
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    kept.write(options.output / "results.json", results)
     if options.plot:
         figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
         storage.write_atomically(options.output / "probes.png", plots.save(figure))
+    kept.write(options.output / "results.json", results)
     tables = [probe_fits.table(title, x) for title, x in found.items()]
     return "\n\n".join((*tables, probe_fits.note(options.parts)))
 

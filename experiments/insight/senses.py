@@ -71,10 +71,10 @@ def main(argv: Sequence[str]) -> str:
         "vectors": {name: scores._asdict() for name, scores in scored.items()},
     }
     path = options.output / f"{options.word}.json"
-    kept.write(path, results)
     if options.plot:
         figure = plots.scatter(_panels(found), senses)
         storage.write_atomically(path.with_suffix(".png"), plots.save(figure))
+    kept.write(path, results)
     return table(results)
 
 

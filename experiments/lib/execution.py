@@ -193,6 +193,8 @@ def _run(run: Run, lock: int, show: Callable[[bytes], object]) -> tuple[int, str
     failed.unlink(missing_ok=True)
     logged = log.stat().st_size if log.exists() else 0
     start, status = time.monotonic(), 0
+    if run.file:  # its program makes no folder
+        make_folder(run.folder)
     if run.words and not run.budget.exists():
         first = [*BUDGET, *run.arguments, f"--words={run.words}"]
         status = running.wait([*first, f"--output={run.budget}"], log, [lock], show)

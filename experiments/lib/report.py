@@ -100,7 +100,7 @@ def write(folder: Path, results: Mapping[str, Any], text: str, html: str = "") -
 
     contents = {"results.json": json.dumps(results, indent=1), "report.txt": text}
     contents |= {"report.html": html} if html else {}
-    for name, content in contents.items():
+    for name, content in reversed(contents.items()):  # the first says that all is there
         write_atomically(folder / name, f"{content}\n")
     return f"written: {', '.join(str(folder / name) for name in contents)}"
 

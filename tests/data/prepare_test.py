@@ -173,8 +173,15 @@ def test_text_is_read_for_its_digest_once(config, tmp_path, monkeypatch):
     os.utime(path, (30, 30))
     assert made(config) == folder
     assert json.loads(kept.read_text())["/elsewhere"] == [1, 2, "x"]
-    kept.write_text("no JSON")
-    assert made(config) == folder
+    entries = json.loads(kept.read_text())
+    for damaged in (
+        "no JSON",
+        "[" * 100_000,
+        "[]",
+        json.dumps(dict.fromkeys(entries, 5)),
+    ):
+        kept.write_text(damaged)
+        assert made(config) == folder
 
 
 def test_a_folder_is_opened_without_its_text(config, tmp_path):

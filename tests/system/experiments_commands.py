@@ -1,64 +1,19 @@
-"""The commands of experiments/ that read models: their inputs, and how they are run.
+"""The commands of experiments/ that a campaign disturbs, and the files that they read.
 
 A home is a folder with `in/` and, of a finished command, `out/`; all names in it are
 relative, so that a copy of it works as well, and its files have the same names.
 """
 
 import json
-import os
 import random
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.forked import ROOT, Forked, Server, surroundings
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.forked import ROOT
 from tests.system.micro_data import KINDS
-from tests.system.micro_runs import Stages
-
-PROGRAM = (
-    sys.executable,
-    "-I",
-    "-S",
-    str(ROOT / "tests/system/experiments_program.py"),
-)
-SECONDS = 240.0  # of a command, on a machine that others use too
-# With LIMIT no file may have more bytes, as on a full disk; with READ_ONLY root, too,
-# may write only where a folder's mode says so (linux/capability.h, CAP_DAC_OVERRIDE).
-_START = """
-import ctypes, os, resource, sys
-from tests.system import experiments_commands as commands
-main = commands.main_of(sys.argv[1])
-if limit := os.environ.get("LIMIT"):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
-if "READ_ONLY" in os.environ:
-    head, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    ctypes.CDLL(None).capget(head, sets)
-    sets[0] &= ~0b10
-    ctypes.CDLL(None).capset(head, sets)
-sys.exit(main(sys.argv[2:]))
-"""
-_IMPORTED = (
-    *(
-        "experiments.paper.features",
-        "experiments.insight.probes",
-        "experiments.insight.senses",
-    ),
-    *("experiments.claims.learning_curves", "experiments.paper.squad_ensemble"),
-    *(
-        "experiments.paper.triviaqa",
-        "experiments.paper.__main__",
-    ),
-    *("sklearn.linear_model", "gensim.models", "matplotlib.figure"),
-)
-# What differs from start to start.
-_VOLATILE = ("seconds", "date", "about", "command", "load", "time", "runs_took")
 
 
 class Command(NamedTuple):
@@ -68,7 +23,7 @@ class Command(NamedTuple):
       module: of experiments/.
       arguments: in a home.
       reads: patterns of files in a home, besides `out/`.
-      result: the file in `out/` that it ends with.
+      result: the file in `out/` that it ends with; "": what it prints.
     """
 
     module: str
@@ -78,8 +33,12 @@ class Command(NamedTuple):
 
 
 _PAPER = ("--size=tiny", "--data=in/data", "--seeds=2", "--output=out")
+_CORPUS = "--corpus=sentences:in/corpus.txt"
+_STEPS = (_CORPUS, "--config.train.num_steps=10")
 _WEIGHTS = "--weights=in/model"
 _NER = "in/data/NER"
+# Of a pre-training run, what tells its text; its weights are chaos.py's.
+_RUN = ("run/*.json", "run/vocab.txt", "in/*.txt", "data/*/*")
 COMMANDS = {
     "features": Command(
         "paper.features",
@@ -139,8 +98,12 @@ COMMANDS = {
     "paper table1": Command(
         "paper.__main__",
         (
-            *("table1", *_PAPER, "--systems=bert,gpt", "--tasks=rte", "--words=1000"),
-            "--corpus=sentences:in/corpus.txt",
+            "table1",
+            *_PAPER,
+            "--systems=bert,gpt",
+            "--tasks=rte",
+            "--words=1000",
+            _CORPUS,
         ),
         ("in/data/RTE/*", "in/corpus.txt"),
         "table1-bert-gpt-tiny/results.json",
@@ -157,22 +120,127 @@ COMMANDS = {
         ("in/model/*.json", f"{_NER}/*"),
         "table7-tiny-*/results.json",
     ),
+    "paper table1 bags": Command(
+        "paper.__main__",
+        (
+            "table1",
+            *_PAPER,
+            "--systems=word2vec,random",
+            "--tasks=rte",
+            "--words=1000",
+            _CORPUS,
+        ),
+        ("in/data/RTE/*", "in/corpus.txt"),
+        "table1-word2vec-random-tiny/results.json",
+    ),
+    "paper table3": Command(
+        "paper.__main__",
+        ("table3", *_PAPER, "--data=in/more", _WEIGHTS),
+        ("in/model/*.json", "in/more/squad/*"),
+        "table3-tiny-*/results.json",
+    ),
+    "paper table4": Command(
+        "paper.__main__",
+        ("table4", *_PAPER, "--data=in/more", _WEIGHTS),
+        ("in/model/*.json", "in/more/SWAG/*"),
+        "table4-tiny-*/results.json",
+    ),
+    "paper table5": Command(
+        "paper.__main__",
+        ("table5", *_PAPER, "--tasks=sst2,squad", *_STEPS),
+        ("in/data/SST-2/*", "in/data/SQuAD/*", "in/corpus.txt"),
+        "table5-tiny/results.json",
+    ),
+    "paper table6": Command(
+        "paper.__main__",
+        ("table6", *_PAPER, "--tasks=sst2", *_STEPS),
+        ("in/data/SST-2/*", "in/corpus.txt"),
+        "table6-tiny/results.json",
+    ),
+    "paper table8": Command(
+        "paper.__main__",
+        ("table8", *_PAPER, "--tasks=ner,features", *_STEPS),
+        (f"{_NER}/*", "in/corpus.txt"),
+        "table8-tiny/results.json",
+    ),
+    "paper figure5": Command(
+        "paper.__main__",
+        ("figure5", *_PAPER, "--tasks=sst2", *_STEPS),
+        ("in/data/SST-2/*", "in/corpus.txt"),
+        "figure5-tiny/results.json",
+    ),
+    "paper imdb": Command(
+        "paper.__main__",
+        ("imdb", *_PAPER, "--data=in/more", *_STEPS),
+        ("in/more/IMDB/*", "in/corpus.txt"),
+        "imdb-tiny/results.json",
+    ),
+    "glue": Command(
+        "paper.glue",
+        (
+            *("--data=in/data", "--tasks=rte", "--seeds=0,1", "--output=out"),
+            *("--learning_rates=5e-5,3e-5", "--size=tiny"),
+        ),
+        ("in/data/RTE/*",),
+        "",
+    ),
+    "sweep": Command(
+        "sweeps.sweep",
+        (
+            f"--config={ROOT}/configs/finetune/glue.py:task=rte,size=tiny",
+            *("--grid=optimizer.learning_rate=5e-5,3e-5", "--grid=seed=0,1"),
+            "--output=out",
+        ),
+        (),
+        "",
+    ),
+    "grid_spread": Command(
+        "claims.grid_spread",
+        (
+            *("--data=in/data", "--task=rte", "--examples=4,8", "--seeds=3"),
+            *("--batch_sizes=4", "--learning_rates=5e-5,3e-5", "--epochs=2"),
+            *("--size=tiny", "--output=out", "--init_from=in/model"),
+        ),
+        ("in/data/RTE/*", "in/model/*.json"),
+        "results.json",
+    ),
+    "english.table": Command(
+        "english.table",
+        (
+            *("--data=in/data", "--tasks=rte,squad", "--seeds=2", "--output=out"),
+            *("--size=tiny", "--init_from=in/model"),
+        ),
+        ("in/model/*.json", "in/data/RTE/*", "in/data/SQuAD/*"),
+        "results.json",
+    ),
+    "by_kind": Command(
+        "english.by_kind",
+        ("--init_from=run", "--output=out/kinds.json"),
+        _RUN,
+        "kinds.json",
+    ),
+    "vectors": Command(
+        "cbow.vectors",
+        (_CORPUS, "--output=out", "--words=1000", "--data_dir=out/data"),
+        ("in/corpus.txt",),
+        "vocab.txt",
+    ),
+    "attention_plot": Command(
+        "insight.attention_plot",
+        (
+            *("--input=in/who.safetensors", "--row=0", "--layer=0", "--head=1"),
+            "--output=out/who.png",
+        ),
+        ("in/who.safetensors",),
+        "who.png",
+    ),
+    "docstrings": Command(
+        "english.docstrings",
+        ("--output=out/docstrings.jsonl", "--each=2"),
+        (),
+        "docstrings.jsonl",
+    ),
 }
-
-
-def main_of(name: str) -> Callable[[Sequence[str]], int]:
-    """A command's main; what it would start is PROGRAM from now on."""
-    import importlib
-
-    from experiments.lib import execution, runs
-
-    execution.MAIN = PROGRAM
-    execution.BUDGET = (*PROGRAM, "--kind=budget")
-    runs.FEATURES = (*PROGRAM, "--kind=features")
-    runs.TRIVIAQA = (*PROGRAM, "--kind=written")
-    runs.ENSEMBLE = (*PROGRAM, "--kind=ensemble")
-    module = importlib.import_module(f"experiments.{COMMANDS[name].module}")
-    return module.main
 
 
 def write_data(folder: Path) -> None:
@@ -185,6 +253,10 @@ def write_data(folder: Path) -> None:
     files |= {f"data/SST-2/{name}": text for name, text in sst2.items()}
     files |= {f"data/SQuAD/{n[:-5]}-v1.1.json": text for n, text in squad.items()}
     files["dev.json"] = squad["dev.json"]
+    squad2, swag = (KINDS[name](rng).files for name in ("squad2", "swag"))
+    files |= {f"more/squad/{n[:-5]}-v2.0.json": text for n, text in squad2.items()}
+    for name, usual in (("train", "train"), ("dev", "val")):
+        files[f"more/SWAG/{usual}.csv"] = swag[f"{name}.csv"]
     files["corpus.txt"] = KINDS["pretraining"](rng).files["corpus.txt"]
     for split, count in (("train", 12), ("test", 8)):
         rows = [
@@ -192,6 +264,7 @@ def write_data(folder: Path) -> None:
             for n in range(count)
         ]
         files[f"reviews/{split}.jsonl"] = "".join(json.dumps(r) + "\n" for r in rows)
+        files[f"more/IMDB/{split}.jsonl"] = files[f"reviews/{split}.jsonl"]
     uses = ("a\tthe {}", "a\ta go {} watch", "b\tseven it go {}", "b\tit {} over")
     files["senses.tsv"] = "".join(f"{use.format('cats')}\n" for use in uses)
     page = {"QuestionId": "q1", "Question": "where is it"}
@@ -206,97 +279,8 @@ def write_data(folder: Path) -> None:
         path = folder / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-class Homes:
-    """Starts commands, and has a finished home of each."""
-
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="bert_jax.homes."))
-        environment = surroundings(self._folder / "compiled")
-        self._server = Server({**environment, "ALSO_IMPORT": " ".join(_IMPORTED)})
-        (self._folder / "compiled").mkdir()
-        self._stages = Stages(self._server)
-        self._locks = {name: threading.Lock() for name in COMMANDS}
-        self.seconds: dict[str, float] = {}  # that the finished commands took
-
-    def fresh(self, name: str, target: Path) -> None:
-        """Makes a home of a command, with inputs alone."""
-        write_data(target)
-        (target / "out").mkdir()
-        given = " ".join(COMMANDS[name].arguments)
-        if "in/model" in given:
-            model = self._stages.folder("pretraining", "model") / "in" / "model"
-            shutil.copytree(model, target / "in" / "model")
-        if "in/run0" in given:
-            for run in ("run0", "run1"):
-                made = self._stages.folder("squad", "run") / "run"
-                shutil.copytree(made, target / "in" / run)
-
-    def finished(self, name: str) -> Path:
-        """The home of an undisturbed command; not to be changed."""
-        made = self._folder / name.replace(" ", "_")
-        with self._locks[name]:
-            if name not in self.seconds:
-                self.fresh(name, made)
-                started = time.monotonic()
-                status, _, err = self.run(name, made)
-                if status:
-                    raise RuntimeError(f"{name} ended with {status}:\n{err}")
-                self.seconds[name] = time.monotonic() - started
-        return made
-
-    def start(
-        self, name: str, home: Path, arguments: Sequence[str] | None = None, **env: str
-    ) -> Forked:
-        """A command in a home."""
-        given = COMMANDS[name].arguments if arguments is None else arguments
-        environment = self._server.environment | {"PROGRAM_PAUSE": "0.02"} | env
-        argv = ["-c", _START, name, *given]
-        return self._server.start_with_pipes(argv, home, environment)
-
-    def run(
-        self, name: str, home: Path, arguments: Sequence[str] | None = None, **env: str
-    ) -> tuple[int, str, str]:
-        """Status and both outputs; a command that hangs gets SIGKILL."""
-        return self.end(self.start(name, home, arguments, **env))
-
-    @staticmethod
-    def end(process: Forked) -> tuple[int, str, str]:
-        """As `run`, of a command that was started."""
-        try:
-            out, err = process.communicate(SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return -signal.SIGKILL, "", f"hangs ({SECONDS:.0f} s)"
-        assert process.returncode is not None
-        return process.returncode, out, err
-
-    def close(self) -> None:
-        self._server.close()
-        self._stages.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def result(name: str, home: Path) -> Any:
-    """What a command has found, without what differs from start to start; None before
-    its end."""
-    paths = sorted((home / "out").glob(COMMANDS[name].result))
-    return steady(json.loads(paths[0].read_text())) if paths else None
-
-
-def steady(value: Any) -> Any:
-    """Without times, and without word2vec's numbers, which no two trainings share."""
-    if isinstance(value, Mapping):
-        kept = {k: steady(v) for k, v in value.items() if k not in _VOLATILE}
-        return {k: v for k, v in kept.items() if not k.startswith("word2vec")}
-    return [steady(each) for each in value] if isinstance(value, list) else value
-
-
-def names(home: Path) -> set[str]:
-    """The files in a home's `out/`, without those of word2vec's other trainings."""
-    return {
-        os.path.relpath(path, home / "out")
-        for path in (home / "out").rglob("*")
-        if path.is_file()
-    }
+    count, generator = 4, np.random.default_rng(0)
+    heads = generator.dirichlet(np.ones(count), (1, 2, count)).astype(np.float16)
+    about = json.dumps({"tokens": ["[CLS]", "a", "dog", "[SEP]"], "segments": [0] * 4})
+    tensors, place = {"attentions_0": heads}, folder / "in" / "who.safetensors"
+    save_file(tensors, place, {"attentions_0": about})

@@ -36,7 +36,7 @@ from experiments.paper import glue
 from experiments.sweeps import compare, sweep
 from launch import tpu
 from tests.system import malformed_files
-from tests.system.experiments_commands import PROGRAM
+from tests.system.experiments_homes import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of ten trials: a damaged file is the cheapest.

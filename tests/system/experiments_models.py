@@ -1,24 +1,24 @@
-"""Faults in the commands of experiments/ that read models.
+"""Faults in the commands of experiments/ that read models, data or text.
 
     python -m tests.system.experiments_models [--trials=100] [--seed=0] [--jobs=2]
-    python -m tests.system.experiments_models --only=17 --seed=0
+    python -m tests.system.experiments_models --only=17 --seed=0 [--commands=glue,...]
 
-Each trial is drawn from the seed and its number, of `features`, `probes`, `senses`,
-`learning_curves`, `squad_ensemble`, `triviaqa` and three tables of `paper`. `damaged`:
+Each trial is drawn from the seed and its number, of experiments_commands.py. `damaged`:
 a file that the command reads is spoiled by rule; it must end well or with status 2 and
 one line that names the file, and as before once the file is whole again. `killed`: it
 gets a signal at a random moment and is started again; `together`: two at once; `full`:
 no room on the disk, or no right to write. What these leave must be as of an undisturbed
 command. `arguments`: odd ones.
 
-experiments_program.py stands for the runs that `paper` and `learning_curves` start; all
-else is the real program, with micro models. Prints a table by command and kind, and for
+experiments_program.py stands for the programs that a command starts; all else is the
+real program, with micro models. Prints a table by command and kind, and for
 each failure the command that makes it again.
 """
 
 import argparse
 import concurrent.futures
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -27,9 +27,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.lib import command_line
 from tests.system import malformed_files
-from tests.system.experiments_commands import COMMANDS, Homes, names, result
+from tests.system.experiments_commands import COMMANDS
 from tests.system.experiments_faults import judged, report
+from tests.system.experiments_homes import Homes, names, result
 
 KINDS = ("damaged",) * 5 + ("arguments",) * 3 + ("killed", "killed", "together", "full")
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -53,17 +55,20 @@ MORE += ["--config.seed=-1", "--config.optimizer.learning_rate=nan", "--plan=1",
 MORE += ["--config.task.max_seq_length=0", "--config.=1", "--config.seed", "--plot=1"]
 
 
+_ROOMS = ("in", "out", "data", "run", "more")  # folders whose names tell no file
+
+
 def named(path: Path, told: str) -> bool:
     """Whether the line of error names a file, or its folder."""
     line = told.splitlines()[-1]
-    return any(part in line for part in path.parts if part not in ("in", "out", "data"))
+    return any(part in line for part in path.parts if part not in _ROOMS)
 
 
 def damaged(homes: Homes, name: str, home: Path, rng: random.Random) -> tuple[str, str]:
     """A file that a command reads is spoiled; it is there already, or not."""
     done = homes.finished(name)
     files = [x for p in COMMANDS[name].reads for x in done.glob(p) if x.is_file()]
-    if rng.random() < 0.5:
+    if not files or rng.random() < 0.5:
         files = [x for x in (done / "out").rglob("*") if x.is_file()]
     place = rng.choice(sorted(files)).relative_to(done)
     if place.parts[0] == "out" or rng.random() < 0.7:
@@ -73,7 +78,9 @@ def damaged(homes: Homes, name: str, home: Path, rng: random.Random) -> tuple[st
     path = home / place
     whole, before = path.read_bytes(), result(name, home)
     ways = malformed_files.of_content(path)
-    stands = {} if path.suffix == "" else malformed_files.IN_ITS_PLACE
+    stands = {} if path.suffix == "" else {**malformed_files.IN_ITS_PLACE}
+    if f"--output={place}" in COMMANDS[name].arguments:
+        del stands["a FIFO"]  # it is written to, once somebody reads it
     way = rng.choice([*ways, *stands])
     if way in ways:
         path.write_bytes(ways[way](whole, rng))
@@ -94,7 +101,7 @@ def damaged(homes: Homes, name: str, home: Path, rng: random.Random) -> tuple[st
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
     path.write_bytes(whole)
-    if status == 0 and place.parts[0] == "in":
+    if status == 0 and place.parts[0] != "out":
         return said, ""
     return said, _as_undisturbed(homes, name, home, only_result=True)
 
@@ -146,7 +153,8 @@ def full(homes: Homes, name: str, home: Path, rng: random.Random) -> tuple[str, 
     last = told.strip().splitlines()[-1:]
     said = f"{name}, {way}: status {status} {last}"
     fault = judged(status, told)
-    if not fault and status == 2 and "out" not in last[0]:
+    places = ("out", tempfile.gettempdir())  # a corpus is made aside, say
+    if not fault and status == 2 and not any(place in last[0] for place in places):
         fault = "the line names no file"
     if fault:
         return said, f"{fault}\n{told[-700:]}"
@@ -223,12 +231,13 @@ WORK = {
 }
 
 
-def trial(homes: Homes, number: int, seed: int) -> tuple[str, str, str]:
+def trial(
+    homes: Homes, number: int, seed: int, commands: Sequence[str]
+) -> tuple[str, str, str]:
     """Command and kind, what was done, and what is wrong; empty if nothing is."""
     rng = random.Random(f"{seed}:{number}")
     kind = KINDS[number % len(KINDS)]
-    order = rng.sample([*COMMANDS], len(COMMANDS))
-    name = order[0]
+    name = rng.sample([*commands], len(commands))[0]
     folder = Path(tempfile.mkdtemp(prefix="bert_jax.experiments."))
     try:
         said, fault = WORK[kind](homes, name, folder / "home", rng)
@@ -238,13 +247,16 @@ def trial(homes: Homes, number: int, seed: int) -> tuple[str, str, str]:
 
 
 def run(
-    numbers: Sequence[int], seed: int, jobs: int = 1
+    numbers: Sequence[int],
+    seed: int,
+    jobs: int = 1,
+    commands: Sequence[str] = tuple(COMMANDS),
 ) -> list[tuple[int, str, str, str]]:
     """The trials of these numbers, some at a time; tells of each on standard error."""
     homes = Homes()
 
     def attempt(number: int) -> tuple[int, str, str, str]:
-        found = trial(homes, number, seed)
+        found = trial(homes, number, seed, commands)
         print(number, *found[:2], found[2] or "right", sep="; ", file=sys.stderr)
         return (number, *found)
 
@@ -264,14 +276,21 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=int, default=0, help="the first trial's number")
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time")
+    several = command_line.several(str, COMMANDS)
+    parser.add_argument(
+        "--commands", type=several, default=[*COMMANDS], help="of these"
+    )
     parser.add_argument("--only", type=int, help="this trial, and what it does")
     options = parser.parse_args(argv)
     numbers = range(options.start, options.start + options.trials)
     given = numbers if options.only is None else [options.only]
-    found = run(given, options.seed, options.jobs)
+    found = run(given, options.seed, options.jobs, options.commands)
     if options.only is not None:
         print(*found[0], sep="\n")
-    print(report(found, options.seed, "experiments_models"))
+    module = "experiments_models"
+    if options.commands != [*COMMANDS]:
+        module += f" --commands={shlex.quote(','.join(options.commands))}"
+    print(report(found, options.seed, module))
     return int(any(fault for *_, fault in found))
 
 

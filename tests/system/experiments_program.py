@@ -2,7 +2,8 @@
 with --kind= others. Leaves what they leave, piece by piece.
 
 It waits between the pieces, so that a kill finds it anywhere, and goes on where one has
-left it. Imports nothing slow.
+left it. A run's config.json is the one that its arguments make, of so few steps.
+Imports nothing slow.
 """
 
 import fcntl
@@ -10,8 +11,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
 PIECES = 3
 _SCORES = ("accuracy", "f1", "exact_match", "cross_entropy", "perplexity")
 
@@ -22,25 +26,31 @@ def write(path: Path, text: str) -> None:
     new.rename(path)
 
 
-def run(folder: Path, rate: float, seed: int) -> None:
-    """What a run of bert_jax.main leaves."""
+def config_of(arguments: Sequence[str]) -> dict[str, Any]:
+    """The config that a run of these arguments writes, of PIECES steps."""
+    sys.path.insert(0, str(ROOT))  # isolated, as this is started
+    from bert_jax.config import command_line, configuration
+
+    line = command_line.parse(arguments)
+    config = configuration.load(line.config, line.overrides)
+    config.train.num_steps = PIECES
+    return config.to_dict()
+
+
+def run(folder: Path, config: dict[str, Any], seed: int, count: int = 1) -> None:
+    """What a run of bert_jax.main of `count` seeds leaves in its own folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = {
-        "seed": seed,
-        "model": {},
-        "train": {"seeds": 1, "num_steps": PIECES, "early_stop": 0, "batch_size": 4},
-        "evaluate": {"checkpoint": "last"},
-        "optimizer": {"learning_rate": rate},
-    }
-    write(folder / "config.json", json.dumps(config))
+    own = {**config, "seed": seed, "train": {**config["train"], "seeds": count}}
+    write(folder / "config.json", json.dumps(own))
+    rate = config["optimizer"]["learning_rate"]
     lines = []
     for step in range(1, PIECES + 1):
         time.sleep(float(os.environ.get("PROGRAM_PAUSE", "0")))
         score = seed / 10 + 1000 * rate + step / 100
         for split in ("train", "dev", "dev_train", "test"):
-            own = {"step": step, "split": split, "time": 0.0}
-            own.update(dict.fromkeys(_SCORES, score))
-            lines.append(json.dumps(own) + "\n")
+            line = {"step": step, "split": split, "time": 0.0}
+            line.update(dict.fromkeys(_SCORES, score))
+            lines.append(json.dumps(line) + "\n")
         write(folder / "metrics.jsonl", "".join(lines))
 
 
@@ -55,9 +65,11 @@ def other(kind: str, given: dict[str, str]) -> None:
         "budget": (place, {**budget, "flops": 1e9}),
         "features": (place / "results.json", results),
         "ensemble": (place / "scores.json", {"exact_match": 60.0, "f1": 70.0}),
+        "vectors": (place / "vocab.txt", ["[PAD]"]),
         "written": (place, {"version": "TriviaQA", "data": []}),
     }[kind]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind != "written":  # the real one wants its folder there
+        path.parent.mkdir(parents=True, exist_ok=True)
     time.sleep(float(os.environ.get("PROGRAM_PAUSE", "0")))
     write(path, json.dumps(content))
 
@@ -75,12 +87,11 @@ def main(arguments: list[str]) -> int:
         except BlockingIOError:
             print("error: another process is at work there", file=sys.stderr)
             return 2
-        rate = float(given.get("config.optimizer.learning_rate", "0"))
-        seed = int(given.get("config.seed", "0"))
-        count = int(given.get("config.train.seeds", "1"))
-        run(folder, rate, seed)
+        config = config_of(arguments)
+        seed, count = config["seed"], config["train"]["seeds"]
+        run(folder, config, seed, count)
         for number in range(count if count > 1 else 0):
-            run(folder / f"seed_{seed + number}", rate, seed + number)
+            run(folder / f"seed_{seed + number}", config, seed + number)
     return 0
 
 
