@@ -27,17 +27,12 @@ SMALL = """
 extends = "tiny:recipe=plain"
 
 def get_config(config):
-    config.model.hidden_size = 128
-    config.model.num_attention_heads = 4
-    config.model.intermediate_size = 512
-    config.model.num_hidden_layers = 3
-    config.model.hidden_dropout_prob = 0.1
-    config.model.attention_probs_dropout_prob = 0.1
-    config.tokenizer.vocab_size = 1024
-    config.corpus.max_seq_length = 96
-    config.train.batch_size = 32
+    sizes = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=3)
+    rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    config.model.update(num_attention_heads=4, **sizes, **rates)
+    config.tokenizer.vocab_size, config.corpus.max_seq_length = 1024, 96
+    config.train.update(batch_size=32, num_steps=100)
     config.evaluate.batch_size = 32
-    config.train.num_steps = 100
     return config
 """
 
@@ -178,19 +173,15 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, _, phase = made(small, *fields, devices=1)
-    assert ("cls_positions" in phase.shapes) == bool(fields)
     counted = compiled(small, *fields, devices=1).cost_analysis()["flops"]
-    (own,) = task.phases()
     # The last layer's queries, scores, sums, output and feed-forward are computed only
     # for [CLS] and the masked pieces.
-    model, length = task.config.model, own.shapes["input_ids"][-1]
-    hidden, inner = model.hidden_size, model.intermediate_size
-    heads = own.shapes["cls_positions"][-1] if fields else 1
-    unread = length - own.shapes["masked_lm_positions"][-1] - heads
-    each = 2 * hidden * (2 * hidden + 2 * length + 2 * inner)
-    read = estimate.last_layer(task.config, 0)
-    assert read == pytest.approx(1 - unread / length)
-    whole = task.flops(own.shapes) - 3 * own.shapes["input_ids"][0] * unread * each
+    model, (rows, length) = task.config.model, phase.shapes["input_ids"]
+    read = phase.shapes["masked_lm_positions"][-1]
+    read += phase.shapes["cls_positions"][-1] if fields else 1
+    assert estimate.last_layer(task.config, 0) == pytest.approx(read / length)
+    each = 4 * model.hidden_size * (model.hidden_size + length + 4 * model.hidden_size)
+    whole = task.flops(phase.shapes) - 3 * rows * (length - read) * each
     assert counted == pytest.approx(whole, rel=0.15)
 
 

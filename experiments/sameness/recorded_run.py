@@ -61,11 +61,9 @@ def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
 def run(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     if argv[2:3] != ["--"]:  # a person's; equal_runs starts it
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder, step, _, *arguments = argv
-    record(Path(folder), int(step))
-    return main.main(arguments)
+        sys.exit(__doc__)
+    record(Path(argv[0]), int(argv[1]))
+    return main.main(argv[3:])
 
 
 if __name__ == "__main__":
