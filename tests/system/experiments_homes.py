@@ -176,9 +176,9 @@ def steady(value: Any) -> Any:
 
 
 def names(home: Path) -> set[str]:
-    """The files in a home's `out/`, without those of word2vec's other trainings."""
+    """The files in a home's `out/`, without the cache of digests: it may be missing."""
     return {
         os.path.relpath(path, home / "out")
         for path in (home / "out").rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != ".digests.json"
     }
