@@ -6,6 +6,7 @@ import itertools
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ Read = Callable[[], Sequence[Any]]
 
 _READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
+_LATELY = 1.0  # seconds
 _OLDEST = 16  # of so many batches, one begins with who has waited longest
 
 
@@ -28,10 +30,11 @@ class _Request:
     ones.
     """
 
-    def __init__(self, read: Read, characters: int, number: int, faults: int):
+    def __init__(self, read: Read, characters: int, number: int, faulty: bool):
         self.read: Read | None = read
-        self.characters, self.number, self.faults = characters, number, faults
+        self.characters, self.number, self.faulty = characters, number, faulty
         self.cost = characters if characters > _READ else 0
+        self.due = False  # its next row is taken before all others
         self.rows: Sequence[Any] = ()
         self.answers: Answers = []
         self.next = self.left = 0
@@ -73,8 +76,8 @@ class _Request:
             self.future.set_result(self.answers)
 
     def __lt__(self, other: "_Request") -> bool:
-        mine = self.faults, self.cost, self.number
-        return mine < (other.faults, other.cost, other.number)
+        mine = not self.due, self.faulty, self.cost, self.number
+        return mine < (not other.due, other.faulty, other.cost, other.number)
 
 
 _Row = tuple[_Request, int]
@@ -112,8 +115,8 @@ CLOSE = Alike(1.25, 100, 1.25, 3000, 4)
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is of the client with the fewest faults, and among those of the request
-    that has cost the least, so a request of few rows waits for a batch or two, whatever
+    The next row is of a client without faults, if one waits, and of the request that
+    has cost the least, so a request of few rows waits for a batch or two, whatever
     others have sent; and that of the oldest in one batch of sixteen, so that each gets
     its turn however many others come.
 
@@ -140,21 +143,24 @@ class Batcher:
         self.most, self._alike = most, alike
         self._came: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._waiting: list[_Request] = []  # a heap, of the thread alone
+        self._faultless = 0.0  # when such a request came last
         self._numbers, self._batches, self._ends = itertools.count(), 0, False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def submit(
-        self, read: Read, characters: int = 0, faults: int = 0
+        self, read: Read, characters: int = 0, faulty: bool = False
     ) -> "Future[Answers]":
         """The answers to a request's rows; to cancel it takes them from the queue.
 
         Args:
           read: gives the rows, when it is their turn.
           characters: to be read.
-          faults: of the client.
+          faulty: whether the client has left requests lately, say; see `Standing`.
         """
-        request = _Request(read, characters, next(self._numbers), faults)
+        request = _Request(read, characters, next(self._numbers), faulty)
+        if not faulty:
+            self._faultless = time.monotonic()
         self._came.put(request)
         return request.future
 
@@ -192,13 +198,10 @@ class Batcher:
         self._batches += 1
         if self._waiting and not self._batches % _OLDEST:
             oldest = min(self._waiting, key=lambda one: one.number)
-            oldest.faults = oldest.cost = 0
+            oldest.due, oldest.cost = True, 0
             heapq.heapify(self._waiting)
         while self._waiting and len(group) < self.most and len(aside) < self.most:
-            first = self._waiting[0]
-            if group and first.faults > group[0][0].faults:
-                break
-            if len(group) >= enough and first.next:
+            if group and self._is_whole(group, self._waiting[0], enough):
                 break
             request = heapq.heappop(self._waiting)
             if request.read and request.characters > to_read:
@@ -216,13 +219,24 @@ class Batcher:
                 continue
             room -= size + _EACH
             group.append((request, request.next))
-            request.next, request.size = request.next + 1, None
+            request.next, request.size, request.due = request.next + 1, None, False
             request.cost += size + _EACH
             if request.next < len(request.rows):
                 heapq.heappush(self._waiting, request)
         for request in aside:
             heapq.heappush(self._waiting, request)
         return group
+
+    def _is_whole(
+        self, group: list[_Row], following: _Request, enough: int | float
+    ) -> bool:
+        """Whether a batch ends before the next row."""
+        faulty = group[0][0].faulty
+        if faulty and time.monotonic() - self._faultless < _LATELY:
+            return True  # who asks now waits for one row
+        return following.faulty > faulty or (
+            len(group) >= enough and following.next > 0
+        )
 
     def _sized(self, request: _Request) -> bool:
         """Measures the next row; False if the request has failed by that."""

@@ -33,8 +33,8 @@ MOST_CONNECTIONS = 512
 _LAST = 0.5  # seconds that a request on its way has when the server ends
 _LOOK = 0.02  # seconds between two looks at whether all have ended
 
-# A request's body and its client's faults -> the answer.
-Route = Callable[[bytes, int], Awaitable[Answer]]
+# A request's body, and whether its client has faults -> the answer.
+Route = Callable[[bytes, bool], Awaitable[Answer]]
 
 
 class Connections:
@@ -202,9 +202,10 @@ class _Connection(asyncio.Protocol):
     async def _answer(self) -> None:
         body = bytes(self._bytes[: self._length])
         self._bytes.clear()
-        faults = self._connections.standing.of(self._address, self._loop.time())
+        now, standing = self._loop.time(), self._connections.standing
+        faulty = standing.faulty(self._address, now)
         try:
-            answer = await _answered(self._route, body, faults)
+            answer = await _answered(self._route, body, faulty)
         except Refused as refused:
             answer = refused.answer
         self._send(answer)
@@ -249,9 +250,9 @@ class _Connection(asyncio.Protocol):
         self._connections.reading.pop(self, None)
 
 
-async def _answered(route: Route, body: bytes, faults: int) -> Answer:
+async def _answered(route: Route, body: bytes, faulty: bool) -> Answer:
     try:
-        return await route(body, faults)
+        return await route(body, faulty)
     except Refused:
         raise
     except Exception as error:  # whatever it is, the others are still served

@@ -219,7 +219,7 @@ class Service:
             "/": {"GET": self.page},
         }
 
-    async def predict(self, body: bytes, faults: int) -> Answer:
+    async def predict(self, body: bytes, faulty: bool) -> Answer:
         """The rows of the body with their answers, as JSON."""
         is_list = False
 
@@ -235,7 +235,7 @@ class Service:
         large = len(body) > LARGE_BYTES
         with self._room() if large else contextlib.nullcontext():
             try:
-                asked = self._batcher.submit(read, len(body), faults)
+                asked = self._batcher.submit(read, len(body), faulty)
                 texts = await self._answers(asked)
             except UserError as error:
                 raise Refused(400, str(error)) from error

@@ -25,9 +25,9 @@ class Standing:
         if len(self._faults) > _MOST:
             del self._faults[next(iter(self._faults))]
 
-    def of(self, address: str, now: float) -> int:
-        """The faults of an address that are not forgotten, rounded; mostly 0."""
-        return round(self._left(_place(address), now))
+    def faulty(self, address: str, now: float) -> bool:
+        """Whether an address has a fault, or half of one, that is not forgotten."""
+        return self._left(_place(address), now) >= 0.5
 
     def _left(self, place: str, now: float) -> float:
         count, then = self._faults.get(place, (0.0, now))

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from bert_jax.errors import UserError
+from bert_jax.serving import batching
 from bert_jax.serving.batching import ANY, CLOSE, Batcher
 
 
@@ -53,10 +54,27 @@ def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
 
 def test_who_has_faults_waits_for_those_who_have_none():
     held = Held()
-    faulty = [held.batcher.submit(of([str(n)]), faults=9 - n) for n in (1, 2, 3)]
+    faulty = [held.batcher.submit(of([str(n)]), faulty=True) for n in (1, 2, 3)]
     right = [held.batcher.submit(of([str(n)])) for n in (4, 5)]
     held.results(*faulty, *right)
-    assert held.groups == [[0], [4, 5], [3], [2], [1]]
+    assert held.groups == [[0], [4, 5], [1], [2], [3]]  # one by one: others may come
+
+
+def test_where_all_have_faults_rows_are_computed_together(monkeypatch):
+    monkeypatch.setattr(batching, "_LATELY", 0.0)
+    held = Held()
+    held.results(*[held.batcher.submit(of(["1"]), faulty=True) for _ in range(6)])
+    assert [len(group) for group in held.groups] == [1, 4, 2]
+
+
+def test_a_turn_of_the_oldest_is_one_row():
+    """However many rows of a faulty client wait since long."""
+    held = Held(most=1)
+    long = held.batcher.submit(of(["7"] * 40), faulty=True)
+    right = [held.batcher.submit(of(["1"])) for _ in range(40)]
+    held.results(long, *right)
+    until = held.groups.index([7]), held.groups[: 1 + 40].count([7])
+    assert until[0] < 20 and until[1] <= 3
 
 
 def test_many_rows_are_taken_a_few_at_a_time_while_others_wait():

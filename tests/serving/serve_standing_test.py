@@ -12,9 +12,10 @@ def test_faults_fade():
     standing = Standing()
     for _ in range(4):
         standing.add("1.2.3.4", 100.0)
-    counts = [standing.of("1.2.3.4", 100.0 + halves * HALVED) for halves in range(5)]
-    assert counts == [4, 2, 1, 0, 0]
-    assert standing.of("1.2.3.5", 100.0) == 0
+    later = [100.0 + halves * HALVED for halves in range(6)]
+    faulty = [standing.faulty("1.2.3.4", now) for now in later]
+    assert faulty == [True] * 4 + [False] * 2  # 4, 2, 1, a half
+    assert not standing.faulty("1.2.3.5", 100.0)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +30,14 @@ def test_faults_fade():
 def test_a_network_of_ipv6_is_one_client(one, other, same):
     standing = Standing()
     standing.add(one, 0.0)
-    assert (standing.of(other, 0.0) == 1) == same
+    assert standing.faulty(other, 0.0) == same
 
 
 def test_addresses_without_end_are_forgotten():
     standing = Standing()
     for number in range(20_000):
         standing.add(str(number), 0.0)
-    assert standing.of("19999", 0.0) == 1 and standing.of("1", 0.0) == 0
+    assert standing.faulty("19999", 0.0) and not standing.faulty("1", 0.0)
 
 
 @pytest.mark.parametrize(
