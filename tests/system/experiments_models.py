@@ -1,7 +1,7 @@
 """Faults in the commands of experiments/ that read models, data or text.
 
     python -m tests.system.experiments_models [--trials=100] [--seed=0] [--jobs=2]
-    python -m tests.system.experiments_models --only=17 --seed=0 [--commands=glue,...]
+    python -m tests.system.experiments_models --only=17 --seed=0 [--commands=glue,sweep]
 
 Each trial is drawn from the seed and its number, of experiments_commands.py. `damaged`:
 a file that the command reads is spoiled by rule; it must end well or with status 2 and
