@@ -30,6 +30,7 @@ from bert_jax.serving.standing import Standing
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 512
+_ACCEPTED = 8  # in one turn of the loop: the others wait for all of them
 _LAST = 0.5  # seconds that a request on its way has when the server ends
 _LOOK = 0.02  # seconds between two looks at whether all have ended
 
@@ -63,7 +64,7 @@ class Connections:
     async def listen(self, listening: socket.socket) -> asyncio.Server:
         """Begins to answer on a bound socket."""
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Connection(self), sock=listening, backlog=self._most // 4
+            lambda: _Connection(self), sock=listening, backlog=_ACCEPTED
         )
         listening.listen(1024)  # who comes in a crowd waits here
         return server
