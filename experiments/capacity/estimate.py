@@ -4,6 +4,7 @@ What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vj
 one and two layers and for two numbers of rows, and multiplied out; no array is made.
 """
 
+import collections
 import dataclasses
 import functools
 import json
@@ -31,7 +32,7 @@ NO_REMAT, FULL_REMAT = "none", "full"
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
 # attention's two of length x length in float32 one or both. (Without dropout there is
 # one; it stays where one of two does.) In a loop over the layers the compiler sees one
-# layer at a time, and autodiff keeps one array for all.
+# layer at a time.
 _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
     "tpu": {"masks": 3, "norms": 6, "scores": 2},
     "tpu, scanned": {"scores": 1},
@@ -151,20 +152,23 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
     if again.get("scores") == 1 and not config.model.attention_probs_dropout_prob:
         again = again | {"scores": 0}
 
-    def kept(layers: int, remat: Any) -> float:
-        times = 1 if config.model.scan_layers else layers
-        left = {what: count * times for what, count in again.items()}
-        total = 0.0
-        for shape, dtype, size in _kept(_small(config, layers, remat), index):
-            what = _what(shape, dtype, config)
-            if left.get(what, 0) > 0:
-                left[what] -= 1
-                continue
-            total += size / (tensor if _is_split(shape, config, tensor) else 1)
-        return total
+    length = programs.task_of(config).phases()[index].shapes["input_ids"][-1]
 
-    one, two = kept(1, remat), kept(2, remat)
-    total = one + (config.model.num_hidden_layers - 1) * (two - one)
+    def kept(layers: int, remat: Any, loop: bool = False) -> float:
+        sizes = collections.defaultdict[str, list[float]](list)
+        for shape, dtype, size in _kept(_small(config, layers, remat, loop), index):
+            share = tensor if _is_split(shape, config, tensor) else 1
+            sizes[_what(shape, dtype, config, length)].append(size / share)
+        for what, count in again.items():
+            # Of whole layers, which are first; as many of the last, perhaps narrower.
+            del sizes[what][: count * (layers if loop else layers - 1)]
+            if count and not loop:
+                del sizes[what][-count:]
+        return sum(map(sum, sizes.values()))
+
+    # In a loop the last layer is as the others; all of these are traced without one.
+    others = (config.model.num_hidden_layers - 1) * (kept(2, remat) - kept(1, remat))
+    total = kept(1, remat, config.model.scan_layers) + others
     if remat != NO_REMAT or (scanned and kind == "tpu"):
         total += kept(2, NO_REMAT) - kept(1, NO_REMAT)
     return total
@@ -173,21 +177,19 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
 def last_layer(config: ConfigDict, index: int) -> float:
     """The share of a row's positions where the last layer is computed: those that are
     read, as the inner arrays of its feed-forward show."""
+    own = [_small(config, n, NO_REMAT, config.model.scan_layers) for n in (1, 2)]
     inner = config.model.intermediate_size
     one, two = (
-        sum(
-            size
-            for shape, _, size in _kept(_small(config, layers, NO_REMAT), index)
-            if shape[-1] == inner
-        )
-        for layers in (1, 2)
+        sum(size for shape, _, size in _kept(each, index) if shape[-1] == inner)
+        for each in own
     )
-    return one / (two - one)
+    return one / (two - one) if two > one else 1.0  # another layer: all of it, perhaps
 
 
-def _small(config: ConfigDict, layers: int, remat: Any) -> str:
+def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> str:
     own = config.copy_and_resolve_references()
     own.model.num_hidden_layers = layers
+    own.model.scan_layers = loop
     own.model.remat = remat
     # What one row takes does not depend on these: traced once for all.
     own.train.micro_batches = own.phase2.micro_batches = 1
@@ -199,7 +201,7 @@ def _small(config: ConfigDict, layers: int, remat: Any) -> str:
 def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
     """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
 
-    The shapes are without the loop's axis, in which all layers' arrays are one.
+    The shapes are without a loop's axis.
 
     Args:
       index: of the training's phases.
@@ -222,14 +224,11 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
         for n in (2, 3)
     )
 
-    def of_one_layer(less: Any, more: Any) -> tuple[int, ...]:
-        looped = less.ndim > 1 and less.shape[0] == more.shape[0]
-        return less.shape[1:] if looped else less.shape
-
-    # What does not grow with the rows is the parameters'.
+    # What does not grow with the rows is the parameters'; what does not begin with them
+    # has the layers first.
     return [
         (
-            of_one_layer(less, more),
+            less.shape[less.shape[0] == more.shape[0] :],
             str(less.dtype),
             (more.size - less.size) * less.dtype.itemsize,
         )
@@ -238,13 +237,12 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
     ]
 
 
-def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict) -> str:
+def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict, length: int) -> str:
     """The kind of an array, as in `_COMPUTED_AGAIN`."""
     if dtype == "bool":
         return "masks"
-    heads = config.model.num_attention_heads
-    if dtype == "float32" and len(shape) == 4 and shape[1] == heads:
-        return "scores"
+    if dtype == "float32" and len(shape) == 4 and shape[-1] == length:
+        return "scores"  # the last layer's may be of fewer queries
     if dtype == "float32" and shape[-1] == config.model.hidden_size:
         return "norms"
     return ""
