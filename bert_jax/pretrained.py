@@ -21,7 +21,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Batch, PredictionBatches
+from bert_jax.tasks.task import Batch, finite
 from bert_jax.training import inference, sharding
 from bert_jax.types import Arrays
 
@@ -184,7 +184,7 @@ class Bert:
         waits: Iterator[Any] = map(started, sorted_groups(lengths, size))
         # Stores a batch while the next one is computed.
         for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
-            (outputs,) = PredictionBatches([], list).answered([wait()])  # refuses NaN
+            outputs = finite(wait())
             part = outputs["hidden_states"][:, :longest]
             hidden[group, : part.shape[1]] = part
             pooled[group] = outputs.get("pooled", 0)

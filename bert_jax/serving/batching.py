@@ -18,7 +18,7 @@ Read = Callable[[], Sequence[Any]]
 
 _READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
-_LATELY = 1.0  # seconds
+_LATELY = 1.0  # seconds after which nobody without faults is expected to ask
 _OLDEST = 16  # of so many batches, one begins with who has waited longest
 
 
@@ -75,9 +75,12 @@ class _Request:
         with contextlib.suppress(InvalidStateError):  # its client has gone
             self.future.set_result(self.answers)
 
+    @property
+    def _rank(self) -> tuple[bool, bool, int, int]:
+        return not self.due, self.faulty, self.cost, self.number
+
     def __lt__(self, other: "_Request") -> bool:
-        mine = not self.due, self.faulty, self.cost, self.number
-        return mine < (not other.due, other.faulty, other.cost, other.number)
+        return self._rank < other._rank
 
 
 _Row = tuple[_Request, int]

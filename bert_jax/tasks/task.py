@@ -60,13 +60,21 @@ class PredictionBatches(NamedTuple):
         Raises:
           UserError: they have NaN or infinity.
         """
-        arrays = (array for batch in outputs for array in batch.values())
-        if not all((array < math.inf).all() for array in arrays):  # nor is NaN
-            raise UserError(
-                "the model computes NaN or infinity: its weights have too large "
-                "numbers; take other weights, or train it with a lower learning rate"
-            )
-        return self.answers(outputs)
+        return self.answers([finite(batch) for batch in outputs])
+
+
+def finite(outputs: Outputs) -> Outputs:
+    """The same outputs.
+
+    Raises:
+      UserError: they have NaN or infinity.
+    """
+    if not all((array < math.inf).all() for array in outputs.values()):  # nor is NaN
+        raise UserError(
+            "the model computes NaN or infinity: its weights have too large "
+            "numbers; take other weights, or train it with a lower learning rate"
+        )
+    return outputs
 
 
 class Predictor(abc.ABC):

@@ -148,8 +148,9 @@ class ModernBert(Bert):
         )
         if self.config.field("classifier_pooling") == "cls":
             return encoded
-        first = self.first(encoded.sequence, input_mask)
-        if packed is not None:
+        if packed is None:
+            first = self.first(encoded.sequence, input_mask)
+        else:
             ids, count = packed.sequence_ids - 1, packed.cls_positions.shape[1]
             first = pooling.means(encoded.sequence, ids, count)
         return encoded._replace(first=first, pooled=first)
