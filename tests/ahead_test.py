@@ -14,6 +14,7 @@ from ahead import (
     NO_DROPOUT,
     PACKED,
     SLICE,
+    SMALL,
     SPLASH,
     TRITON,
     built,
@@ -202,9 +203,20 @@ def test_each_attention_compiles(device, fields, kernels):
         ]
 
 
+def test_a_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
+    _, done = built(GPU, *BASE)
+    text = done.as_text()
+    assert " scatter(" not in text
+    sorts = [line.split(" sort(")[0] for line in text.splitlines() if " sort(" in line]
+    tokens = 64 * 32
+    assert sorts and all(f"[{tokens}]" in line for line in sorts)
+
+
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu(deterministic):
-    _, done = built(GPU, *BASE, f"train.deterministic={deterministic}")
+    """The scores of the classes that a loss looks up."""
+    fields = (*SMALL, f"train.deterministic={deterministic}")
+    _, done = built(GPU, *fields, spec="configs/finetune/text.py")
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     ordered = ["unique_indices=true" in line for line in scatters]
     assert scatters and all(ordered) == deterministic

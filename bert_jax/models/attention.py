@@ -141,7 +141,7 @@ class SelfAttention(nn.Module):
         if probs is not None and places is None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
         if places is not None and all_ask:
-            mixed = jnp.take_along_axis(mixed, places[:, :, None, None], axis=1)
+            mixed = at(mixed, places)
         out_of_heads = ("heads", "head_dim", "embed")
         features = (config.hidden_size,)
         return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)

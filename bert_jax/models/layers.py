@@ -112,12 +112,21 @@ class Embedding(nn.Module):
 
     @property
     def table(self) -> Float[Array, "rows hidden"]:
-        # Whole vectors on each device: looking up split vectors would need a gather for
-        # every token.
+        # Whole vectors on each device: of split ones every token would be gathered.
         return nn.with_logical_constraint(self.embedding, (self.axis, "hidden"))
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
+        if platform() == "gpu":
+            from bert_jax.models.kernels import lookup
+
+            return lookup.lookup(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
+
+
+def platform() -> str:
+    """gpu, tpu or cpu: of the mesh in use, which may be described and not there."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    return jax.default_backend() if device is None else device.platform
 
 
 def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
@@ -141,10 +150,17 @@ def constrain(hidden: Array) -> Array:
 
 
 def at(
-    x: Float[Array, "batch length hidden"], places: Int[Array, "batch places"]
-) -> Float[Array, "batch places hidden"]:
-    """The vectors at some places of each row."""
-    return constrain(jnp.take_along_axis(x, places[:, :, None], axis=1))
+    x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
+) -> Float[Array, "batch places ..."]:
+    """The vectors at some places of each row; those of heads lie as XLA likes."""
+    if platform() == "gpu":
+        from bert_jax.models.kernels import lookup
+
+        found = lookup.pick(x.shape[1], x, places)
+    else:
+        places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
+        found = jnp.take_along_axis(x, places, axis=1)
+    return constrain(found) if x.ndim == 3 else found
 
 
 def dropout(

@@ -7,7 +7,8 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array
 
 from bert_jax.runtime import signals
@@ -43,16 +44,25 @@ class Program:
         self.abstract = state_shardings.abstract_state(task, self._optimizer, mesh)
 
     def first_state(self) -> TrainState:
-        """Creates the state before the first step, of all seeds, from random values."""
-        task = self.task
+        """Creates the state before the first step, of all seeds, from random values.
 
-        def create(seed: Array) -> TrainState:
-            params = nn.meta.unbox(task.init_params(jax.random.key(seed)))
-            return step.init_state(params, self._optimizer, task.init_carry())
-
+        The processor draws them: a GPU's compiler takes most of a minute for this, and
+        a seed gives the same values on all devices.
+        """
+        task, optimizer = self.task, self._optimizer
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
-        create_all = jax.jit(self.seeds.each(create), out_shardings=shardings)
-        return create_all(self.seeds.array)
+
+        def draw(seed: Array) -> Any:
+            return nn.meta.unbox(task.init_params(jax.random.key(seed)))
+
+        def complete(params: Any) -> TrainState:
+            return step.init_state(params, optimizer, task.init_carry())
+
+        with jax.default_device(_processor()):
+            drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
+        params = jax.tree.map(_place, drawn, shardings.params)
+        finish = self.seeds.each(complete)
+        return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
 
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
@@ -147,3 +157,16 @@ class CompiledStep:
                 self._progress.note(line)
             self._progress.tell(self._program.task.notices)
         return self._compiled[shapes]
+
+
+def _place(array: np.ndarray, where: NamedSharding) -> jax.Array:
+    """A global array, of which every process has the whole."""
+    return jax.make_array_from_callback(array.shape, where, array.__getitem__)
+
+
+def _processor() -> jax.Device | None:
+    """None: JAX_PLATFORMS leaves it out, and the first device takes its place."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None

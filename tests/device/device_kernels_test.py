@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.kernels import choose
+from bert_jax.models.kernels import choose, lookup
 from tests.attending import outputs_and_gradients, sees, values
 
 RATE = 0.1
@@ -103,3 +103,19 @@ def test_the_same_bits_twice():
                 results(attend, given, seen, 0.0, False), first, strict=True
             ):
                 np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("rows", [2, 500, 30_522])
+def test_gradients_of_a_lookup(device, rows):
+    """Those of a table whose first row a tenth of the tokens have, and their bits."""
+    if device != "gpu":
+        pytest.skip("a TPU adds rows in one order by itself")
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, rows, (64, 130)) * (rng.random((64, 130)) > 0.1)
+    vectors = rng.normal(size=(*ids.shape, 96)).astype(np.float32)
+    expected = np.zeros((rows, 96))
+    np.add.at(expected, ids, vectors.astype(np.float64))
+    total = jax.jit(lookup.sum_by_row, static_argnums=0)
+    found, again = (np.asarray(total(rows, ids, vectors)) for _ in range(2))
+    np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max())
+    np.testing.assert_array_equal(found, again)

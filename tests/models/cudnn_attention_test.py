@@ -33,7 +33,8 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
     own = jax.nn.dot_product_attention
 
     def by_xla(*given, implementation, **named):
-        taken.append((implementation, named["key_value_seq_lengths"].tolist()))
+        lengths = named["key_value_seq_lengths"].tolist()
+        taken.append((implementation, given[0].shape[1], lengths))
         return own(*given, implementation="xla", **named)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", by_xla)
@@ -53,7 +54,7 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
         given,
         gradient,
     )
-    assert taken == [("cudnn", [21, 1, 13, 1])]
+    assert taken == [("cudnn", 22, [21, 1, 13, 1])]
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one[:3], other[:3], rtol=0, atol=1e-5)
         assert np.isfinite(one[3]).all()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from bert_jax.models import attention
+from bert_jax.models import attention, layers
 from bert_jax.models.attention import Seen, einsum_attention
-from bert_jax.models.kernels import on_mesh, splash
+from bert_jax.models.kernels import splash
 from bert_jax.models.kernels.splash import splash_attention
 
 interpreted = partial(splash_attention, interpret=True)
@@ -85,7 +85,7 @@ def test_a_row_of_padding_alone_is_finite():
 
 @pytest.fixture
 def as_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(on_mesh, "platform", lambda: "tpu")
+    monkeypatch.setattr(layers, "platform", lambda: "tpu")
     monkeypatch.setattr(splash, "splash_attention", interpreted)
 
 

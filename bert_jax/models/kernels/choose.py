@@ -4,8 +4,8 @@ from typing import Any
 
 from jaxtyping import Array, Float
 
+from bert_jax.models import layers
 from bert_jax.models.attention import Seen
-from bert_jax.models.kernels import on_mesh
 from bert_jax.types import DropoutKey
 
 
@@ -19,7 +19,7 @@ def fused(
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """FlashAttention's method on a GPU; on a TPU JAX's splash attention."""
-    if on_mesh.platform() != "tpu":
+    if layers.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
         inputs = (query, keys, value, seen.ids)

@@ -6,12 +6,12 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-_ROWS = ("data", "fsdp")
+ROWS = ("data", "fsdp")
 # [batch, length, heads, head_dim], [batch, length] and [batch, heads, length]: rows and
 # heads are split, a row's positions never.
-VECTORS = PartitionSpec(_ROWS, None, "tensor", None)
-IDS = PartitionSpec(_ROWS)
-WORDS = PartitionSpec(_ROWS, "tensor")
+VECTORS = PartitionSpec(ROWS, None, "tensor", None)
+IDS = PartitionSpec(ROWS)
+WORDS = PartitionSpec(ROWS, "tensor")
 
 
 def on_mesh(
@@ -27,12 +27,3 @@ def on_mesh(
     if mesh.empty or mesh.size == 1:
         return attend
     return jax.shard_map(attend, in_specs=in_specs, out_specs=VECTORS, check_vma=False)
-
-
-def platform() -> str:
-    """Of the devices that a trace is for: gpu, tpu or cpu.
-
-    The mesh in use says it, which may be of devices that are described and not there.
-    """
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    return jax.default_backend() if device is None else device.platform

@@ -1,0 +1,118 @@
+"""Lookups on a GPU, whose gradients are summed in one order, and fast.
+
+XLA adds rows to a table in any order. Asked for one order, it sorts every element by
+itself: 23 of 77 ms of a step of Base on an H100 (experiments/results/gpu.txt).
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from bert_jax.models.kernels.on_mesh import IDS, ROWS
+
+_BLOCK = 128  # of sorted vectors that a matrix product sums
+
+
+@jax.custom_vjp
+def lookup(
+    table: Float[Array, "rows hidden"], ids: Int[Array, "batch length"]
+) -> Float[Array, "batch length hidden"]:
+    """The rows of the table that `ids` name; all ids are less than `rows`."""
+    return jnp.take(table, ids, axis=0)
+
+
+def _forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
+    return lookup(table, ids), (table, ids)
+
+
+def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
+    table, ids = kept
+    total = functools.partial(sum_by_row, len(table))
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or mesh.size == 1:
+        return total(ids, gradient).astype(table.dtype), None
+
+    # Each device sums its own rows of the batch; the sum of the sums is XLA's.
+    def local(ids: Array, gradient: Array) -> Array:
+        return total(ids, gradient)[None]
+
+    one_each = PartitionSpec(ROWS, None, None)
+    sums = jax.shard_map(
+        local, in_specs=(IDS, one_each), out_specs=one_each, check_vma=False
+    )(ids, gradient)
+    return sums.sum(axis=0).astype(table.dtype), None
+
+
+lookup.defvjp(_forward, _backward)
+
+
+def sum_by_row(
+    rows: int, ids: Int[Array, "..."], vectors: Float[Array, "... hidden"]
+) -> Float[Array, "rows hidden"]:
+    """The sum of the vectors of each id from 0 to `rows`, in float32.
+
+    Sorted, the vectors of an id stand together, and the last of them has their sum.
+    """
+    ids, vectors = ids.reshape(-1), vectors.reshape(-1, vectors.shape[-1])
+    order = jnp.argsort(ids)
+    ids = ids[order]
+    sums = _running(ids, vectors[order].astype(jnp.float32))
+    ends = jnp.searchsorted(ids, jnp.arange(rows), "right", method="scan_unrolled")
+    last = jnp.maximum(ends - 1, 0)
+    return jnp.where((ids[last] == jnp.arange(rows))[:, None], sums[last], 0)
+
+
+def _running(
+    ids: Int[Array, "n"], vectors: Float[Array, "n hidden"]
+) -> Float[Array, "n hidden"]:
+    """The sum up to each vector of those with its id; the ids are sorted.
+
+    A product with a matrix of zeros and ones sums within blocks. What the blocks before
+    have of a block's first id is the running sum of the blocks' last vectors.
+    """
+    count, padding = len(ids), -len(ids) % _BLOCK
+    blocks = jnp.pad(ids, (0, padding), mode="edge").reshape(-1, _BLOCK)
+    vectors = jnp.pad(vectors, ((0, padding), (0, 0)))
+    place = jnp.arange(_BLOCK)
+    chosen = blocks[:, :, None] == blocks[:, None, :]
+    chosen &= place[:, None] >= place
+    sums = jnp.einsum(
+        "bij,bjh->bih",
+        chosen.astype(jnp.float32),
+        vectors.reshape(*blocks.shape, -1),
+        precision="highest",  # nothing is rounded before it is added
+    )
+    if len(blocks) > 1:
+        before = _running(blocks[:, -1], sums[:, -1])[:-1]
+        goes_on = blocks[1:] == blocks[:-1, -1:]
+        more = jnp.where(goes_on[:, :, None], before[:, None], 0)
+        sums = jnp.concatenate([sums[:1], sums[1:] + more])
+    return sums.reshape(-1, vectors.shape[1])[:count]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def pick(
+    length: int,
+    x: Float[Array, "batch length ..."],
+    places: Int[Array, "batch places"],
+) -> Float[Array, "batch places ..."]:
+    """What stands at some places of each row of `length`."""
+    del length
+    places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
+    return jnp.take_along_axis(x, places, axis=1)
+
+
+def _picked(length: int, x: Array, places: Array) -> tuple[Array, Array]:
+    return pick(length, x, places), places
+
+
+def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]:
+    """A product with a matrix of zeros and ones."""
+    chosen = (places[:, :, None] == jnp.arange(length)).astype(gradient.dtype)
+    return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None
+
+
+pick.defvjp(_picked, _unpicked)

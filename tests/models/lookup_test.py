@@ -1,0 +1,75 @@
+"""Lookups and their gradients, beside those that JAX makes."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType
+
+from bert_jax.models.kernels.lookup import lookup, pick, sum_by_row
+from bert_jax.training import sharding
+
+LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from([128, 256, 16_500]))
+
+
+@settings(deadline=None, max_examples=15)  # each length is compiled
+@given(count=LENGTHS, rows=st.sampled_from([1, 3, 700]), skew=st.floats(0, 1))
+def test_vectors_are_summed_by_their_ids(count, rows, skew):
+    """Within float32's rounding of NumPy's sums in float64."""
+    rng = np.random.default_rng(count)
+    ids = rng.integers(0, rows, count) * (rng.random(count) >= skew)
+    vectors = rng.normal(size=(count, 5)).astype(np.float32)
+    expected = np.zeros((rows, 5))
+    np.add.at(expected, ids, vectors.astype(np.float64))
+    found = sum_by_row(rows, jnp.asarray(ids), jnp.asarray(vectors))
+    assert found.dtype == np.float32
+    atol = 1e-6 * max(1, np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=atol)
+    assert not found[np.bincount(ids, minlength=rows) == 0].any()
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_lookup_s_gradient_is_a_gather_s(devices, dtype):
+    """The batch split over devices, and two models in one program."""
+    rng = np.random.default_rng(0)
+    table = jnp.asarray(rng.normal(size=(2, 50, 6)), dtype)
+    ids = jnp.asarray(np.minimum(rng.zipf(1.3, (2, 16, 40)), 50) - 1)
+    given = jnp.asarray(rng.normal(size=(2, 16, 40, 6)), dtype)
+    shape = (devices // 2 or 1, min(devices, 2), 1)
+    places = jax.devices()[:devices]
+    mesh = jax.make_mesh(shape, sharding.AXES, (AxisType.Auto,) * 3, devices=places)
+
+    def gradient(look, table, ids, given):
+        output, pull = jax.vjp(lambda table: look(table, ids), table)
+        return output, *pull(given)
+
+    looks = (lookup, lambda table, ids: jnp.take(table, ids, axis=0))
+    with sharding.activate(mesh):
+        found, expected = (
+            jax.jit(jax.vmap(partial(gradient, look)))(table, ids, given)
+            for look in looks
+        )
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert found[1].dtype == expected[1].dtype
+    largest = np.abs(np.float32(expected[1])).max()
+    error = np.abs(np.float32(found[1]) - np.float32(expected[1])).max() / largest
+    assert error < (1e-6 if dtype == jnp.float32 else 0.05)  # a gather's is the worse
+
+
+@pytest.mark.parametrize("tail", [(4,), (3, 4)])
+def test_gradients_of_picked_places_are_added_where_they_meet(tail):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(2, 7, *tail)), jnp.float32)
+    places = jnp.asarray([[0, 3, 0, 0], [6, 6, 1, 2]])
+    given = jnp.asarray(rng.normal(size=(2, 4, *tail)), jnp.float32)
+    output, pull = jax.vjp(lambda x: pick(7, x, places), x)
+    row = np.arange(2)[:, None]
+    np.testing.assert_array_equal(output, np.asarray(x)[row, places])
+    expected = np.zeros(x.shape)
+    np.add.at(expected, (row, np.asarray(places)), given)
+    np.testing.assert_allclose(pull(given)[0], expected, atol=1e-6)
