@@ -26,7 +26,10 @@ BASE = (
 )
 PACKED = ("corpus.packing=True",)
 # Two outputs, or a label's: their sums in float32 are of bfloat16 where it would round.
-IN_FLOAT32 = re.compile(r"next_sentence|question_answering|_classification")
+# Embeddings' gradients are sums of float32.
+IN_FLOAT32 = re.compile(
+    r"next_sentence|question_answering|_classification|_embeddings/bij,bjh"
+)
 
 
 NO_DROPOUT = "model.attention_probs_dropout_prob=0.0"
