@@ -94,11 +94,14 @@ def _kernel(
 ) -> Kernel:
     moved = sum(hlo.size(others[o].shape) for o in own.operands if o in others)
     flops, dtype, integer = _work(program, own, others)
+    result = own.shape
+    if own.op == "custom-call" and result.startswith("("):  # less its scratch memory
+        result = re.sub(r"[su]8\[\d+\]", "", result)
     return Kernel(
         name=own.name,
         what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
         where=own.where,
-        bytes=moved + hlo.size(_without_workspace(own)),
+        bytes=moved + hlo.size(result),
         flops=flops,
         dtype=dtype,
         integer=integer,
@@ -142,13 +145,6 @@ def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> i
     (_, query), (_, keys) = (hlo.arrays(others[o].shape)[0] for o in own.operands[:2])
     batch, length, heads, size = query
     return 2 * products * batch * heads * length * keys[1] * size
-
-
-def _without_workspace(own: hlo.Instruction) -> str:
-    """A custom call's result without the bytes that it uses as scratch memory."""
-    if own.op != "custom-call" or not own.shape.startswith("("):
-        return own.shape
-    return re.sub(r"[su]8\[\d+\]", "", own.shape)
 
 
 def measured(folder: Path) -> dict[str, float]:

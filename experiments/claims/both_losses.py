@@ -27,10 +27,7 @@ class TextWithLosses(Text):
     """Texts, scored by `cross_entropy` too: in nats, of the right class."""
 
     def scores(
-        self,
-        split: str,
-        examples: Sequence[TextExample],
-        answers: Sequence[np.ndarray],
+        self, split: str, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
     ) -> dict[str, float]:
         found = super().scores(split, examples, answers)
         if not found:

@@ -27,7 +27,6 @@ from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.glue.data import TASKS
-from bert_jax.workdir import metrics
 from experiments.claims import spread_report
 from experiments.claims.spread_report import Point
 from experiments.lib import by_size, command_line, ending, execution, report, running
@@ -175,8 +174,9 @@ def plan(
 
 def scores(task: str, run: Run) -> Float[np.ndarray, "seeds"]:
     """The task's main score of each seed on dev, in percent."""
-    lines = (metrics.read(each, "dev")[-1] for each in run.seeds().values())
-    return np.array([100 * line[TASKS[task].main_score] for line in lines])
+    name = TASKS[task].main_score
+    logs = run.log("dev", [name]).values()
+    return np.array([100 * lines[-1][name] for lines in logs])
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from bert_jax.data import folders, texts
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from bert_jax.workdir import metrics
 from experiments.claims import both_losses, curves_report, frozen_vectors
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
 from experiments.lib import by_size, command_line, ending, execution, kept, report
@@ -198,23 +197,16 @@ def plan(
 
 def series(run: Run, count: int) -> Series:
     """A run's scores after each epoch: means over its restarts."""
-    path, kind = run.folder / "config.json", {"train": {"batch_size": int}}
-    again = f"delete {run.folder}, and the same command trains it again"
-    batch = kept.read(path, kind, again)["train"]["batch_size"]
     found: dict[int, dict[str, list[float]]] = {}
-    for folder in run.seeds().values():
-        for split, name in (("dev", "test"), ("dev_train", "train")):
-            for line in metrics.read(folder, split):
-                if not {"accuracy", "cross_entropy"} <= line.keys():
-                    raise UserError(
-                        f"{folder / 'metrics.jsonl'}: damaged: a line of {split} has "
-                        f"no accuracy or no cross_entropy; {again}"
-                    )
+    for split, name in (("dev", "test"), ("dev_train", "train")):
+        for lines in run.log(split, ("accuracy", "cross_entropy")).values():
+            for line in lines:
                 values = found.setdefault(int(line["step"]), {})
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
+    train = run.config({"train": {"batch_size": int}})["train"]
     return [
-        {"step": step, "epoch": step * batch / count}
+        {"step": step, "epoch": step * train["batch_size"] / count}
         | {name: float(np.mean(each)) for name, each in found[step].items()}
         for step in sorted(found)
     ]

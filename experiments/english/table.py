@@ -123,9 +123,7 @@ def _official(source: str) -> dict[str, Any]:
 
 
 def plan(
-    options: argparse.Namespace,
-    fields: Sequence[str],
-    found: Mapping[str, tasks.Found],
+    options: argparse.Namespace, fields: Sequence[str], found: Mapping[str, tasks.Found]
 ) -> dict[tuple[str, str], Run]:
     """The runs by system and task, in the order in which they run."""
     runs = {}

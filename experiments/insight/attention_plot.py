@@ -77,9 +77,11 @@ def read(options: argparse.Namespace) -> Head:
             about = file.metadata() or {}
             names = [key for key in about if key.startswith("attentions_")]
             if name not in names:
+                names.sort(key=lambda name: [int(n) for n in name.split("_")[1:]])
+                few = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
                 raise UserError(
                     f"{place}: has no {name}, --row={row} --part={part}"
-                    + (f"; it has {_first(names)}" if names else "; predict wrote none")
+                    + (f"; it has {few}" if names else "; predict wrote none")
                 )
             found = file.get_slice(name)
             if (dtype := found.get_dtype()) not in ("F16", "F32", "F64"):
@@ -104,11 +106,6 @@ def read(options: argparse.Namespace) -> Head:
             f"--config.predict.attentions ({reason})"
         ) from error
     return Head(tokens, part_read[0, 0].astype(np.float32))
-
-
-def _first(names: Sequence[str]) -> str:
-    ordered = sorted(names, key=lambda name: [int(n) for n in name.split("_")[1:]])
-    return ", ".join(ordered[:5]) + (", ..." if len(ordered) > 5 else "")
 
 
 def picture(head: Head, title: str, kind: str) -> bytes:

@@ -156,10 +156,8 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
-    return {
-        **dict(zip(("mean", "reach"), estimate(values), strict=True)),
-        "parts": values,
-    }
+    mean, reach = estimate(values)
+    return {"mean": mean, "reach": reach, "parts": values}
 
 
 def table(title: str, found: Mapping[str, Any]) -> str:

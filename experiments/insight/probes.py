@@ -151,10 +151,7 @@ def sentiment(folder: str, split: str) -> list[Example]:
     except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
         raise UserError(text) from error
-    return [
-        Example({"text": record.text}, (), (str(record.label),))
-        for record in found or ()
-    ]
+    return [Example({"text": x.text}, (), (str(x.label),)) for x in found or ()]
 
 
 def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], i
     @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:
         compute()
-        print(text(argv))
+        print(printable(text(argv)))
         return 0
 
     return command(run)

@@ -28,7 +28,6 @@ _WORDS_A_POSITION = 0.9
 _RATES = {"two CPU cores": 1e11, "a data-centre GPU in bfloat16": 1e14}
 # What is read of a run's config.json.
 _CONFIG = {"train": {"num_steps": int}, "model": {}}
-_AGAIN = "delete its folder, and the same command runs it again"
 
 
 class State(NamedTuple):
@@ -238,9 +237,9 @@ def _config(run: Run) -> ConfigDict | None:
     path = run.folder / "config.json"
     if not path.exists():
         return None
-    found = kept.read(path, _CONFIG, _AGAIN)
+    found = kept.read(path, _CONFIG, run.again)
     second = found.get("phase2", {"fraction": 0})
-    kept.check(second, {"fraction": float}, path, _AGAIN)
+    kept.check(second, {"fraction": float}, path, run.again)
     if not second["fraction"]:
         return ConfigDict(found)
     config = configuration.complete(workdir.read_config(run.folder), path)
@@ -248,7 +247,7 @@ def _config(run: Run) -> ConfigDict | None:
         BertConfig.create(config.model, config.tokenizer.vocab_size)
         phases(config)
     except UserError as error:
-        raise UserError(f"{path}: {error}; {_AGAIN}") from error
+        raise UserError(f"{path}: {error}; {run.again}") from error
     return config
 
 

@@ -129,7 +129,11 @@ def _fill(
 ) -> None:
     """Computes the vectors into `path`, from where a killed process left off."""
     part, about = path.with_suffix(".part"), path.with_suffix(".json")
-    _sweep(path, split)
+    for other in path.parent.glob(f"{split}-*.part"):
+        if other != part:
+            terminal.say(f"{other}: unfinished and of other settings; deleted")
+            other.with_suffix(".json").unlink(missing_ok=True)
+            other.unlink()
     done, before = _begun(part, about, shape)
     array = np.lib.format.open_memmap(part, mode="r+")
     compute = _compute(bert)
@@ -214,12 +218,3 @@ def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]
 def _note(array: np.memmap, about: Path, batches: int, seconds: float) -> None:
     array.flush()  # first: what is noted as done is on disk
     kept.write(about, {"batches": batches, "seconds": round(seconds, 3)})
-
-
-def _sweep(path: Path, split: str) -> None:
-    """Deletes the split's unfinished files of other weights or settings."""
-    for part in path.parent.glob(f"{split}-*.part"):
-        if part != path.with_suffix(".part"):
-            terminal.say(f"{part}: unfinished and of other settings; deleted")
-            part.with_suffix(".json").unlink(missing_ok=True)
-            part.unlink()

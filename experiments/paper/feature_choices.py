@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
-from bert_jax.workdir import metrics
 from experiments.lib import kept, published
 from experiments.lib.runs import Run
 
@@ -99,14 +98,10 @@ def summary(run: Run, score: str) -> dict[str, Any]:
     """
     log: dict[str, list[tuple[Mapping[str, float], ...]]] = {}
     for split in ("dev", "test"):
-        each = [metrics.read(folder, split) for folder in run.seeds().values()]
+        each = run.log(split, [score], may_lack=split == "test").values()
         if lines := list(zip(*each, strict=False)):
             log[split] = lines
-    if not (dev := log.get("dev")) or any(score not in x for line in dev for x in line):
-        raise UserError(
-            f"{run.folder / 'metrics.jsonl'}: damaged: it has no {score} on dev; "
-            f"delete {run.folder}, and the same command trains it again"
-        )
+    dev = log["dev"]
     epochs = [
         {split: [one[score] for one in lines[n]] for split, lines in log.items()}
         for n in range(len(dev))
@@ -143,11 +138,12 @@ def table(results: Mapping[str, Any]) -> str:
     rows.append(("majority tag everywhere", *shown, "", "", ""))
     header = ("BERT's layers", "dev", "test", "epoch", _PAPER, "seconds")
     parts = [terminal.table(rows, header)]
-    mixed = [
-        f"{CHOICES[name].title}: {_mix(found)}"
-        for name, found in results["choices"].items()
-        if "weights" in found
-    ]
+    mixed = []
+    for name, found in results["choices"].items():
+        each = [f"{at}: {value:.3f}" for at, value in found.get("weights", {}).items()]
+        if each:
+            each.append(f"scale {found['scale']:.3f}")
+            mixed.append(f"{CHOICES[name].title}: {'  '.join(each)}")
     if mixed:
         lines = ["learnt weights, by layer (0: the embeddings), and scale", *mixed]
         parts.append("\n".join(lines))
@@ -155,11 +151,6 @@ def table(results: Mapping[str, Any]) -> str:
     score = "F1 of entities" if results["score"] == "f1" else results["score"]
     note = _NOTE.format(score=score, seeds=seeds, s="" if seeds == 1 else "s")
     return "\n\n".join((*parts, note))
-
-
-def _mix(found: Mapping[str, Any]) -> str:
-    weights = [f"{layer}: {value:.3f}" for layer, value in found["weights"].items()]
-    return f"{'  '.join(weights)}  scale {found['scale']:.3f}"
 
 
 def _spread(values: Sequence[float]) -> dict[str, Any]:

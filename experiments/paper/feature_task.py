@@ -185,10 +185,7 @@ class VectorNer(Ner):
         return ("mix",) if self._mixes else ()
 
     def logits(
-        self,
-        params: Any,
-        batch: Mapping[str, Array],
-        key: Key[Array, ""] | None = None,
+        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None = None
     ) -> dict[str, Array]:
         """The labels', float32."""
         inputs = (batch["vectors"], batch["input_mask"], key)

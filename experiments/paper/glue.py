@@ -34,7 +34,6 @@ _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("task.data_dir", "optimizer.learning_rate"),
 )
-_AGAIN = "delete the folder, and the same command trains it again"
 
 
 class Point(NamedTuple):
@@ -64,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 
     def report(_: object) -> str:
         results = [
-            glue_table.Result(*point, run.folder, scores(point, run.folder))
+            glue_table.Result(*point, run.folder, scores(run))
             for point, run in zip(points, runs, strict=True)
         ]
         said = glue_table.submission(results, options.output / "submission.zip")
@@ -137,23 +136,16 @@ def arguments(
     )
 
 
-def scores(run: Point, folder: Path) -> dict[str, dict[str, float]]:
+def scores(run: Run) -> dict[str, dict[str, float]]:
     """The scores, on each dev split, of the checkpoint that the predictions are of."""
-    checkpoint = {"evaluate": {"checkpoint": str}}
-    config = kept.read(folder / "config.json", checkpoint, _AGAIN)
-    names, main_score = TASKS[run.task].scores, TASKS[run.task].main_score
-    lines = metrics.read(folder, "dev")
-    if not lines or not all(line.keys() >= set(names) for line in lines):
-        raise UserError(
-            f"{folder / 'metrics.jsonl'}: damaged: it has no {' and '.join(names)} on "
-            f"dev; {_AGAIN}"
-        )
-    chosen = lines[-1]
-    if config["evaluate"]["checkpoint"] == "best":
+    names, main_score = TASKS[run.kind].scores, TASKS[run.kind].main_score
+    (lines,) = run.log("dev", names).values()
+    chosen, own = lines[-1], run.config({"evaluate": {"checkpoint": str}})
+    if own["evaluate"]["checkpoint"] == "best":
         chosen = max(lines, key=lambda x: glue_table.order(x[main_score]))
     found = {}
     for split in ("dev", "dev_mismatched"):
-        for line in metrics.read(folder, split):
+        for line in metrics.read(run.folder, split):
             if line["step"] == chosen["step"]:
                 found[split] = {name: line[name] for name in names}
     return found

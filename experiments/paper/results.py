@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.workdir import metrics
 from experiments.lib import execution, kept, progress, report
 from experiments.lib.runs import Run
 from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
@@ -123,9 +122,12 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
     if system.share < 100:
         return {}
     run = runs.pretraining(options, system.pretraining)
-    lines = metrics.read(run.folder, "dev") if run.is_done else []
+    log = run.folder / "metrics.jsonl"  # others' weights, and words' vectors, have none
+    if not run.is_done or (run.kind != "pre-training" and not log.exists()):
+        return {}
+    (lines,) = run.log().values()
     names = ("perplexity", "next_sentence_accuracy", "next_sentence_majority", "step")
-    return {name: lines[-1][name] for name in names if lines and name in lines[-1]}
+    return {name: lines[-1][name] for name in names if name in lines[-1]}
 
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
@@ -193,19 +195,15 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
 
 def of_run(run: Run, column: Column) -> dict[int, float]:
     """The same, of a run that bert_jax.main has trained."""
-    found = {}
-    for seed, folder in run.seeds().items() if run.is_done else ():
-        lines = metrics.read(folder, column.split)
-        if column.task == "imdb":  # published figures are on test
-            lines = metrics.read(folder, "test") or lines
-        if lines:  # MNLI may have no mismatched dev set
-            if column.score not in lines[-1]:
-                raise UserError(
-                    f"{folder}: scored without {column.score}; is the data of "
-                    f"{column.title} in --data?"
-                )
-            found[seed] = column.scale * lines[-1][column.score]
-    return found
+    if not run.is_done:
+        return {}
+    name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
+    log = run.log(column.split, [name], may_lack=lacks)
+    if column.task == "imdb":  # published figures are on test, where it has labels
+        lacks = "test" not in _baselines(run)
+        tested = run.log("test", [name], may_lack=lacks)
+        log = {seed: tested[seed] or log[seed] for seed in log}
+    return {s: column.scale * lines[-1][name] for s, lines in log.items() if lines}
 
 
 def baseline(options: Options, column: Column) -> float | None:
@@ -225,11 +223,16 @@ def baseline_of(run: Run, column: Column) -> float | None:
     """The same, of a run; None before its end too."""
     if not run.is_done:
         return None
-    said = kept.read(run.result, {}).get("baseline", {})
-    kept.check(said, {str: {str: float}}, run.result)
+    said = _baselines(run)
     split = "test" if column.task == "imdb" and "test" in said else column.split
     score = said.get(split, {}).get(column.score)
     return None if score is None else column.scale * score
+
+
+def _baselines(run: Run) -> dict[str, dict[str, float]]:
+    """The majority baseline's scores by split, of a run that has ended."""
+    said = kept.read(run.result, {}).get("baseline", {})
+    return kept.check(said, {str: {str: float}}, run.result)
 
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:

@@ -54,10 +54,7 @@ _ENSEMBLE = (
 
 
 def whole(
-    title: Published,
-    *columns: Column,
-    source: str = "",
-    usual: tuple[str, ...] = (),
+    title: Published, *columns: Column, source: str = "", usual: tuple[str, ...] = ()
 ) -> Callable[[str, str], Table]:
     """A table of BERT itself at its size; of Large beside Base, which is a claim where
     the paper has both.

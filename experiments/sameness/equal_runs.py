@@ -157,7 +157,8 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
 
 
 def finished(workdir: Path) -> bool:
-    return bool(metrics.read(workdir, "dev")) and len(losses(workdir)) == STEPS
+    dev = metrics.read(workdir, "dev")
+    return bool(dev) and dev[-1]["step"] == len(losses(workdir)) == STEPS
 
 
 def base(folder: Path, task: str) -> Path:

@@ -87,10 +87,7 @@ class Theirs:
     def classify(self, texts: Texts) -> list[str]:
         return [row["label"] for row in self._pipeline(texts, truncation=True)]
 
-    def encode_sorted(self, texts: Texts) -> None:
-        by_length(texts, self._encode)
-
-    def _encode(self, texts: Texts) -> list[Any]:
+    def encode(self, texts: Texts) -> list[Any]:
         import torch
 
         found: list[Any] = []
@@ -107,7 +104,7 @@ def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
     return {
         "pipeline": many.classify,
         f"pipeline{SORTED}": lambda texts: by_length(texts, many.classify),
-        f"model{SORTED}": many.encode_sorted,
+        f"model{SORTED}": lambda texts: by_length(texts, many.encode),
         f"pipeline{ONE}": one.classify,
     }
 
@@ -163,11 +160,9 @@ def called(
             found += [f"LABEL_{index}" for index in logits(inputs).argmax(-1)]
         return found
 
-    def in_order(texts: Texts) -> list[str]:
-        return by_length(texts, lambda some: classify(some, case["batch"]))
-
+    size = case["batch"]
     return {
-        f"{name}{SORTED}": in_order,
+        f"{name}{SORTED}": lambda x: by_length(x, lambda some: classify(some, size)),
         f"{name}{ONE}": lambda texts: classify(texts, 1),
     }
 

@@ -21,7 +21,6 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
-from bert_jax.tasks.task import Task
 from bert_jax.training import compilation, sharding
 from configs import base, large
 
@@ -142,7 +141,10 @@ class OurStep:
         program = compilation.Program(self._task, self._mesh, config.seed)
         self._rate = np.float32(config.optimizer.learning_rate)
         self._seeds, self._state = program.seeds, program.first_state()
-        self.parameters = count_parameters(_used(self._state.params, self._task))
+        by_path = traverse_util.flatten_dict(self._state.params, sep="/")
+        unused = self._task.unused()  # the loss does not depend on them
+        used = {k: v for k, v in by_path.items() if not k.startswith(unused)}
+        self.parameters = count_parameters(used)
         progress = Progress(0, active=False)
         steps = compilation.CompiledStep(
             program, signals.Stop(), Stopwatch(), progress, 1
@@ -166,9 +168,3 @@ class OurStep:
 
     def _placed(self) -> dict[str, Array]:
         return sharding.place_batch(next(self._batches), self._mesh, self._size)
-
-
-def _used(params: Any, task: Task) -> dict[str, Array]:
-    """Without the parts that the loss does not depend on."""
-    by_path = traverse_util.flatten_dict(params, sep="/")
-    return {k: v for k, v in by_path.items() if not k.startswith(task.unused())}

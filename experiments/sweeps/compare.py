@@ -28,6 +28,7 @@ from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, kept, progress, report
+from experiments.lib.runs import require_whole
 from experiments.sweeps import compared
 from experiments.sweeps.compared import Group, Run, lower_is_better
 
@@ -38,7 +39,7 @@ _PLACES = (
     *("train.log_every", "train.trackers", "train.stall_seconds"),
     "train.deterministic",
 )
-
+_RESTORE = "restore it, or leave this run out"
 # What every run has, and its type.
 _NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
 
@@ -130,31 +131,34 @@ def _fields(folder: Path) -> dict[str, Any]:
     read = untrusted.read_json(folder, "config.json")
     fields: dict[str, Any] = flatten_dict(read, sep=".")
     for name, kind in _NEEDED.items():
-        hint = "restore it, or leave this run out"
-        kept.check(fields, {name: kind}, folder / "config.json", hint)
+        kept.check(fields, {name: kind}, folder / "config.json", _RESTORE)
     return fields
 
 
 def _has_ended(run: Run) -> bool:
-    """Whether a run took its last step; if not, says that it is left out."""
-    lines, steps = metrics.read(run.folder, "train"), _steps(run)
+    """Whether a run took its last step; if not, says that it is left out.
+
+    A seed's config is written at the end; the whole run may grow (train.extend).
+
+    Raises:
+      UserError: its metrics.jsonl is cut or damaged.
+    """
+    whole, beat = _whole(run.folder), {}
+    own = kept.read(whole / "config.json", {"train": {"num_steps": int}}, _RESTORE)
+    steps = max(run.fields["train.num_steps"], own["train"]["num_steps"])
+    if (path := whole / "heartbeat.json").exists():
+        beat = kept.read(path, {"phase": str, "step": int}, _RESTORE)
+    lines = metrics.read(run.folder, "train")
     step = lines[-1]["step"] if lines else 0
     early = bool(run.fields["train.early_stop"]) and _has_answered(run.folder, lines)
-    if (step >= steps or early) and not _is_running(run.folder):
+    # Otherwise at work, or killed: it may be in its last evaluation.
+    if (step >= steps or early) and beat.get("phase", "ended") == "ended":
+        if metrics.read(run.folder, "dev"):  # else it may have no data of dev
+            end = max(step, beat.get("step", 0)) if early else steps
+            require_whole(run.folder, end, _RESTORE)
         return True
     say(f"left out: {run.folder} is at step {step:,} of {steps:,}; let it end")
     return False
-
-
-def _steps(run: Run) -> int:
-    """Those of the config; of several seeds, whose folders' configs are written at the
-    end, those of the whole run, which may be growing (train.extend)."""
-    steps, whole = run.fields["train.num_steps"], _whole(run.folder)
-    if whole != run.folder:
-        steps = max(
-            steps, untrusted.read_json(whole, "config.json")["train"]["num_steps"]
-        )
-    return steps
 
 
 def _whole(folder: Path) -> Path:
@@ -162,15 +166,6 @@ def _whole(folder: Path) -> Path:
     above = folder.parent
     is_part = folder.name.startswith("seed_") and (above / "config.json").exists()
     return above if is_part else folder
-
-
-def _is_running(folder: Path) -> bool:
-    """Whether a run is at work, or was killed: it may be in its last evaluation."""
-    beat = _whole(folder) / "heartbeat.json"
-    return (
-        beat.exists()
-        and untrusted.read_json(beat.parent, beat.name).get("phase") != "ended"
-    )
 
 
 def _has_answered(folder: Path, lines: Sequence[Mapping[str, Any]]) -> bool:
@@ -201,7 +196,7 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     if not names:
         raise UserError(
             f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
-            "scores; restore it, or leave this run out"
+            f"scores; {_RESTORE}"
         )
     shared = [key for key in names if all(key in run.lines[-1] for run in runs)]
     task = runs[0].fields.get("task.name", "")
