@@ -121,15 +121,16 @@ def test_a_run_that_is_being_extended_has_not_ended(extended, tmp_path, capsys):
         edit(growing, train=train)
         (growing / "predictions").mkdir()
         os.utime(growing / "predictions", (100, 100))
-        line = {"step": 3, "split": "train", "time": 200.0, "loss": 0.1}
+        line = {"step": 3, "time": 200.0}
+        lines = {**line, "split": "train"}, {**line, "split": "dev", "accuracy": 0.6}
         with (growing / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.writelines(json.dumps(each) + "\n" for each in lines)
     else:
-        (growing / "heartbeat.json").write_text('{"phase": "evaluation"}')
+        (growing / "heartbeat.json").write_text('{"phase": "evaluation", "step": 2}')
     assert compare.main([str(tmp_path / "old"), str(tmp_path / "new")]) == 0
     out, err = capsys.readouterr()
     assert err.startswith(f"left out: {growing} is at step ") and "0.55" not in out
-    (growing / "heartbeat.json").write_text('{"phase": "ended"}')
+    (growing / "heartbeat.json").write_text('{"phase": "ended", "step": 3}')
     if extended == "seeds":
         (tmp_path / "new" / "config.json").write_text('{"train": {"num_steps": 2}}')
     elif extended == "early stop":

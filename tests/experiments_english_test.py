@@ -34,6 +34,7 @@ def main_run(arguments):
     if os.environ.get("BREAK") == folder.parent.name:
         sys.exit("error: broken")
     better = 0.5 if "config.init_from" in given else 0.0
+    stand_ins.write_config(folder, 9, int(given["config.train.seeds"]))
     for seed in range(int(given["config.train.seeds"])):
         own = folder / f"seed_{seed}"
         own.mkdir(parents=True)

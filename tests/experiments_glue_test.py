@@ -15,6 +15,7 @@ from runs import taken
 
 from bert_jax.errors import UserError
 from experiments.lib import execution
+from experiments.lib.runs import Run
 from experiments.paper import glue, glue_table
 from experiments.paper.glue_table import Result
 
@@ -30,16 +31,14 @@ def main_run(arguments):
     """
     given = stand_ins.options(arguments)
     folder = Path(given["workdir"])
-    folder.mkdir(parents=True, exist_ok=True)
+    best = given.get("config.evaluate.checkpoint", "last")
+    stand_ins.write_config(folder, 3, evaluate={"checkpoint": best})
     with (folder.parent.parent / "ran.txt").open("a") as file:
         print(folder.parent.name, folder.name, file=file)
     if "BREAK" in given.get("config.init_from", "") and "seed1" in folder.name:
         sys.exit(7)
     rate = float(given["config.optimizer.learning_rate"])
     score = int(given["config.seed"]) / 10 + rate
-    best = given.get("config.evaluate.checkpoint", "last")
-    config = {"evaluate": {"checkpoint": best}, "train": {"num_steps": 3}, "model": {}}
-    (folder / "config.json").write_text(json.dumps(config))
     with (folder / "metrics.jsonl").open("w") as file:
         for split in ("dev", "dev_mismatched"):
             if split == "dev" or "mnli" in given["config"]:
@@ -126,7 +125,7 @@ def test_the_best_checkpoint_where_predictions_are_its(grid):
     args = ("--tasks=mnli", "--learning_rates=5e-5", "--seeds=0")
     grid(*args, "--config.evaluate.checkpoint=best")
     (folder,) = grid.output.glob("mnli/*/")
-    scores = glue.scores(glue.Point("mnli", 5e-5, 3.0, 0), folder)
+    scores = glue.scores(Run("mnli", folder, (), "tiny"))
     assert scores == {"dev": {"accuracy": 0.9}, "dev_mismatched": {"accuracy": 0.9}}
     files = contents(grid.output / "submission.zip")
     assert set(files) == {"MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
@@ -171,8 +170,8 @@ def test_a_damaged_result_is_one_line(grid):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("config.json", "{}", "it has no evaluate"),
-        ("metrics.jsonl", "", "damaged: it has no accuracy on dev"),
+        ("config.json", "{}", "it has no train"),
+        ("metrics.jsonl", "", "missing or empty: it has no line on dev of step 1"),
         (
             "metrics.jsonl",
             '{"step": 1, "split": "dev", "time": 0}\n',
@@ -181,11 +180,10 @@ def test_a_damaged_result_is_one_line(grid):
     ],
 )
 def test_what_a_run_has_left_is_checked(tmp_path, name, content, words):
-    (tmp_path / "config.json").write_text('{"evaluate": {"checkpoint": "last"}}')
-    (tmp_path / "metrics.jsonl").write_text("")
+    stand_ins.write_config(tmp_path, 1, evaluate={"checkpoint": "last"})
     (tmp_path / name).write_text(content)
     with pytest.raises(UserError, match=words) as found:
-        glue.scores(glue.Point("rte", 5e-5, 3.0, 0), tmp_path)
+        glue.scores(Run("rte", tmp_path, (), "tiny"))
     assert str(found.value).startswith(f"{tmp_path / name}: ")
 
 
@@ -233,6 +231,7 @@ def test_sigterm_reaches_the_run(tmp_path):
     start = f"""
 import sys
 from experiments.lib import execution
+from experiments.lib.runs import Run
 from experiments.paper import glue
 execution.MAIN = (sys.executable, {str(program)!r})
 sys.exit(glue.main(["--data={tmp_path}", "--tasks=rte", "--output={tmp_path}"]))

@@ -29,6 +29,7 @@ def main_run(arguments):
     count = len((data / "train.tsv").read_text().splitlines()) - 1
     assert (data / "dev.tsv").exists()
     rate = float(given["config.optimizer.learning_rate"])
+    stand_ins.write_config(folder, 3, int(given["config.train.seeds"]))
     for seed in range(int(given["config.train.seeds"])):
         each = folder / f"seed_{seed}"
         each.mkdir(parents=True)

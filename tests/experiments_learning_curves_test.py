@@ -43,8 +43,8 @@ def main_run(arguments):
     folders = [folder / f"seed_{first + s}" for s in range(count)]
     for each in {folder, *(folders if count > 1 else [])}:
         each.mkdir(parents=True, exist_ok=True)
-        config = {"train": {"batch_size": 4, "num_steps": 2}, "model": {}}
-        (each / "config.json").write_text(json.dumps(config))
+        last = 2 * len(train) // 4
+        stand_ins.write_config(each, last, count if each == folder else 1)
         seed = int(each.name[5:]) if each.name.startswith("seed_") else first
         score = 0.5 + len(train) / 100 + seed / 1000 - 0.1 * ("left" in str(folder))
         lines = [

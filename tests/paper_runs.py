@@ -19,9 +19,9 @@ BASES = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
 
 
 @functools.cache
-def config_of_forty_steps():
+def config_of_forty_steps(seeds=1):
     config = configuration.defaults()
-    config.train.num_steps = 40
+    config.train.num_steps, config.train.seeds = 40, seeds
     return json.dumps(config.to_dict())
 
 
@@ -48,7 +48,9 @@ def main_run(arguments):
     folders = [folder / f"seed_{s}" for s in range(count)] if count > 1 else [folder]
     for each in {folder, *folders}:
         each.mkdir(parents=True, exist_ok=True)
-        (each / "config.json").write_text(config_of_forty_steps())
+        (each / "config.json").write_text(
+            config_of_forty_steps(count if each == folder else 1)
+        )
         name = each.name.removeprefix("seed_")
         seed = int(name) if name.isdecimal() else 0
         base = next((s for name, s in BASES.items() if name in str(folder)), 0.7)

@@ -2,7 +2,10 @@
 
 import contextlib
 import io
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,14 @@ Program = Callable[[Sequence[str]], None]
 def options(arguments: Sequence[str]) -> dict[str, str]:
     """The options by name, --workdir=X as {"workdir": "X"}."""
     return dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
+
+
+def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> None:
+    """What a run's config.json says of its end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    train = {"num_steps": steps, "early_stop": 0, "seeds": seeds, "batch_size": 4}
+    config = {"train": train, "model": {}} | groups
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
