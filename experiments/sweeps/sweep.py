@@ -57,6 +57,7 @@ def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> str:
     """The table, a row for each config file and point of the grid."""
     names, runs = _names(options.config), []
     for run in ended:
+        run.log()  # raises UserError where it is not whole
         name = {_CONFIG: names[run.model]}
         for each in compare.find([str(run.folder)], "dev"):
             runs.append(each._replace(fields={**each.fields, **name}))
