@@ -123,26 +123,26 @@ def test_features_take_whole_logs_only(runs, tmp_path):
     assert refused > 9 and not same
 
 
+# What its runs are copies of, what is its result (none: what it prints), its options.
 COMMANDS = {
-    "grid_spread": (grid_spread, "three", "results.json", "scores",
-                    ["--epochs=2,3", "--batch_sizes=8", "--learning_rates=5e-5",
-                     "--examples=6,all"]),
-    "english.table": (table, "three", "results.json", "scores",
-                      ["--tasks=sst2", "--seeds=3"]),
-    "paper": (paper, "three", "table1-tiny/results.json", "scores",
-              ["table1", "--tasks=sst2", "--seeds=3"]),
-    "learning_curves": (learning_curves, "three", "results.json", "runs",
-                        ["--examples=4,all", "--draws=1", "--seeds=3"]),
-    "glue": (glue, "one", "", "", ["--tasks=sst2", "--seeds=0"]),
-    "sweep": (sweep, "one", "", "", ["--grid=seed=0,1"]),
+    grid_spread: ("three", ["scores"], ["--epochs=2,3", "--batch_sizes=8",
+                  "--learning_rates=5e-5", "--examples=6,all"]),
+    table: ("three", ["scores"], ["--tasks=sst2", "--seeds=3"]),
+    paper: ("three", ["scores", "pretraining"],
+            ["table1", "--tasks=sst2", "--seeds=3"]),
+    learning_curves: ("three", ["runs"], ["--examples=4,all", "--draws=1",
+                      "--seeds=3"]),
+    glue: ("one", [], ["--tasks=sst2", "--seeds=0"]),
+    sweep: ("one", [], ["--grid=seed=0,1"]),
 }  # fmt: skip
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=COMMANDS, ids=lambda module: module.__name__)
 def command(request, runs, plain, tmp_path, monkeypatch, capfd):
     """A command whose runs are copies of a real one: gives what it found."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    module, real, name, part, own = COMMANDS[request.param]
+    module = request.param
+    real, parts, own = COMMANDS[module]
     output = tmp_path / "out"
 
     def main_run(arguments):
@@ -165,11 +165,11 @@ def command(request, runs, plain, tmp_path, monkeypatch, capfd):
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (data / f"{split}.jsonl").write_text(text)
     given = [*own, f"--output={output}"]
-    if request.param == "sweep":
+    if module is sweep:
         given += [f"--config={runs / 'reviews.py'}"]
     else:
         given += [f"--data={data}", "--size=tiny"]
-    if request.param not in ("sweep", "paper"):
+    if module not in (sweep, paper):
         given += [f"--init_from={plain}"]
 
     def ask():
@@ -177,8 +177,9 @@ def command(request, runs, plain, tmp_path, monkeypatch, capfd):
         status = module.main(given)
         out, err = capfd.readouterr()
         if status == 0:
-            text = (output / name).read_text() if name else out
-            return json.loads(text)[part] if part else out
+            (file,) = output.rglob("results.json") if parts else [None]
+            found = json.loads(file.read_text()) if file else {}
+            return [found[part] for part in parts] or out
         lines = err.splitlines()
         assert status == 2 and not [x for x in lines if "Traceback" in x], err
         assert lines[-1].startswith("error: ") and "; " in lines[-1], err
@@ -190,9 +191,11 @@ def command(request, runs, plain, tmp_path, monkeypatch, capfd):
 
 def test_each_command(command):
     command()
-    log = sorted(command.output.glob("**/metrics.jsonl"))[-1]
-    refused, same = refused_or_same(command, log)
-    assert refused > 9 and not same
+    logs = sorted(command.output.glob("**/metrics.jsonl"))
+    seeds = [log for log in logs if log.parent.name == "seed_2"] or logs
+    for log in (seeds[-1], *command.output.glob("pretraining/*/metrics.jsonl")):
+        refused, same = refused_or_same(command, log)
+        assert refused > 9 and not same
 
 
 @pytest.mark.parametrize("name", ["one", "early"])
