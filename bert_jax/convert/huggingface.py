@@ -255,7 +255,8 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
                 yield name, tuple(piece.get_shape()), str(piece.get_dtype())
     except (SafetensorError, OSError) as error:
         raise UserError(
-            f"{path}: {_one_line(error)}; the file is damaged; download it again"
+            f"{path}: {_one_line(error)}; the file is damaged; delete {path.resolve()} "
+            "and download it again"
         ) from error
 
 

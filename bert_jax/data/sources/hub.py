@@ -9,6 +9,7 @@ Hub's own conversion has (refs/convert/parquet).
 
 import contextlib
 import math
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -67,11 +68,19 @@ def required(source: str, split: str) -> list[pathlib.Path]:
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
-    """Those of the first folder that has any: another's may be the same rows."""
-    for pattern in patterns:
-        if paths := sorted(folder.glob(pattern)):
-            return paths
-    return []
+    """Those of the first folder that has any: another's may be the same rows.
+
+    Raises:
+      UserError: they are fewer than their names say (`-00000-of-00003`).
+    """
+    paths = next(filter(None, (sorted(folder.glob(p)) for p in patterns)), [])
+    totals = re.findall(r"-of-0*(\d{1,9})\b", " ".join(path.name for path in paths))
+    if len(paths) < (most := max(map(int, totals), default=0)):
+        raise UserError(
+            f"{paths[0].parent}: has {len(paths)} of the {most} files that their names "
+            f"tell of ({paths[0].name}); name a revision of the data set that has all"
+        )
+    return paths
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
@@ -120,8 +129,13 @@ def rows(
                         row[column] = _class_name(row[column], names[column])
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        reason = first_line(error)
-        raise UserError(f"{path}: cannot be read as parquet ({reason})") from error
+        reason, real = first_line(error), os.path.realpath(path)
+        # Of the Hub's cache: a link, to a file that a new download would not replace.
+        again = f"; delete {real}, and the same command downloads it again"
+        again = again if "/datasets--" in real else ""
+        raise UserError(
+            f"{path}: cannot be read as parquet ({reason}){again}"
+        ) from error
 
 
 def _class_name(value: Any, classes: list[str]) -> Any:
