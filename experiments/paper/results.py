@@ -200,8 +200,7 @@ def of_run(run: Run, column: Column) -> dict[int, float]:
     name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
     log = run.log(column.split, [name], may_lack=lacks)
     if column.task == "imdb":  # published figures are on test, where it has labels
-        lacks = "test" not in _baselines(run)
-        tested = run.log("test", [name], may_lack=lacks)
+        tested = run.log("test", [name], may_lack="test" not in _baselines(run))
         log = {seed: tested[seed] or log[seed] for seed in log}
     return {s: column.scale * lines[-1][name] for s, lines in log.items() if lines}
 

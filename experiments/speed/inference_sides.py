@@ -87,7 +87,10 @@ class Theirs:
     def classify(self, texts: Texts) -> list[str]:
         return [row["label"] for row in self._pipeline(texts, truncation=True)]
 
-    def encode(self, texts: Texts) -> list[Any]:
+    def encode_sorted(self, texts: Texts) -> None:
+        by_length(texts, self._encode)
+
+    def _encode(self, texts: Texts) -> list[Any]:
         import torch
 
         found: list[Any] = []
@@ -104,7 +107,7 @@ def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
     return {
         "pipeline": many.classify,
         f"pipeline{SORTED}": lambda texts: by_length(texts, many.classify),
-        f"model{SORTED}": lambda texts: by_length(texts, many.encode),
+        f"model{SORTED}": many.encode_sorted,
         f"pipeline{ONE}": one.classify,
     }
 
@@ -160,9 +163,8 @@ def called(
             found += [f"LABEL_{index}" for index in logits(inputs).argmax(-1)]
         return found
 
-    size = case["batch"]
     return {
-        f"{name}{SORTED}": lambda x: by_length(x, lambda some: classify(some, size)),
+        f"{name}{SORTED}": lambda x: by_length(x, lambda y: classify(y, case["batch"])),
         f"{name}{ONE}": lambda texts: classify(texts, 1),
     }
 
