@@ -97,6 +97,14 @@ def test_the_diagrams_are_those_of_the_code(name):
     assert kept == architecture_diagrams.svg(name), said
 
 
+def test_the_names_of_the_diagrams_are_escaped(tmp_path, monkeypatch, capfd):
+    """A terminal obeyed what stood in the name of the output."""
+    monkeypatch.setattr(architecture_diagrams, "svg", lambda name: "")
+    assert architecture_diagrams.main([f"--output={tmp_path}/a\x1b[2J"]) == 0
+    out = capfd.readouterr().out
+    assert "\x1b" not in out and r"/a\x1b[2J/" in out
+
+
 def test_the_pages_parameters_are_those_of_the_code():
     text = (DOCS / "families.md").read_text("utf-8")
     (line,) = (x for x in text.splitlines() if x.startswith("| parameters without"))
