@@ -238,8 +238,7 @@ class Classification(SharedRows[TextExample, np.ndarray]):
     def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each text's pieces."""
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            for encoding in self.tokenize(texts[start : start + _TEXTS_AT_ONCE]):
-                yield encoding.ids
+            yield from self.pieces(texts[start : start + _TEXTS_AT_ONCE])
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
         around = 2 + (len(self._between) if b else 0)
