@@ -19,7 +19,9 @@ Read = Callable[[], Sequence[Any]]
 _READ = 20_000  # characters that are read for a batch
 _EACH = 100  # what a row costs besides its characters
 _LATELY = 1.0  # seconds after which nobody without faults is expected to ask
-_OLDEST = 16  # of so many batches, one begins with who has waited longest
+_CALM = 0.05  # seconds without a request of such a client: now others have their turn
+_OLDEST = 16  # of so many batches, one begins with who has waited longest, and has no
+_RARELY = 8 * _OLDEST  # faults; of so many, one with who has waited longest of all
 
 
 class _Request:
@@ -94,7 +96,8 @@ class Alike(NamedTuple):
       short: or has at most so many characters.
       padded: the first is at most so many times the shortest; or `short`.
       together: the characters of all, with _EACH; a row alone may have more.
-      few: rows to which later rows of a request are added only if nobody else waits.
+      few: rows to which later rows of a request are added only if nobody else waits or
+        has come lately.
     """
 
     times: float = 4.0
@@ -118,10 +121,10 @@ CLOSE = Alike(1.25, 100, 1.25, 3000, 4)
 class Batcher:
     """Computes in a thread; while it does, the next rows gather.
 
-    The next row is of a client without faults, if one waits, and of the request that
-    has cost the least, so a request of few rows waits for a batch or two, whatever
-    others have sent; and that of the oldest in one batch of sixteen, so that each gets
-    its turn however many others come.
+    The next row is of a client without faults, if one waits or came lately, and of the
+    request that has cost the least, so a request of few rows waits for a batch or two,
+    whatever others have sent; and that of the oldest in one batch of sixteen, even with
+    faults in one of 128, so that each gets its turn however many others come.
 
     Args:
       measure: a row's size in characters.
@@ -146,7 +149,8 @@ class Batcher:
         self.most, self._alike = most, alike
         self._came: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._waiting: list[_Request] = []  # a heap, of the thread alone
-        self._faultless = 0.0  # when such a request came last
+        # When requests of clients without faults came, the last and the one before.
+        self._faultless = self._earlier = 0.0
         self._numbers, self._batches, self._ends = itertools.count(), 0, False
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
@@ -163,7 +167,7 @@ class Batcher:
         """
         request = _Request(read, characters, next(self._numbers), faulty)
         if not faulty:
-            self._faultless = time.monotonic()
+            self._earlier, self._faultless = self._faultless, time.monotonic()
         self._came.put(request)
         return request.future
 
@@ -180,29 +184,48 @@ class Batcher:
                 self._answer(group)
             # One that is long to read, after each batch: rows wait for one at most, and
             # it gets its turn however many others come.
-            if unread := [one for one in self._waiting if one.read]:
+            unread = [one for one in self._waiting if one.read]
+            if unread and not self._before(min(unread)):
                 min(unread).begin()
 
     def _gather(self) -> None:
         """Takes in what has come; waits for it if there is nothing else to do."""
         self._waiting = [one for one in self._waiting if not one.future.done()]
         heapq.heapify(self._waiting)
-        while not self._waiting or not self._came.empty():
-            request = self._came.get()
+        while (rest := self._rest()) != 0 or not self._came.empty():
+            try:
+                request = self._came.get(timeout=rest)
+            except queue.Empty:
+                return
             if request is None:
                 return
             heapq.heappush(self._waiting, request)
+
+    def _rest(self) -> float | None:
+        """The seconds to wait for other requests; None: for whenever one comes."""
+        if not self._waiting:
+            return None
+        return self._before(self._waiting[0])
+
+    def _before(self, request: _Request) -> float:
+        """The seconds that a request waits for others that may come."""
+        calm = self._faultless + _CALM - time.monotonic()
+        return max(0.0, calm) if request.faulty and not request.due else 0.0
 
     def _next_group(self) -> list[_Row]:
         group: list[_Row] = []
         aside: list[_Request] = []
         least, longest, room, to_read = 0.0, 0.0, self._alike.together, _READ
-        enough = self._alike.few if len(self._waiting) > 1 else self.most
+        others = len(self._waiting) > 1 or time.monotonic() - self._earlier < _LATELY
+        enough = self._alike.few if others else self.most
         self._batches += 1
-        if self._waiting and not self._batches % _OLDEST:
-            oldest = min(self._waiting, key=lambda one: one.number)
-            oldest.due, oldest.cost = True, 0
-            heapq.heapify(self._waiting)
+        if not self._batches % _OLDEST:
+            rarely = self._batches % _RARELY == 0
+            turns = [one for one in self._waiting if rarely or not one.faulty]
+            if turns:
+                oldest = min(turns, key=lambda one: one.number)
+                oldest.due, oldest.cost = True, 0
+                heapq.heapify(self._waiting)
         while self._waiting and len(group) < self.most and len(aside) < self.most:
             if group and self._is_whole(group, self._waiting[0], enough):
                 break

@@ -67,14 +67,45 @@ def test_where_all_have_faults_rows_are_computed_together(monkeypatch):
     assert [len(group) for group in held.groups] == [1, 4, 2]
 
 
-def test_a_turn_of_the_oldest_is_one_row():
-    """However many rows of a faulty client wait since long."""
+@pytest.mark.parametrize("faulty", [False, True])
+def test_a_turn_of_the_oldest_is_one_row(monkeypatch, faulty):
+    """However many rows of a client wait since long; with faults more rarely."""
+    monkeypatch.setattr(batching, "_RARELY", 32)
     held = Held(most=1)
-    long = held.batcher.submit(of(["7"] * 40), faulty=True)
-    right = [held.batcher.submit(of(["1"])) for _ in range(40)]
+    long = held.batcher.submit(of(["7"] * 60), faulty=faulty)
+    right = [held.batcher.submit(of(["1"])) for _ in range(60)]
     held.results(long, *right)
-    until = held.groups.index([7]), held.groups[: 1 + 40].count([7])
-    assert until[0] < 20 and until[1] <= 3
+    places = [n for n, group in enumerate(held.groups[:61]) if group == [7]]
+    # The first is the second batch, in which only the number decides.
+    assert places == ([31] if faulty else [1, 15, 31, 47])
+
+
+@pytest.mark.parametrize("characters", [0, 30_000])
+def test_who_has_faults_waits_for_a_calm(monkeypatch, characters):
+    """One who has none came just before. A turn of the oldest comes all the same."""
+    monkeypatch.setattr(batching, "_CALM", 1000.0)
+    held = Held(most=1)
+    faulty = held.batcher.submit(of(["7", "8"]), characters, faulty=True)
+    held.go.set()
+    assert held.batcher.submit(of(["1"])).result(10) == [2]
+    assert not faulty.done() and [7] not in held.groups
+    for turn in (7, 8):
+        monkeypatch.setattr(batching, "_RARELY", batching._OLDEST)
+        for _ in range(batching._OLDEST):
+            held.batcher.submit(of(["1"])).result(10)
+        assert held.groups.count([turn]) == 1
+    assert faulty.result(10) == [14, 16]
+    held.batcher.close(10.0)
+
+
+def test_a_list_shares_its_batches_where_others_came_lately(monkeypatch):
+    held = Held(most=16, alike=CLOSE)
+    held.results(held.batcher.submit(of(["1"] * 12)))
+    assert [len(group) for group in held.groups] == [1, 4, 4, 4]
+    monkeypatch.setattr(batching, "_LATELY", 0.0)
+    held = Held(most=16, alike=CLOSE)
+    held.results(held.batcher.submit(of(["1"] * 12)))
+    assert [len(group) for group in held.groups] == [1, 12]
 
 
 def test_many_rows_are_taken_a_few_at_a_time_while_others_wait():

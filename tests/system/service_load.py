@@ -135,6 +135,21 @@ def attackers(
             process.join()
 
 
+def warm(port: int) -> None:
+    """Has each program compiled, see training/inference.py."""
+    for count in (1, 4, 12):
+        # Twelve rows are computed together where nobody without faults has come lately.
+        CLIENT.set(f"127.9.0.{count}")
+        time.sleep(1.1)
+        for words in range(1, 32):
+            if count == 12:
+                asked(port, b"?\r\n\r\n")
+            for masks in (1, 2, 4, 8, 16):
+                row = {"text": " ".join(["[MASK]"] * masks + ["a"] * (words - masks))}
+                asked(port, request([row] * count))
+    CLIENT.set("")
+
+
 def measured(
     port: int, clients: int, seconds: float, pause: float, address: Address
 ) -> list[float]:
@@ -176,11 +191,7 @@ def main(argv: Sequence[str]) -> int:
     ask = functools.partial(
         measured, port, options.honest, options.seconds, options.pause, address
     )
-    for words in range(1, 32):
-        for masks in (1, 2, 4, 8, 16):
-            row = {"text": " ".join(["[MASK]"] * masks + ["a"] * (words - masks))}
-            for count in (1, 4, 12):  # each program's, see training/inference.py
-                asked(port, request([row] * count))
+    warm(port)
     server.wait_until_idle()
     with attackers(port, options.hostile, options.seed, networks[1:]) as signals:
         for _ in range(options.rounds):
