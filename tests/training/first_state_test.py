@@ -1,0 +1,57 @@
+"""The state before the first step: its values depend on the seed alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import tasks
+from bert_jax.training import compilation, sharding
+from configs import base
+
+
+def state_of(devices=1, seeds=1, **mesh):
+    config = base.get_config()
+    config.model.update(num_hidden_layers=1, hidden_size=32, num_attention_heads=2)
+    config.model.update(intermediate_size=64, vocab_size=101)
+    config.train.batch_size = config.evaluate.batch_size = 8
+    config.train.seeds = seeds
+    config.mesh.update(data=-1, **mesh)
+    grid = sharding.make_mesh(config, devices=jax.devices()[:devices])
+    program = compilation.Program(tasks.create(config), grid, 3)
+    state = program.first_state()
+    expected = sharding.shardings_of(program.seeds.abstract(program.abstract))
+    assert sharding.shardings_of(state) == expected
+    return jax.device_get(state)
+
+
+def assert_equal(one, other):
+    for (path, x), y in zip(
+        jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True
+    ):
+        np.testing.assert_array_equal(x, y, jax.tree_util.keystr(path))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return state_of()
+
+
+def test_it_is_the_same_on_a_mesh(alone):
+    assert_equal(state_of(8, fsdp=2, tensor=2), alone)
+
+
+def test_several_seeds_have_each_their_own_run_s(alone):
+    both = state_of(seeds=2)
+    assert_equal(jax.tree.map(lambda x: x[0], both), alone)
+    words = both.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
+    assert not np.array_equal(words[0], words[1])
+
+
+def test_it_is_the_same_where_jax_platforms_leaves_the_processor_out(
+    alone, monkeypatch
+):
+    def none(backend=None):
+        raise RuntimeError(f"Unknown backend {backend}")
+
+    monkeypatch.setattr(jax, "local_devices", none)
+    assert_equal(state_of(), alone)
