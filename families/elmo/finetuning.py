@@ -121,6 +121,9 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         self._count_cut()
         return encodings
 
+    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
+        return [each.ids for each in self.tokenize(texts)]
+
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """The numbers of words that are cut already."""
         numbers = self.words.ids(words)
