@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -18,6 +19,20 @@ from bert_jax.workdir import metrics
 
 # A run whose loss has fallen by less than this fraction has not learned.
 FLAT = 0.05
+
+# Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
+PEAK_FLOPS = {
+    "TPU v3": 61.5e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
 
 
 class BestScore:
@@ -117,6 +132,12 @@ class Speed:
         self._seconds, self._done = seconds, np.zeros(3)
         rates = {"sequences_per_second": sequences, "tokens_per_second": positions}
         return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
+
+
+def peak_flops() -> float | None:
+    """bfloat16 peak of all devices together, FLOP/s; None if unknown."""
+    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
+    return None if peak is None else peak * jax.device_count()
 
 
 def require_dev(task: Task) -> None:

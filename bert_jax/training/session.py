@@ -12,7 +12,15 @@ from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.heartbeat import Heartbeat
 from bert_jax.runtime.terminal import Progress
-from bert_jax.training import anomaly, compilation, evaluator, report, setup, sharding
+from bert_jax.training import (
+    anomaly,
+    compilation,
+    evaluator,
+    history,
+    report,
+    setup,
+    sharding,
+)
 from bert_jax.training.due import Due
 from bert_jax.training.history import BestScore, Speed
 from bert_jax.training.run_setup import RunSetup
@@ -161,7 +169,7 @@ class Session:
         """Writes the last step's metrics and the speed since the previous line."""
         with self.clock("step"):
             each = self.seeds.floats(metrics)
-        rates = self.speed.rates(sharding.peak_flops())
+        rates = self.speed.rates(history.peak_flops())
         means = self.log.write(self.now, "train", [one | rates for one in each])
         self.progress.log(self.now, means)
 

@@ -35,20 +35,6 @@ _FIELDS = {
     "embed": "hidden_size",
 }
 
-# Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
-PEAK_FLOPS = {
-    "TPU v3": 61.5e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
-    "NVIDIA A100-SXM4-40GB": 312e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-}
-
 
 def make_mesh(
     config: ConfigDict,
@@ -207,12 +193,6 @@ def place_batch(
         )
         for name, rows in batch.items()
     }
-
-
-def peak_flops() -> float | None:
-    """bfloat16 peak of all devices together, FLOP/s; None if unknown."""
-    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
-    return None if peak is None else peak * jax.device_count()
 
 
 def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:

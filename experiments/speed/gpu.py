@@ -33,7 +33,7 @@ import jax
 
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
-from bert_jax.training import sharding
+from bert_jax.training import history
 from experiments.capacity import hlo, kernels
 from experiments.lib import ending
 from experiments.lib.command_line import Parser
@@ -71,7 +71,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "flops": our_step.flops(config, pairs),
         "compile": compiled,  # with XLA's choice among kernels, and the first state
         "sequences": case["batch"] * pairs,
-        "sheet": sharding.PEAK_FLOPS.get(device.device_kind),
+        "sheet": history.PEAK_FLOPS.get(device.device_kind),
         "peak_memory": (device.memory_stats() or {}).get("peak_bytes_in_use"),
     }
     if case["profiled"]:
