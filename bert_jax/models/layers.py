@@ -153,12 +153,12 @@ def at(
     x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
 ) -> Float[Array, "batch places ..."]:
     """The vectors at some places of each row; those of heads lie as XLA likes."""
+    places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     if platform() == "gpu":
         from bert_jax.models.kernels import lookup
 
         found = lookup.pick(x.shape[1], x, places)
     else:
-        places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
         found = jnp.take_along_axis(x, places, axis=1)
     return constrain(found) if x.ndim == 3 else found
 

@@ -7,8 +7,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jaxtyping import Array
 
 from bert_jax.runtime import signals
@@ -60,7 +59,13 @@ class Program:
 
         with jax.default_device(_processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
-        params = jax.tree.map(_place, drawn, shardings.params)
+        params = jax.tree.map(
+            lambda x, where: jax.make_array_from_callback(
+                x.shape, where, x.__getitem__
+            ),
+            drawn,
+            shardings.params,
+        )
         finish = self.seeds.each(complete)
         return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
 
@@ -157,11 +162,6 @@ class CompiledStep:
                 self._progress.note(line)
             self._progress.tell(self._program.task.notices)
         return self._compiled[shapes]
-
-
-def _place(array: np.ndarray, where: NamedSharding) -> jax.Array:
-    """A global array, of which every process has the whole."""
-    return jax.make_array_from_callback(array.shape, where, array.__getitem__)
 
 
 def _processor() -> jax.Device | None:

@@ -26,8 +26,9 @@ def cudnn_attention(
         row of padding alone sees its first position.
       causal: a query attends to no position after its own.
     """
-    length, tokens = query.shape[1], jnp.sum(seen[1] == seen[0], axis=1)
-    if length % 2:  # which JAX refuses here
+    lengths = jnp.sum(seen[1] == seen[0], axis=1, dtype=jnp.int32)
+    places = query.shape[1]
+    if places % 2:  # which JAX refuses here
         one = ((0, 0), (0, 1), (0, 0), (0, 0))
         query, keys, value = (jnp.pad(x, one) for x in (query, keys, value))
     mixed = jax.nn.dot_product_attention(
@@ -36,7 +37,7 @@ def cudnn_attention(
         value,
         is_causal=causal,
         # All queries are computed, those of padding too, as everywhere else.
-        key_value_seq_lengths=jnp.maximum(tokens, 1).astype(jnp.int32),
+        key_value_seq_lengths=jnp.maximum(lengths, 1),
         implementation="cudnn",
     )
-    return mixed[:, :length]
+    return mixed[:, :places]

@@ -8,10 +8,9 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models.kernels.on_mesh import IDS, ROWS
+from bert_jax.models.kernels.on_mesh import IDS, on_mesh
 
 _BLOCK = 128  # of sorted vectors that a matrix product sums
 
@@ -30,19 +29,12 @@ def _forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
 
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
     table, ids = kept
-    total = functools.partial(sum_by_row, len(table))
-    mesh = jax.sharding.get_abstract_mesh()
-    if mesh.empty or mesh.size == 1:
-        return total(ids, gradient).astype(table.dtype), None
 
     # Each device sums its own rows of the batch; the sum of the sums is XLA's.
-    def local(ids: Array, gradient: Array) -> Array:
-        return total(ids, gradient)[None]
+    def own_sums(ids: Array, gradient: Array) -> Array:
+        return sum_by_row(len(table), ids, gradient)[None]
 
-    one_each = PartitionSpec(ROWS, None, None)
-    sums = jax.shard_map(
-        local, in_specs=(IDS, one_each), out_specs=one_each, check_vma=False
-    )(ids, gradient)
+    sums = on_mesh(own_sums, (IDS, IDS), IDS)(ids, gradient)
     return sums.sum(axis=0).astype(table.dtype), None
 
 
@@ -97,11 +89,11 @@ def _running(
 def pick(
     length: int,
     x: Float[Array, "batch length ..."],
-    places: Int[Array, "batch places"],
+    places: Int[Array, "batch places ..."],
 ) -> Float[Array, "batch places ..."]:
-    """What stands at some places of each row of `length`."""
+    """What stands at some places of each row of `length`; `places` has an axis for each
+    of `x`."""
     del length
-    places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     return jnp.take_along_axis(x, places, axis=1)
 
 
@@ -111,7 +103,8 @@ def _picked(length: int, x: Array, places: Array) -> tuple[Array, Array]:
 
 def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]:
     """A product with a matrix of zeros and ones."""
-    chosen = (places[:, :, None] == jnp.arange(length)).astype(gradient.dtype)
+    places = places.reshape(*places.shape[:2], 1)
+    chosen = (places == jnp.arange(length)).astype(gradient.dtype)
     return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None
 
 

@@ -6,24 +6,30 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-ROWS = ("data", "fsdp")
+_ROWS = ("data", "fsdp")
 # [batch, length, heads, head_dim], [batch, length] and [batch, heads, length]: rows and
 # heads are split, a row's positions never.
-VECTORS = PartitionSpec(ROWS, None, "tensor", None)
-IDS = PartitionSpec(ROWS)
-WORDS = PartitionSpec(ROWS, "tensor")
+VECTORS = PartitionSpec(_ROWS, None, "tensor", None)
+IDS = PartitionSpec(_ROWS)
+WORDS = PartitionSpec(_ROWS, "tensor")
 
 
 def on_mesh(
-    attend: Callable[..., Any], in_specs: tuple[PartitionSpec, ...]
+    compute: Callable[..., Any],
+    in_specs: tuple[PartitionSpec, ...],
+    out_specs: PartitionSpec = VECTORS,
 ) -> Callable[..., Any]:
-    """An attention with its rows and heads split as the mesh in use splits them.
+    """A function of rows and heads, as attention is, for those of each device of the
+    mesh in use.
 
     Args:
-      attend: arrays -> [batch, length, heads, head_dim], for the rows and heads given.
+      compute: arrays -> one array, for the rows and heads given.
       in_specs: one of the above for each of its arguments.
+      out_specs: likewise, of its result.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:
-        return attend
-    return jax.shard_map(attend, in_specs=in_specs, out_specs=VECTORS, check_vma=False)
+        return compute
+    return jax.shard_map(
+        compute, in_specs=in_specs, out_specs=out_specs, check_vma=False
+    )
