@@ -184,9 +184,9 @@ class Batcher:
                 self._answer(group)
             # One that is long to read, after each batch: rows wait for one at most, and
             # it gets its turn however many others come.
-            unread = [one for one in self._waiting if one.read]
-            if unread and not self._before(min(unread)):
-                min(unread).begin()
+            unread = min((one for one in self._waiting if one.read), default=None)
+            if unread and not self._before(unread):
+                unread.begin()
 
     def _gather(self) -> None:
         """Takes in what has come; waits for it if there is nothing else to do."""

@@ -89,8 +89,8 @@ def test_who_has_faults_waits_for_a_calm(monkeypatch, characters):
     held.go.set()
     assert held.batcher.submit(of(["1"])).result(10) == [2]
     assert not faulty.done() and [7] not in held.groups
+    monkeypatch.setattr(batching, "_RARELY", batching._OLDEST)
     for turn in (7, 8):
-        monkeypatch.setattr(batching, "_RARELY", batching._OLDEST)
         for _ in range(batching._OLDEST):
             held.batcher.submit(of(["1"])).result(10)
         assert held.groups.count([turn]) == 1
