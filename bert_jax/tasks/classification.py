@@ -238,7 +238,8 @@ class Classification(SharedRows[TextExample, np.ndarray]):
     def _pieces(self, texts: Sequence[str]) -> Iterator[list[int]]:
         """The ids of each text's pieces."""
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            yield from self.pieces(texts[start : start + _TEXTS_AT_ONCE])
+            some = texts[start : start + _TEXTS_AT_ONCE]
+            yield from (each.ids for each in self.tokenize(some, offsets=False))
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
         around = 2 + (len(self._between) if b else 0)

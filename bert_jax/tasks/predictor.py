@@ -40,7 +40,7 @@ class TaskPredictor(Predictor):
         return self._long.cut(value, self._max_seq_length, mode)
 
     def _count(self, text: str) -> int:
-        return len(self._task.pieces([text])[0])
+        return len(self._task.tokenize([text], offsets=False)[0].ids)
 
     def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The task's logits."""

@@ -115,14 +115,12 @@ class ElmoFinetuning(Finetuning[Any, Any]):
         assert isinstance(outputs, dict)
         return outputs
 
-    def tokenize(self, texts: Sequence[str]) -> list[Any]:
+    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Any]:
         """Each text's words with their offsets, as `tokenizers.Encoding` has them."""
+        del offsets  # words have them at no cost
         encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
         return encodings
-
-    def pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        return [each.ids for each in self.tokenize(texts)]
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """The numbers of words that are cut already."""

@@ -277,8 +277,8 @@ class Ner(Finetuning[Example, Tags]):
         words = [word for example in examples for word in example.sentence.words]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
-        pieces = self.pieces([f"{space}{word}" for word in unique])
-        ids = dict(zip(unique, pieces, strict=True))
+        encodings = self.tokenize([f"{space}{word}" for word in unique], offsets=False)
+        ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
         for word in words:
             if not ids[word]:
                 self.notices[f"{split}: words without a piece, [UNK]"] += 1

@@ -159,10 +159,11 @@ class Swag(Finetuning[Choices, np.ndarray]):
         """The pieces of each example's context with those of each ending."""
         for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
             part = examples[start : start + _EXAMPLES_AT_ONCE]
-            contexts = self.pieces([example.context for example in part])
-            endings = iter(self.pieces([e for one in part for e in one.endings]))
+            contexts = self.tokenize([one.context for one in part], offsets=False)
+            texts = [ending for one in part for ending in one.endings]
+            endings = iter(self.tokenize(texts, offsets=False))
             for example, context in zip(part, contexts, strict=True):
-                yield [(context, next(endings)) for _ in example.endings]
+                yield [(context.ids, next(endings).ids) for _ in example.endings]
 
     def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
         between = self.between
