@@ -194,7 +194,7 @@ set_up() { # EXTRAS: no, or a list with commas
     export JAX_PLATFORMS=${JAX_PLATFORMS:-cpu}
   fi
   # As bert_jax/runtime/environment.py, which says why: for tests and the like.
-  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
+  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=268435456}
   # One at a time; some file systems have no locks, and then it is left to the user.
   is_ready "$accelerator" "$1" || (
     if command -v flock >/dev/null; then flock 9 2>/dev/null || true; fi

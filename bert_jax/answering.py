@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import PredictFn, Predictor, Task
 from bert_jax.training import from_weights, setup, sharding
-from bert_jax.training.inference import compile_predict, few_at_a_time
+from bert_jax.training.inference import batch_size, compile_predict
 
 Rows = Sequence[Mapping[str, Any]]
 Answers = list[dict[str, Any]]
@@ -31,14 +32,12 @@ class Answering(NamedTuple):
     """A restored model.
 
     Attributes:
-      ask: computes a batch of up to `size` rows.
-      few_at_a_time: see `inference`.
+      ask: computes a batch of up to this size.
     """
 
     predictor: Predictor
     ask: PredictFn
-    size: int
-    few_at_a_time: bool
+    size: BatchSize
 
     def answer(self, rows: Sequence[Any]) -> Answers:
         """What to add to each parsed row."""
@@ -53,9 +52,10 @@ def of_task(task: Task, folder: Path) -> Answering:
     """
     with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
         predictor = task.predictor(restored.missing)
-    size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
+    rows, width = task.config.predict.batch_size, task.model_config.hidden_size
+    size = batch_size(restored.mesh, rows, width)
     ask = compile_predict(predictor.step, restored.params, restored.mesh, size)
-    return Answering(predictor, ask, size, few_at_a_time(restored.mesh))
+    return Answering(predictor, ask, size)
 
 
 def extracting(
@@ -75,7 +75,8 @@ def extracting(
     task = setup.build_task(config, storage.path(path) / "no-run", from_data=False)
     extractor = Extractor(task.config, task.model_config, task.tokenizer)
     mesh = sharding.make_mesh(task.config)
-    size = sharding.batch_multiple(mesh, config.predict.batch_size)
+    rows, width = config.predict.batch_size, task.model_config.hidden_size
+    size = batch_size(mesh, rows, width)
     ask = compile_predict(extractor.step, {"bert": params["bert"]}, mesh, size)
 
     def answers(rows: Rows) -> Answers:

@@ -11,8 +11,8 @@ from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files, streaming
 from bert_jax.tasks.task import Batch, Outputs, Task
-from bert_jax.training import setup, sharding
-from bert_jax.training.inference import async_predict
+from bert_jax.training import setup
+from bert_jax.training.inference import async_predict, batch_size
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
                 predictor, task, restored.params, rows, (source, target)
             )
             predictor, rows, keeping = stack.enter_context(around)
-        size = sharding.batch_multiple(restored.mesh, rows)
+        size = batch_size(restored.mesh, rows, task.model_config.hidden_size)
         submit = async_predict(predictor.step, restored.params, restored.mesh, size)
         submit = _watching(submit, task.tokenizer, source)
         submit = keeping(submit) if keeping else submit

@@ -16,7 +16,7 @@ from bert_jax import answering, tokenization
 from bert_jax.convert import weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
-from bert_jax.data.rows import power_of_two, sorted_groups
+from bert_jax.data.rows import BatchSize, power_of_two, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
@@ -78,7 +78,7 @@ class Bert:
         axes, device = sharding.AXES, np.reshape(jax.devices()[0], (1, 1, 1))
         self._mesh = Mesh(device, axes, axis_types=(AxisType.Auto,) * len(axes))
         # What `encode` has compiled, by the rows of a batch.
-        self._submits: dict[int, Callable[[Batch], inference.Waits]] = {}
+        self._submits: dict[BatchSize, Callable[[Batch], inference.Waits]] = {}
         # What `words` and `sentences` have compiled, by their fields.
         self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
 
@@ -169,19 +169,19 @@ class Bert:
         longest, limit = max(lengths), self.config.max_position_embeddings
         shape = (len(texts), longest, self.config.hidden_size)
         hidden, pooled = np.zeros(shape, np.float32), np.zeros(shape[::2], np.float32)
-        size = filled = min(_BATCH, power_of_two([len(texts)]))
-        if inference.few_at_a_time(self._mesh):  # more would only be padded more
-            size, filled = inference.rows_at_once(longest), _BATCH
-        if filled not in self._submits:
-            of = (self._vectors, self.params, self._mesh, filled)
-            self._submits[filled] = inference.async_predict(*of)
-        submit = self._submits[filled]
+        size = inference.batch_size(self._mesh, _BATCH, self.config.hidden_size)
+        if not size.width:  # rows that fill a batch up cost as much as texts
+            size = BatchSize(min(_BATCH, power_of_two([len(texts)])))
+        if size not in self._submits:
+            of = (self._vectors, self.params, self._mesh, size)
+            self._submits[size] = inference.async_predict(*of)
+        submit = self._submits[size]
 
         def started(group: np.ndarray) -> tuple[np.ndarray, inference.Waits]:
             some = [texts[index] for index in group]
             return group, submit(encodings.padded(some, pad, limit))
 
-        waits: Iterator[Any] = map(started, sorted_groups(lengths, size))
+        waits: Iterator[Any] = map(started, sorted_groups(lengths, size, limit))
         # Stores a batch while the next one is computed.
         for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
             outputs = finite(wait())

@@ -11,6 +11,7 @@ import pytest
 from runs import LIMIT, finish, run, start
 
 from bert_jax import pretrained
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import PredictionBatches, Predictor
@@ -53,6 +54,9 @@ class Counting(Predictor):
         )
 
 
+TWO = BatchSize(2)
+
+
 def lines(count, pauses=()):
     for number in range(count):
         yield f"in:{number}", json.dumps({"number": number})
@@ -68,7 +72,7 @@ def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
     size = streaming.WINDOW * 2
     asked = Counting()
     answers = []
-    for some in streaming.answered(lines(100, (2, 70)), asked, submit, 2):
+    for some in streaming.answered(lines(100, (2, 70)), asked, submit, TWO):
         # Not more than two windows are read and not yet answered.
         assert asked.parsed - len(answers) <= 2 * size
         if len(answers) in (0, 35):
@@ -82,12 +86,12 @@ def test_a_window_of_long_rows_is_shorter():
     asked = Counting()
     answers = [
         answer["is"]
-        for some in streaming.answered(lines(10), asked, submit, 2, 60)
+        for some in streaming.answered(lines(10), asked, submit, TWO, 60)
         for _, answer in some
     ]
     assert answers == list(range(10))
     assert asked.asked == [5, 5]  # a row has 13 characters
-    list(streaming.answered(lines(10), asked, submit, 2, 0))
+    list(streaming.answered(lines(10), asked, submit, TWO, 0))
     assert asked.asked[2:] == [2] * 5
 
 
@@ -95,7 +99,7 @@ def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
     with pytest.raises(UserError, match="in:41: the field number is missing"):
-        for some in streaming.answered(rows, Counting(), submit, 2):
+        for some in streaming.answered(rows, Counting(), submit, TWO):
             answers += some
     assert len(answers) == 40
 
@@ -105,11 +109,11 @@ def test_a_model_that_computes_no_numbers_has_no_answers(value):
     """Each of its weights may be finite."""
     outputs = {"x": np.array([1, value, -np.inf]), "ids": np.arange(3)}
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        list(streaming.answered(lines(3), Counting(), lambda _: lambda: outputs, 2))
+        list(streaming.answered(lines(3), Counting(), lambda _: lambda: outputs, TWO))
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        Counting().answer([1], lambda _: outputs, 2)
+        Counting().answer([1], lambda _: outputs, TWO)
     outputs["x"][1] = 2
-    assert len(Counting().answer([1], lambda _: outputs, 2)) == 3
+    assert len(Counting().answer([1], lambda _: outputs, TWO)) == 3
 
 
 def test_lines_of_a_pipe_and_its_pauses():

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float16, Int
 
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
@@ -65,7 +66,7 @@ class WithAttentions(Predictor):
         """As the other predictor's."""
         return self._inner.parse(row)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
+    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
         """The other's batches; each row also says where it comes from."""
         questions = self._inner.encode(parsed, size)
         if questions.places is None:

@@ -1,7 +1,9 @@
-"""Which columns of a table of rows are read."""
+"""Tables of rows: how those are named that are no files, and which columns are read."""
 
 import re
 from typing import NamedTuple
+
+BY_NAME = ("tfds:", "hf:")  # what data sets that are no files begin with
 
 
 def is_number(column: str) -> bool:

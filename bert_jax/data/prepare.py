@@ -24,7 +24,6 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, pairs, vocabulary, writing
-from bert_jax.data.report import page
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -113,6 +112,8 @@ def prepare(
             "use another --workdir"
         )
     if not atomic_folder.is_whole(folder, _REPORT):
+        from bert_jax.data.report import page  # what is prepared has its page
+
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from bert_jax.data import workers
-
 Batch = dict[str, np.ndarray]
 
 # The rows of a global batch that a process reads.
@@ -27,6 +25,32 @@ LENGTHS = tuple(
 
 # Closer, for a batch that is only answered: its program is small, and kept.
 ANSWERED = (*range(16, 128, 16), *(n << p for p in range(4, 13) for n in range(8, 16)))
+
+# Of a batch's arrays on a CPU: larger ones malloc takes from the system in each call,
+# which clears them first (runtime/environment.py).
+_BYTES = 32 << 20
+
+
+class BatchSize(NamedTuple):
+    """How many rows a batch may have.
+
+    Attributes:
+      rows: at most.
+      width: of a token's vector, where a batch's arrays should stay small, as on a CPU;
+        else 0.
+    """
+
+    rows: int
+    width: int = 0
+
+    def at(self, tokens: int) -> int:
+        """The most rows of so many tokens; at least 1."""
+        if not self.width:
+            return self.rows
+        # Float32: vectors and the intermediate layer's, and twice the scores, with a
+        # head for each 64 numbers. XLA's buffers are within 3% of it from 256 on.
+        row = 4 * tokens * self.width * (6 + tokens / 32)
+        return max(1, min(self.rows, int(_BYTES / row)))
 
 
 class Feature(NamedTuple):
@@ -153,6 +177,8 @@ class Rows:
 
         import grain  # slow; an answer does without
 
+        from bert_jax.data import workers
+
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         # With few cores a second reader only slows the step down.
         threads = min(4, max(1, workers.cores() // 2))
@@ -213,10 +239,23 @@ def padded_length(longest: int, limit: int, sizes: Sequence[int] = LENGTHS) -> i
     return next((n for n in sizes if longest <= n < limit), limit)
 
 
-def sorted_groups(lengths: Sequence[int], size: int) -> list[Int[np.ndarray, "rows"]]:
-    """Indices in groups of `size`, sorted by length; the last may be smaller."""
+def sorted_groups(
+    lengths: Sequence[int], size: BatchSize, limit: int
+) -> list[Int[np.ndarray, "rows"]]:
+    """Indices in groups of as many as a batch may have, sorted by length; the first may
+    be smaller.
+
+    Args:
+      limit: maximum tokens of a row; a group is padded as for ANSWERED.
+    """
     order = np.argsort(lengths, kind="stable")
-    return np.split(order, range(size, len(order), size))
+    groups, end = [], len(order)
+    while end:  # from the longest down, whose length a group has
+        tokens = padded_length(int(lengths[order[end - 1]]), limit, ANSWERED)
+        start = max(0, end - size.at(tokens))
+        groups.append(order[start:end])
+        end = start
+    return groups[::-1]
 
 
 def power_of_two(lengths: Iterable[int]) -> int:

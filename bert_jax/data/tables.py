@@ -26,8 +26,6 @@ from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 
-BY_NAME = ("tfds:", "hf:")  # what data sets that are no files begin with
-
 
 class Record(NamedTuple):
     """One record; its fields are strings in CSV and TSV, otherwise any JSON value."""

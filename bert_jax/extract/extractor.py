@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import ANSWERED, padded_length, sorted_groups
+from bert_jax.data.rows import ANSWERED, BatchSize, padded_length, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -217,10 +217,11 @@ class Extractor(Predictor):
                 self._empty += 0 not in owners
         return Parsed(ids, segments, owners, names)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
+    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
         """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
         [names, *shape]."""
-        groups = sorted_groups([len(row.ids) for row in parsed], size)
+        lengths = [len(row.ids) for row in parsed]
+        groups = sorted_groups(lengths, size, self._positions)
         batches = [self._features([parsed[i] for i in group]) for group in groups]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:

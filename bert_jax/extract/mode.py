@@ -8,8 +8,8 @@ from bert_jax.extract import files
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Task
-from bert_jax.training import setup, sharding
-from bert_jax.training.inference import async_predict
+from bert_jax.training import setup
+from bert_jax.training.inference import async_predict, batch_size
 
 # Bytes of vectors that are computed together, if more than one batch.
 WINDOW_BYTES = 256_000_000
@@ -46,7 +46,8 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         files.writing(target, extractor) as output,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
-        size = sharding.batch_multiple(restored.mesh, task.config.predict.batch_size)
+        rows, width = task.config.predict.batch_size, task.model_config.hidden_size
+        size = batch_size(restored.mesh, rows, width)
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
         submit = async_predict(extractor.step, params, restored.mesh, size)
         most = streaming.CHARACTERS

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.answering import Answering
-from bert_jax.data.rows import Batch
+from bert_jax.data.rows import Batch, BatchSize
 from bert_jax.tasks.task import Outputs, PredictFn, Task
 from bert_jax.training import inference
 
@@ -33,14 +33,15 @@ _Program = tuple[int, _Shape]  # rows, and their shape
 
 
 class Ahead:
-    """Computes batches where `inference.few_at_a_time`.
+    """Computes batches of a size with a width, in pieces.
 
     Args:
       ask: computes a batch, and compiles before what is missing.
+      size: of its batches.
     """
 
-    def __init__(self, ask: PredictFn):
-        self._ask = ask
+    def __init__(self, ask: PredictFn, size: BatchSize):
+        self._ask, self._size = ask, size
         self._ready: set[_Program] = set()
         self._wanted: set[_Program] = set()
         self._batches: queue.SimpleQueue[Batch] = queue.SimpleQueue()
@@ -62,7 +63,7 @@ class Ahead:
 
     def __call__(self, batch: Batch) -> Outputs:
         """The outputs of a batch."""
-        if _needs(batch) <= self._ready:
+        if self._needs(batch) <= self._ready:
             return self._ask(batch)
         if _larger(batch, self._under_way) and not _larger(batch, self._ready):
             self._done.wait()
@@ -80,7 +81,7 @@ class Ahead:
         return {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def _want(self, batch: Batch) -> None:
-        needs = _needs(batch)
+        needs = self._needs(batch)
         if not needs <= self._wanted:
             self._wanted |= needs
             self._batches.put(batch)
@@ -90,7 +91,7 @@ class Ahead:
         while True:
             batch = self._batches.get()
             self._done.clear()
-            self._under_way = _needs(batch)
+            self._under_way = self._needs(batch)
             try:
                 self._compile(batch)
             except Exception:  # it fails where it is asked for, with its error
@@ -100,13 +101,19 @@ class Ahead:
 
     def _compile(self, batch: Batch) -> Outputs:
         outputs = self._ask(batch)
-        self._ready |= _needs(batch)
+        self._ready |= self._needs(batch)
         return outputs
+
+    def _needs(self, batch: Batch) -> frozenset[_Program]:
+        count, *row = batch["input_ids"].shape
+        whole = self._size.at(int(np.prod(row)))
+        shape = _shape(batch)
+        return frozenset((of, shape) for _, of in inference.pieces(count, whole))
 
 
 def of_task(task: Task, model: Answering, fields: Iterable[str]) -> Ahead:
     """Computes a model's batches; begins to compile for rows of these fields."""
-    computes = Ahead(model.ask)
+    computes = Ahead(model.ask, model.size)
     row: dict[str, Any] = dict.fromkeys(fields, "a")
     if "endings" in row:
         row["endings"] = ["a"] * 4
@@ -114,21 +121,18 @@ def of_task(task: Task, model: Answering, fields: Iterable[str]) -> Ahead:
     limit = limit or task.model_config.max_position_embeddings
     with contextlib.suppress(Exception):  # a task of one's own may have other rows
         parsed = [model.predictor.parse(row)]
-        (batch,) = model.predictor.encode(parsed, 1).batches
+        (batch,) = model.predictor.encode(parsed, model.size).batches
         computes.begin(batch, min(limit, LONGEST))
     return computes
 
 
-def _needs(batch: Batch) -> frozenset[_Program]:
-    count, *row = batch["input_ids"].shape
-    shape = tuple((name, *x.shape[1:]) for name, x in sorted(batch.items()))
-    pieces = inference.pieces(count, int(np.prod(row)))
-    return frozenset((of, shape) for _, of in pieces)
+def _shape(batch: Batch) -> _Shape:
+    return tuple((name, *x.shape[1:]) for name, x in sorted(batch.items()))
 
 
 def _larger(batch: Batch, programs: Iterable[_Program]) -> _Shape | None:
     """The shape of the smallest program of one row that can compute the batch."""
-    ((_, shape), *_) = _needs(batch)
+    shape = _shape(batch)
     larger = [has for of, has in list(programs) if of == 1 and _fits(shape, has)]
     return min(larger, key=_places, default=None)
 

@@ -67,15 +67,15 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     listening = bound(host, port)
     jax.monitoring.register_event_duration_secs_listener(_keep)
     model = answering.of_task(task, folder)
-    if model.few_at_a_time:
+    if model.size.width:
         model = model._replace(ask=ahead.of_task(task, model, _fields(task)))
 
     def parse(row: Any) -> Any:
         return row, answering.parsed_row(model.predictor, row)
 
-    alike = CLOSE if model.few_at_a_time else ANY
+    alike = CLOSE if model.size.width else ANY
     compute = functools.partial(computed, model.answer)
-    batcher = Batcher(measured, parse, compute, model.size, alike)
+    batcher = Batcher(measured, parse, compute, model.size.rows, alike)
     fields = task.config.serve
     service = Service(task, batcher, fields.request_seconds)
     names = Names(host, fields.hosts)

@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.encodings import padded
-from bert_jax.data.rows import Batch, power_of_two, sorted_groups
+from bert_jax.data.rows import Batch, BatchSize, power_of_two, sorted_groups
 from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
@@ -90,10 +90,10 @@ class FillMask(Predictor):
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
-    def encode(self, parsed: Sequence[Parsed], size: int) -> PredictionBatches:
+    def encode(self, parsed: Sequence[Parsed], size: BatchSize) -> PredictionBatches:
         """Its answers are `masks` and, for a pair, `is_next_probability`."""
         lengths = [len(row.encoding.ids) for row in parsed]
-        groups = sorted_groups(lengths, size)
+        groups = sorted_groups(lengths, size, self._positions)
         batches = [self._features([parsed[i] for i in group]) for group in groups]
 
         def answers(outputs: Sequence[Outputs]) -> list[Row]:

@@ -6,7 +6,13 @@ from typing import Any
 
 from jaxtyping import Array
 
-from bert_jax.data.rows import ANSWERED, Feature, padded_length, sorted_groups
+from bert_jax.data.rows import (
+    ANSWERED,
+    BatchSize,
+    Feature,
+    padded_length,
+    sorted_groups,
+)
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
@@ -46,16 +52,17 @@ class TaskPredictor(Predictor):
         """The task's logits."""
         return self._task.outputs(params, batch)
 
-    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
+    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
         """Encodes the rows as for evaluation."""
         task = self._task
         features = task.encode(parsed, "predict")
         table, windows = task.table(features), _windows(features)
         # Full batches only: `PredictFn` fills up the last one itself.
-        groups = sorted_groups(table.lengths.tolist(), size)
-        longest = [int(table.lengths[indices].max()) for indices in groups]
+        limit = self._max_seq_length
+        groups = sorted_groups(table.lengths.tolist(), size, limit)
+        longest = [int(table.lengths[indices[-1]]) for indices in groups]
         batches = [
-            table.batch(indices, padded_length(most, self._max_seq_length, ANSWERED))
+            table.batch(indices, padded_length(most, limit, ANSWERED))
             for indices, most in zip(groups, longest, strict=True)
         ]
 

@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.columns import ANY, Wanted
+from bert_jax.data.columns import ANY, BY_NAME, Wanted
 from bert_jax.data.lines import read_lines, uncompressed
-from bert_jax.data.tables import BY_NAME, read_rows
 from bert_jax.errors import UserError
 
 Row = dict[str, Any]
@@ -32,6 +31,8 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     name = uncompressed(source)
     is_table = name.endswith((".csv", ".tsv", ".parquet"))
     if is_table or source.startswith(BY_NAME):
+        from bert_jax.data.tables import read_rows  # JSON lines do without
+
         return (
             (where, json.dumps(fields, default=str))
             for where, fields in read_rows(source, wanted)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from bert_jax.data.columns import ANY, Wanted
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, temporary, untrusted
 from bert_jax.tasks import row_files
@@ -31,7 +32,7 @@ def answered(
     lines: Iterable[Line | None],
     predictor: Predictor,
     submit: Callable[[Batch], Callable[[], Outputs]],
-    size: int,
+    size: BatchSize,
     characters: int = CHARACTERS,
 ) -> Iterator[Answered]:
     """Yields rows and their answers, in the order of the input, some at a time.
@@ -40,18 +41,20 @@ def answered(
       lines: place and text of each row; None where the input pauses: the rows before
         it are answered at once.
       submit: from `async_predict`, with `predictor.step`.
-      size: rows of a batch.
+      size: of a batch.
       characters: of the JSON that is computed together, if more than one batch.
     """
     started: list[Started] = []
-    for rows, pauses in _windows(lines, predictor.parse, size, characters):
+    for rows, pauses in _windows(lines, predictor.parse, size.rows, characters):
         # The device computes these rows while the next ones are read and encoded.
         started.append(_start(predictor, rows, submit, size))
         while len(started) > (0 if pauses else 1):
             yield started.pop(0)()
 
 
-def _start(predictor: Predictor, rows: Read, submit: Callable, size: int) -> Started:
+def _start(
+    predictor: Predictor, rows: Read, submit: Callable, size: BatchSize
+) -> Started:
     """Starts the computation of some rows."""
     if not rows:
         return lambda: iter(())

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import Batch, RowIndex
+from bert_jax.data.rows import Batch, BatchSize, RowIndex
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
@@ -89,13 +89,13 @@ class Predictor(abc.ABC):
         """The computation on the device."""
 
     @abc.abstractmethod
-    def encode(self, parsed: Sequence[Any], size: int) -> PredictionBatches:
-        """The batches for `step`, of up to `size` rows and sorted by length."""
+    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
+        """The batches for `step`, of up to this size and sorted by length."""
 
     def answer(
-        self, parsed: Sequence[Any], ask: PredictFn, size: int
+        self, parsed: Sequence[Any], ask: PredictFn, size: BatchSize
     ) -> list[dict[str, Any]]:
-        """What to add to each row; `ask` runs `step` on up to `size` rows."""
+        """What to add to each row; `ask` runs `step` on a batch of up to `size`."""
         questions = self.encode(parsed, size)
         return questions.answered([ask(batch) for batch in questions.batches])
 

@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
-from bert_jax.data.columns import ANY, Wanted, is_number
-from bert_jax.data.tables import BY_NAME
+from bert_jax.data.columns import ANY, BY_NAME, Wanted, is_number
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage

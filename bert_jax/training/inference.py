@@ -7,14 +7,26 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.task import ApplyFn, Batch, Outputs, PredictFn
 from bert_jax.training import sharding
 
-# On a CPU a batch is computed in pieces of about so many tokens, and of at most so many
-# rows: their arrays stay in the processor's cache, and a few rows cost only their own.
-_TOKENS, _ROWS, _FEW = 2048, 16, 4
+# On a CPU a batch has at most so many rows, and is computed in pieces: a few rows cost
+# only their own.
+_ROWS, _FEW = 16, 4
 
 Waits = Callable[[], Outputs]
+
+
+def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
+    """That of batches of about so many rows on a mesh.
+
+    Args:
+      width: of a token's vector.
+    """
+    rows = sharding.batch_multiple(mesh, rows)
+    on_cpu = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
+    return BatchSize(min(rows, _ROWS), width) if on_cpu else BatchSize(rows)
 
 
 def trace_outputs(
@@ -26,7 +38,9 @@ def trace_outputs(
         return jitted.trace(params, batch)
 
 
-def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> PredictFn:
+def compile_predict(
+    function: ApplyFn, params: Any, mesh: Mesh, size: BatchSize
+) -> PredictFn:
     """Compiles a function of (params, batch); returns one of a batch of up to `size`
     rows."""
     submit = async_predict(function, params, mesh, size)
@@ -34,20 +48,19 @@ def compile_predict(function: ApplyFn, params: Any, mesh: Mesh, size: int) -> Pr
 
 
 def async_predict(
-    function: ApplyFn, params: Any, mesh: Mesh, size: int
+    function: ApplyFn, params: Any, mesh: Mesh, size: BatchSize
 ) -> Callable[[Batch], Waits]:
     """As `compile_predict`, but starts the computation; the function that it returns
     waits for it."""
     compiled: dict[tuple, jax.stages.Compiled] = {}  # a call needs no active mesh
-    local = sharding.local_rows(mesh, size)
-    in_pieces = few_at_a_time(mesh)
+    local = sharding.local_rows(mesh, size.rows)
 
     def start(rows: Batch, of: int) -> Waits:
         """Starts a computation of `of` rows, for up to as many."""
         count = len(rows["input_ids"])
         places = np.minimum(np.arange(of), count - 1)  # repeats the last row
         batch: Any = {name: column[places] for name, column in rows.items()}
-        if not in_pieces:
+        if not size.width:
             batch = sharding.place_batch(
                 {n: x[local] for n, x in batch.items()}, mesh, of
             )
@@ -61,12 +74,12 @@ def async_predict(
         }
 
     def submit(rows: Batch) -> Waits:
-        if not in_pieces:
-            return start(rows, size)
+        if not size.width:
+            return start(rows, size.rows)
         count, *shape = rows["input_ids"].shape
         waits = [
             start({name: column[part] for name, column in rows.items()}, of)
-            for part, of in pieces(count, int(np.prod(shape)))
+            for part, of in pieces(count, size.at(int(np.prod(shape))))
         ]
         return lambda: jax.tree.map(
             lambda *parts: np.concatenate(parts), *(wait() for wait in waits)
@@ -75,27 +88,16 @@ def async_predict(
     return submit
 
 
-def few_at_a_time(mesh: Mesh) -> bool:
-    """Whether a batch is computed in pieces, so that more rows gain little."""
-    return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
-
-
-def rows_at_once(tokens: int) -> int:
-    """The most rows of so many tokens in a piece."""
-    return min(_ROWS, max(1, _TOKENS // tokens))
-
-
-def pieces(count: int, tokens: int) -> Iterator[tuple[slice, int]]:
+def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
     """Splits rows into pieces of at most three sizes, so that few programs are
     compiled.
 
     Args:
-      tokens: of a row.
+      whole: rows of the largest piece.
 
     Yields:
       The rows of a piece, and the rows that are computed for it: not many more.
     """
-    whole = rows_at_once(tokens)
     sizes = sorted({1, min(_FEW, whole), whole})
     start = 0
     while start < count:

@@ -16,6 +16,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import family, tokenization
+from bert_jax.data.rows import BatchSize
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
@@ -205,7 +206,9 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
 
 
 def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
-    return compile_predict(function, params, mesh, sharding.batch_multiple(mesh, 4))
+    return compile_predict(
+        function, params, mesh, BatchSize(sharding.batch_multiple(mesh, 4))
+    )
 
 
 def _tokenizer_line(task: Task, fit: Fit) -> str:

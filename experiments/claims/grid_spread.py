@@ -22,8 +22,8 @@ from jaxtyping import Float
 
 from bert_jax.config import configuration
 from bert_jax.convert import weights
+from bert_jax.data.columns import BY_NAME
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.tasks.glue.data import TASKS

@@ -225,8 +225,9 @@ def choose(
     config = task.config.copy_and_resolve_references()
     config.predict.top_k = task.tokenizer.get_vocab_size()  # ranks the choices too
     asker = FillMask(config, task.model, task.tokenizer, judges_pairs=False)
-    ask = inference.compile_predict(asker.step, params, mesh, _BATCH)
-    rows = asker.encode([asker.parse({"text": item.text}) for item in items], _BATCH)
+    size = inference.batch_size(mesh, _BATCH, task.model_config.hidden_size)
+    ask = inference.compile_predict(asker.step, params, mesh, size)
+    rows = asker.encode([asker.parse({"text": item.text}) for item in items], size)
     for batch, places in zip(rows.batches, rows.places or (), strict=True):
         for ranked, (number, _) in zip(ask(batch)["ids"][:, 0], places, strict=True):
             ids = items[number].ids

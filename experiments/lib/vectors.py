@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.config import configuration
+from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.pretrained import Bert
 
@@ -50,7 +51,7 @@ class Reader:
         found: list[np.ndarray] = []
         for begin in range(0, len(rows), _WINDOW):
             window = map(self._extractor.parse, rows[begin : begin + _WINDOW])
-            answers = self._extractor.answer(list(window), self._ask, _BATCH)
+            answers = self._extractor.answer(list(window), self._ask, BatchSize(_BATCH))
             # Copies: a view would keep its whole padded batch.
             found += [np.array(answer["vectors"]) for answer in answers]
         self._extractor.warn()

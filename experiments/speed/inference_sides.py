@@ -27,7 +27,7 @@ class Ours:
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
         from bert_jax.training import run_config, setup
-        from bert_jax.training.inference import async_predict
+        from bert_jax.training.inference import async_predict, batch_size
 
         compilation_cache.keep()
         fields = {"init_from": folder, "predict.batch_size": batch}
@@ -40,9 +40,9 @@ class Ours:
         task = setup.build_task(config, nowhere, from_data=False)
         with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
             self._predictor = task.predictor(found.missing)
-            self._size = batch
+            self._size = batch_size(found.mesh, batch, task.model_config.hidden_size)
             self._submit = async_predict(
-                self._predictor.step, found.params, found.mesh, batch
+                self._predictor.step, found.params, found.mesh, self._size
             )
         self._bert = bert_jax.load(folder)
 

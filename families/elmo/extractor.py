@@ -1,5 +1,6 @@
 """`--mode=extract` of an ELMo: the vectors of words, or their mean."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -45,7 +46,7 @@ class ElmoExtractor(Extractor):
                 "set --config.predict.vectors=words, or mean"
             )
         self._model = Elmo(model)  # type: ignore[assignment]
-        self._length = model.max_characters
+        self._length, self._positions = model.max_characters, sys.maxsize
         self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.rows import LENGTHS, Feature, Rows
+from bert_jax.data.rows import (
+    ANSWERED,
+    LENGTHS,
+    BatchSize,
+    Feature,
+    Rows,
+    padded_length,
+    sorted_groups,
+)
 
 
 def rows_of(lengths, choices=None):
@@ -98,3 +106,34 @@ def test_the_length_is_the_next_of_a_few_or_the_limit(longest, length):
     assert batch["input_ids"].shape[1] == length
     batch = next(table.batches(0, 2, slice(None), 0, limit=14, to_limit=True))
     assert batch["input_ids"].shape[1] == 14
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 512), max_size=60),
+    st.integers(1, 32),
+    st.sampled_from([0, 128, 768]),
+)
+def test_groups_hold_each_row_once_from_short_to_long(lengths, rows, width):
+    size = BatchSize(rows, width)
+    groups = sorted_groups(lengths, size, 512)
+    order = [index for group in groups for index in group]
+    assert sorted(order) == list(range(len(lengths)))
+    assert [lengths[i] for i in order] == sorted(lengths)
+    for number, group in enumerate(groups):
+        most = size.at(padded_length(max(lengths[i] for i in group), 512, ANSWERED))
+        assert len(group) == most or (number == 0 and 0 < len(group) < most)
+
+
+def test_a_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
+    rows = {
+        width: [BatchSize(16, width).at(n) for n in (64, 128, 256, 512, 4096)]
+        for width in (128, 256, 768, 1024)
+    }
+    assert rows == {
+        128: [16, 16, 16, 5, 1],
+        256: [16, 16, 9, 2, 1],
+        768: [16, 8, 3, 1, 1],
+        1024: [16, 6, 2, 1, 1],
+    }
+    assert BatchSize(32).at(4096) == 32

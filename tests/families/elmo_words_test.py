@@ -12,6 +12,7 @@ from scipy import special
 
 from bert_jax import tasks
 from bert_jax.config import configuration
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner.scores import entities
 from bert_jax.tasks.squad.data import Example, Gold
@@ -104,7 +105,9 @@ def test_a_sentence_is_read_and_tagged_whole(make):
     predictor = task.predictor()
     parsed = [predictor.parse({"text": ""})]
     tag = jax.jit(functools.partial(task.outputs, params))
-    (empty,) = predictor.answer(parsed, lambda rows: jax.device_get(tag(rows)), 1)
+    (empty,) = predictor.answer(
+        parsed, lambda rows: jax.device_get(tag(rows)), BatchSize(1)
+    )
     assert empty == {"words": [], "tags": [], "entities": []}
 
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.answering import Answering
 from bert_jax.config import configuration
+from bert_jax.data.rows import BatchSize
 from bert_jax.serving import ahead
 from bert_jax.serving.ahead import LONGEST, Ahead
 from bert_jax.tasks.task import Predictor, Task
@@ -47,6 +48,9 @@ environment.end(main.main(sys.argv[1:]))
 """
 
 
+SIZE = BatchSize(32, 128)
+
+
 def batch(*lengths, of=8):
     """Rows of so many tokens: 1, 2, ..."""
     ids = np.zeros((len(lengths), of), np.int32)
@@ -64,7 +68,7 @@ class Asked:
         mesh = sharding.make_mesh(config, (), jax.devices()[:1])
         self.compiled, self.go = [], threading.Event()
         self.go.set()
-        self._ask = inference.compile_predict(self._step, np.int32(2), mesh, 32)
+        self._ask = inference.compile_predict(self._step, np.int32(2), mesh, SIZE)
 
     def _step(self, factor, columns):
         thread = threading.current_thread().name
@@ -92,7 +96,7 @@ def sums(*lengths):
 
 def test_rows_of_any_length_are_computed_without_a_compilation():
     asked = Asked()
-    ahead = Ahead(asked)
+    ahead = Ahead(asked, SIZE)
     ahead.begin(batch(1), 100)
     asked.wait_for(4)
     assert asked.by("ahead") == [(1, 100), (1, 64), (1, 32), (1, 16)]
@@ -108,7 +112,7 @@ def test_rows_of_any_length_are_computed_without_a_compilation():
 def test_a_request_waits_for_what_is_being_compiled():
     asked = Asked()
     asked.go.clear()
-    ahead = Ahead(asked)
+    ahead = Ahead(asked, SIZE)
     ahead.begin(batch(1), 64)
     asked.wait_for(1)
     threading.Timer(0.3, asked.go.set).start()
@@ -125,7 +129,7 @@ def test_what_fails_ahead_fails_no_request():
             raise MemoryError
         return asked(columns)
 
-    ahead = Ahead(ask)
+    ahead = Ahead(ask, SIZE)
     ahead.begin(batch(1), 64)
     np.testing.assert_array_equal(ahead(batch(5, 6))["sums"], sums(5, 6))
     assert "MainThread" in tried and asked.by("ahead") == []
@@ -157,7 +161,7 @@ def a_task(**fields):
 def test_characters_are_of_as_many_words():
     asked = Shapes()
     characters = np.zeros((1, 8, 50), np.int32)
-    Ahead(asked).begin({**batch(1), "characters": characters}, 32)
+    Ahead(asked, SIZE).begin({**batch(1), "characters": characters}, 32)
     found = asked.wait_for(2)
     assert [shapes["characters"] for shapes in found] == [(1, 32, 50), (1, 16, 50)]
 
@@ -166,7 +170,7 @@ def test_characters_are_of_as_many_words():
 def test_no_longer_row_is_computed_before_anybody_asks(limit, longest):
     predictor, asked = mock.create_autospec(Predictor, instance=True), Shapes()
     predictor.encode.return_value.batches = [batch(1)]
-    model = Answering(predictor, asked, 4, True)
+    model = Answering(predictor, asked, BatchSize(4, 128))
     ahead.of_task(a_task(max_seq_length=limit), model, ["words"])
     (first,) = asked.wait_for(1)
     assert first["input_ids"] == (1, longest)
@@ -175,7 +179,7 @@ def test_no_longer_row_is_computed_before_anybody_asks(limit, longest):
 def test_a_task_that_has_other_rows_is_served():
     predictor = mock.create_autospec(Predictor, instance=True)
     predictor.parse.side_effect = KeyError("premise")
-    model = Answering(predictor, Shapes(), 4, True)
+    model = Answering(predictor, Shapes(), BatchSize(4, 128))
     assert ahead.of_task(a_task(max_seq_length=64), model, ["words"])
 
 

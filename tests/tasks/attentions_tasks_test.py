@@ -11,6 +11,7 @@ from micro import initial_params
 
 from bert_jax import tasks
 from bert_jax.attentions import keep as attentions
+from bert_jax.data.rows import BatchSize
 from bert_jax.models.encoder import Bert
 from bert_jax.tasks import streaming
 from bert_jax.training import sharding
@@ -119,12 +120,12 @@ def test_every_window_and_choice_is_kept_once(name, tmp_path):
         kept[row, part] = ids, segments, found
 
     mesh = sharding.make_mesh(task.config, uses=())
-    submit = async_predict(predictor.step, params, mesh, 8)
+    submit = async_predict(predictor.step, params, mesh, BatchSize(8))
     submit = attentions.keeping(submit, keep)
     lines = [(f"in:{n}", json.dumps(row)) for n, row in enumerate(rows)]
     read = [
         row
-        for some in streaming.answered(lines, predictor, submit, 8)
+        for some in streaming.answered(lines, predictor, submit, BatchSize(8))
         for row, _ in some
     ]
     assert read == rows

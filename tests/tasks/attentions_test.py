@@ -20,6 +20,7 @@ import bert_jax
 from bert_jax.attentions import files as attention_files
 from bert_jax.attentions import keep as attentions
 from bert_jax.attentions.keep import WithAttentions
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.attention import ATTENTIONS
@@ -246,7 +247,7 @@ class Bare(Predictor):
 
 def probabilities(config, params, batch):
     predictor = WithAttentions(Bare(batch, [[(0, 0), (1, 0)]]), config, params)
-    (asked,) = predictor.encode([None, None], 2).batches
+    (asked,) = predictor.encode([None, None], BatchSize(2)).batches
     kept = {}
 
     def keep(row, part, ids, segments, found):
@@ -300,11 +301,10 @@ def test_rows_count_on_and_a_task_must_say_where_they_come_from():
     params = {"bert": {"encoder": {}}}
     predictor = WithAttentions(Bare(batch, [[(1, 0), (0, 2)]]), config, params)
     for first in (0, 2):
-        (asked,) = predictor.encode([None, None], 2).batches
+        (asked,) = predictor.encode([None, None], BatchSize(2)).batches
         assert asked["attentions/places"].tolist() == [[first + 1, 0], [first, 2]]
-    silent = WithAttentions(Bare(batch, None), config, params)
     with pytest.raises(UserError, match="gives no PredictionBatches"):
-        silent.encode([None], 2)
+        WithAttentions(Bare(batch, None), config, params).encode([None], BatchSize(2))
     with pytest.raises(UserError, match="is not BERT"):
         WithAttentions(Bare(batch, None), config, {"mine": {}})
 

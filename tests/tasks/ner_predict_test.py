@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_jax import main, tokenization
 from bert_jax.convert import export, layout
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
@@ -60,7 +61,7 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
 def ask(made, rows):
     predictor = made.predictor()
     parsed = [predictor.parse(row) for row in rows]
-    return predictor.answer(parsed, by_piece(made), 2)
+    return predictor.answer(parsed, by_piece(made), BatchSize(2))
 
 
 def test_predict_words(task):

@@ -12,6 +12,7 @@ from micro import initial_params
 from scipy import special
 from small_squad import every, small_config
 
+from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
@@ -240,8 +241,8 @@ def test_the_model_answers_long_contexts(config):
         {"question": "b", "context": "a"},
     ]
     examples = [predictor.parse(row) for row in rows]
-    together = predictor.answer(examples, ask, 4)
-    alone = [predictor.answer([example], ask, 1)[0] for example in examples]
+    together = predictor.answer(examples, ask, BatchSize(4))
+    alone = [predictor.answer([example], ask, BatchSize(1))[0] for example in examples]
     for row, ours, theirs in zip(rows, together, alone, strict=True):
         assert ours.keys() == {"answer", "start", "end", "score", "null_score"}
         assert ours["answer"] == theirs["answer"]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from micro import initial_params
 from scipy import special
 
+from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.swag.data import Choices
 from bert_jax.tasks.swag.task import Swag
 from configs.finetune import swag
@@ -181,9 +182,9 @@ def test_prediction_takes_any_number_of_endings(config, params):
     def ask(batch):
         return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
 
-    together = predictor.answer(examples, ask, 8)
+    together = predictor.answer(examples, ask, BatchSize(8))
     for example, result in zip(examples, together, strict=True):
-        (alone,) = predictor.answer([example], ask, 8)
+        (alone,) = predictor.answer([example], ask, BatchSize(8))
         np.testing.assert_allclose(result["scores"], alone["scores"], rtol=1e-5)
         assert len(result["scores"]) == len(example.endings)
         assert sum(result["scores"]) == pytest.approx(1)

@@ -12,6 +12,7 @@ from scipy import special
 from small_texts import PIECES, rows_of, shrunk
 
 from bert_jax.data.columns import ANY, Wanted
+from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Text
 from configs.finetune import text
@@ -122,7 +123,9 @@ def test_from_the_file_to_predictions(config, tmp_path):
     def ask(batch):
         return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
 
-    for row, result in zip(rows, predictor.answer(examples, ask, 8), strict=True):
+    for row, result in zip(
+        rows, predictor.answer(examples, ask, BatchSize(8)), strict=True
+    ):
         assert list(row["scores"]) == ["-1", "9", "10"]
         assert result["label"] == row["label"]
         for name, score in row["scores"].items():

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.data import tables
+from bert_jax.data.columns import BY_NAME
 from bert_jax.data.lines import read_lines, uncompressed
 from bert_jax.errors import UserError
 
@@ -89,7 +90,7 @@ def read_columns(
       UserError: a column is missing; a line has more or fewer columns than the others,
         or no word or tag; the file has no sentence; see also `read_lines`.
     """
-    if str(path).startswith(tables.BY_NAME):
+    if str(path).startswith(BY_NAME):
         lines, token_column, tag_column = tuple(_of_rows(str(path))), 0, -1
     else:
         lines = tuple(line for _, line in read_lines(path))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.data import tables
+from bert_jax.data.columns import BY_NAME
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
@@ -49,7 +50,7 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
       UserError: not JSON, or not SQuAD's format; says where.
     """
     content: Any
-    if str(path).startswith(tables.BY_NAME):
+    if str(path).startswith(BY_NAME):
         rows = (record.fields for record in tables.read_rows(str(path)))
         content = _as_file(rows)
     else:
