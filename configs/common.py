@@ -281,7 +281,7 @@ def _checkpoint() -> ConfigDict:
 def _predict() -> ConfigDict:
     predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]
-    predict.batch_size = 32  # rows computed together
+    predict.batch_size = 32  # rows computed together; on a CPU at most 16
     # A name: beside the answers, write who attends to whom to NAME.safetensors and to
     # the page NAME.html. Empty: do not.
     predict.attentions = ""

@@ -13,8 +13,8 @@ from bert_jax.errors import UserError
 
 CLOSED_PIPE = 141  # a shell's status for a program that SIGPIPE ended
 # XLA's CPU buffers in huge pages: without them a fourth of a small model's step goes
-# into fetching memory from the system, 4 kB at a time (glibc >= 2.35). And those of up
-# to 32 MB stay with the process, of which 256 MB are kept: else each call returns them.
+# into fetching memory from the system, 4 kB at a time (glibc >= 2.35). Freed buffers of
+# up to 32 MB stay with the process, 256 MB in all: else each call fetches them anew.
 MALLOC = (
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432"
     ":glibc.malloc.trim_threshold=268435456"

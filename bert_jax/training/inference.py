@@ -19,7 +19,7 @@ Waits = Callable[[], Outputs]
 
 
 def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
-    """That of batches of about so many rows on a mesh.
+    """The size of batches of about so many rows on a mesh; smaller on one CPU.
 
     Args:
       width: of a token's vector.
