@@ -65,11 +65,10 @@ def _compute(bert: Bert, task: Text, rows: Rows) -> np.ndarray:
         return {"cls": both[:, 0, 0], "mean": both[:, 1, 1]}
 
     mesh = sharding.make_mesh(config, uses=("evaluate",))
-    size = inference.batch_size(
-        mesh, config.evaluate.batch_size, bert.config.hidden_size
-    )
+    width = bert.config.hidden_size
+    size = inference.batch_size(mesh, config.evaluate.batch_size, width)
     ask = inference.compile_predict(step, {"bert": bert.params["bert"]}, mesh, size)
-    found = np.zeros((2, len(rows), bert.config.hidden_size), np.float32)
+    found = np.zeros((2, len(rows), width), np.float32)
     for padded in rows.by_length(size.rows):
         group = padded[padded < len(rows)]
         batch = rows.batch(group, rows.length(group, config.task.max_seq_length))

@@ -105,8 +105,7 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     cut = []
     for text in texts[: args.rows]:
         offsets = tokenizer.encode(text, add_special_tokens=False).offsets
-        end = offsets[: LIMIT - 2][-1][1] if offsets else 0
-        cut.append(text[:end])
+        cut.append(text[: offsets[: LIMIT - 2][-1][1] if offsets else 0])
     return cut
 
 
@@ -159,8 +158,7 @@ def flops_of(
         tokens = len(tokenizer.encode(text, add_special_tokens=False).ids) + 2
         return encoder_flops(config, tokens) / 3  # of the three, the forward pass
 
-    middling = inference_sides.middling(texts)
-    return {"": sum(map(answer, texts)), ONE: answer(middling)}
+    return {"": sum(map(answer, texts)), ONE: answer(inference_sides.middling(texts))}
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:

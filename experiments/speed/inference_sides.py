@@ -41,9 +41,8 @@ class Ours:
         with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
             self._predictor = task.predictor(found.missing)
             self._size = batch_size(found.mesh, batch, task.model_config.hidden_size)
-            self._submit = async_predict(
-                self._predictor.step, found.params, found.mesh, self._size
-            )
+            of = (self._predictor.step, found.params, found.mesh, self._size)
+            self._submit = async_predict(*of)
         self._bert = bert_jax.load(folder)
 
     def predict(self, texts: Texts) -> list[str]:
