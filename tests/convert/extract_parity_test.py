@@ -12,6 +12,7 @@ import runs
 from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
+from bert_jax.data.rows import BatchSize
 from bert_jax import pretrained
 from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
@@ -106,7 +107,9 @@ def test_every_unit_and_combination(make_folder, theirs):
         config = ConfigDict({"predict": predict})
         extractor = Extractor(config, bert.config, bert.tokenizer)
         extractor._model = SimpleNamespace(apply=apply)
-        questions = extractor.encode([extractor.parse(row) for row in ROWS], 2)
+        questions = extractor.encode(
+            [extractor.parse(row) for row in ROWS], BatchSize(2)
+        )
         batches = jax.tree.map(jnp.asarray, questions.batches)
         answers = questions.answers(
             [jax.device_get(extractor.step(bert.params, batch)) for batch in batches]
