@@ -12,8 +12,8 @@ import runs
 from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
-from bert_jax.data.rows import BatchSize
 from bert_jax import pretrained
+from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
 
