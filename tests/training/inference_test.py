@@ -36,12 +36,12 @@ def test_rows_are_answered_in_their_order(mesh, count):
         return {"sums": params + batch["input_ids"].sum(axis=1)}
 
     rows = np.arange(count * 300, dtype=np.int32).reshape(count, 300)
-    ask = inference.compile_predict(
-        step, np.int32(7), mesh, inference.batch_size(mesh, 32, 128)
-    )
+    batch = inference.batch_size(mesh, 32, 128)
+    ask = inference.compile_predict(step, np.int32(7), mesh, batch)
     found = ask({"input_ids": rows})["sums"]
     np.testing.assert_array_equal(found, 7 + rows.sum(axis=1))
     assert all(3 * size <= 4 * count for size, _ in shapes)
+    assert all(size <= batch.at(300) < 16 for size, _ in shapes)
 
 
 def test_only_a_single_cpu_computes_in_pieces(mesh):
