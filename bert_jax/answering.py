@@ -32,7 +32,7 @@ class Answering(NamedTuple):
     """A restored model.
 
     Attributes:
-      ask: computes a batch of up to this size.
+      ask: computes a batch of up to `size`.
     """
 
     predictor: Predictor
