@@ -118,6 +118,21 @@ def test_cases_of_the_training_step():
         train_step.cases(train_step.parse(["--lengths=8,16,32", "--batch=1,2"]))
 
 
+def test_a_classifier_is_bert_and_predicts_no_positions():
+    (first, *_) = train_step.cases(train_step.parse(["--task=classification"]))
+    assert first["torch"] == ["sdpa", "eager", "compile"]
+    for other in ("--model=roberta", "--torch=sdpa-gathered"):
+        with pytest.raises(UserError, match=other.partition("=")[0]):
+            train_step.parse(["--task=classification", other])
+    config = our_step.sized_config("2/128", 16, 4, task="classification")
+    batch = our_step.random_batch(config)
+    assert set(batch["label"]) <= {0, 1} and batch["label"].shape == (4,)
+    # A layer's four products of vectors, two of the intermediate layer's, and the
+    # scores' two; forward, and twice that backward.
+    layer = 16 * (4 * 128 * 128 + 2 * 128 * 512) + 2 * 16 * 16 * 128
+    assert our_step.flops(config) == 4 * 3 * 2 * 2 * layer
+
+
 def test_torch_labels_stand_at_the_predicted_positions():
     pytest.importorskip("torch", reason="needs the parity extra")
     from experiments.speed import torch_step
@@ -155,16 +170,21 @@ def test_the_sides_of_another_model(model, tmp_path, in_this_process):
     assert set(case["not_run"]) == {"ours, fused", "ours, cudnn"}
 
 
-def test_a_quick_run_of_the_training_step(tmp_path, in_this_process, capsys):
+@pytest.mark.parametrize(
+    ("task", "theirs"), [("pretraining", "sdpa-gathered"), ("classification", "sdpa")]
+)
+def test_a_quick_run_of_the_training_step(
+    task, theirs, tmp_path, in_this_process, capsys
+):
     output = tmp_path / "found.json"
-    torch = "sdpa-gathered" if importlib.util.find_spec("transformers") else ""
+    torch = theirs if importlib.util.find_spec("transformers") else ""
     given = ["--quick", "--dtypes=float32", "--attentions=einsum", f"--torch={torch}"]
-    train_step.main([*given, f"--output={output}"])
+    train_step.main([*given, f"--task={task}", f"--output={output}"])
     told = capsys.readouterr().out
     found = json.loads(output.read_text())
     (case,) = found["cases"]
     assert found["command"].startswith(f"python -m {train_step.MODULE} --quick")
-    sides = ["ours, einsum", "torch, sdpa-gathered"][: 2 if torch else 1]
+    sides = ["ours, einsum", f"torch, {theirs}"][: 2 if torch else 1]
     if importlib.util.find_spec("keras_hub"):
         sides.append(train_sides.KERAS)
         assert case["not_run"] == {}

@@ -31,6 +31,7 @@ from typing import Any
 
 import jax
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import compilation_cache
 from bert_jax.runtime.terminal import table
 from bert_jax.training import history
@@ -53,7 +54,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """Measures a case in this process."""
     compilation_cache.keep()
     peaks = measuring.peaks("jax", *case["peak"])
-    shape = (case["size"], case["length"], case["batch"], case["model"])
+    shape = (case[name] for name in ("size", "length", "batch", "model", "task"))
     config = our_step.sized_config(*shape)
     config.model.update(case["fields"])
     config.corpus.packing = case["packing"]
@@ -149,6 +150,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
     parser.add_argument("--output", default="", help="JSON; written after each case")
     options, rest = parser.parse_known_args(arguments)
     steps = train_step.parse([*USUAL, *rest, "--torch=", "--no-keras"])
+    if options.packing and steps.task != "pretraining":
+        raise UserError(f"--packing: rows of --task={steps.task} are not packed here")
     found = []
     for case in train_step.cases(steps):
         for attention in case["attentions"]:

@@ -1,4 +1,4 @@
-"""The same training step in KerasHub, on Keras's JAX backend; and a classifier.
+"""The same training step in KerasHub, on Keras's JAX backend.
 
 KerasHub has the masked LM alone; the next sentence head is a Dense layer on its pooled
 vectors. Its feed-forward layers have GELU's tanh form, ours erf. Steps are those of
@@ -17,6 +17,7 @@ import keras_hub
 import numpy as np
 from ml_collections import ConfigDict
 
+Rows = Mapping[str, np.ndarray]
 POLICIES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 
@@ -35,9 +36,9 @@ def backbone(model: ConfigDict, dtype: str) -> Any:
     )
 
 
-def classifier(model: ConfigDict) -> Any:
+def classifier(model: ConfigDict, dtype: str = "float32") -> Any:
     """Of two classes, on `backbone`."""
-    encoder = backbone(model, "float32")
+    encoder = backbone(model, dtype)
     return keras_hub.models.BertTextClassifier(encoder, 2, preprocessor=None)
 
 
@@ -56,13 +57,48 @@ def adamw(fields: ConfigDict) -> Any:
     return optimizer
 
 
-def inputs_of(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def inputs_of(batch: Rows) -> dict[str, np.ndarray]:
     """A batch of ours with the names that KerasHub's backbone takes."""
     return {
         "token_ids": batch["input_ids"],
         "segment_ids": batch["segment_ids"],
         "padding_mask": batch["input_mask"],
     }
+
+
+def loss() -> Any:
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def _classification(model: ConfigDict, batch: Rows, dtype: str) -> tuple[Any, ...]:
+    """The model, its inputs and labels, and its losses.
+
+    As a plain model: KerasHub's own `fit` of a classifier takes texts, or all rows.
+    """
+    found = classifier(model, dtype)
+    network = keras.Model(found.input, found.output)
+    return network, (inputs_of(batch), batch["label"]), loss()
+
+
+def _pretraining(model: ConfigDict, batch: Rows, dtype: str) -> tuple[Any, ...]:
+    """As `_classification`, with weights."""
+    encoder = backbone(model, dtype)
+    words = keras_hub.models.BertMaskedLM(encoder, preprocessor=None)
+    judge = keras.layers.Dense(2, dtype="float32", name="next_sentence")
+    pairs = judge(encoder(encoder.input)["pooled_output"])
+    outputs = {"masked_lm": words.output, "next_sentence": pairs}
+    inputs = inputs_of(batch) | {"mask_positions": batch["masked_lm_positions"]}
+    labels = {
+        "masked_lm": batch["masked_lm_ids"],
+        "next_sentence": batch["next_sentence_labels"],
+    }
+    weights = {
+        # Keras divides by the number of places, ours by that of the predicted.
+        "masked_lm": batch["masked_lm_weights"] / batch["masked_lm_weights"].mean(),
+        "next_sentence": np.ones(len(batch["next_sentence_labels"]), np.float32),
+    }
+    network = keras.Model(words.input, outputs)
+    return network, (inputs, labels, weights), dict.fromkeys(outputs, loss())
 
 
 class KerasStep:
@@ -72,29 +108,11 @@ class KerasStep:
       parameters: their number.
     """
 
-    def __init__(self, config: ConfigDict, batch: Mapping[str, np.ndarray], dtype: str):
-        encoder = backbone(config.model, dtype)
-        words = keras_hub.models.BertMaskedLM(encoder, preprocessor=None)
-        judge = keras.layers.Dense(2, dtype="float32", name="next_sentence")
-        pairs = judge(encoder(encoder.input)["pooled_output"])
-        outputs = {"masked_lm": words.output, "next_sentence": pairs}
-        self._model = keras.Model(words.input, outputs)
+    def __init__(self, config: ConfigDict, batch: Rows, dtype: str):
+        make = _classification if "label" in batch else _pretraining
+        self._model, self._rows, losses = make(config.model, batch, dtype)
+        self._model.compile(adamw(config.optimizer), losses, jit_compile=True)
         self.parameters = self._model.count_params()
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        self._model.compile(
-            adamw(config.optimizer), dict.fromkeys(outputs, loss), jit_compile=True
-        )
-        inputs = inputs_of(batch) | {"mask_positions": batch["masked_lm_positions"]}
-        labels = {
-            "masked_lm": batch["masked_lm_ids"],
-            "next_sentence": batch["next_sentence_labels"],
-        }
-        weights = {
-            # Keras divides by the number of places, ours by that of the predicted.
-            "masked_lm": batch["masked_lm_weights"] / batch["masked_lm_weights"].mean(),
-            "next_sentence": np.ones(len(batch["next_sentence_labels"]), np.float32),
-        }
-        self._rows = (inputs, labels, weights)
 
     def __call__(self, steps: int) -> float:
         """Takes so many steps and waits; the host's batch goes to the device in each.

@@ -1,4 +1,4 @@
-"""A run's own training step of pre-training, on a batch made here.
+"""A run's own step of pre-training, or of a classifier, on a batch made here.
 
 Everything that shapes the step is the run's: the task, the optimizer, the state on its
 mesh, `CompiledStep`. Only the batch needs no prepared data.
@@ -14,24 +14,30 @@ from flax import traverse_util
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
-from bert_jax import tasks
 from bert_jax.data.packing import pairs as packing
-from bert_jax.models.config import BertConfig, pretraining_flops
+from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.training import compilation, sharding
-from configs import base, large
+from configs import base
+from configs.finetune import glue
+from experiments.lib import programs
 
+TASKS = ("pretraining", "classification")
 PACKED = 2  # pairs of a packed row; real text fills one with two to three
 FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
 
 
 def sized_config(
-    size: str, length: int, batch_size: int, model: str = "bert"
+    size: str,
+    length: int,
+    batch_size: int,
+    model: str = "bert",
+    task: str = "pretraining",
 ) -> ConfigDict:
-    """Pre-training's config of a size and one length.
+    """A task's config of a size and one length.
 
     Args:
       size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and Base's
@@ -41,14 +47,19 @@ def sized_config(
       batch_size: rows.
       model: a family with a file in configs/; it has BERT's optimizer here, and single
         texts.
+      task: of TASKS; classification is that of SST-2, with BERT.
     """
-    config = large.get_config() if size == "large" else base.get_config()
-    if model != "bert":
+    known = size if size in ("base", "large") else "base"
+    config = base.get_config(size=known)
+    if task == "classification":
+        config = glue.get_config(known, "sst2")
+        config.task.max_seq_length, config.train.num_steps = length, 1
+    elif model != "bert":
         optimizer, file = config.optimizer, importlib.import_module(f"configs.{model}")
-        config = file.get_config("large" if size == "large" else "base")
+        config = file.get_config(known)
         config.optimizer, config.corpus.packing = optimizer, False
         config.model.vocab_size = config.tokenizer.vocab_size
-    if size not in ("base", "large"):
+    if size != known:
         layers, hidden = map(int, size.split("/"))
         ratio = config.model.intermediate_size / config.model.hidden_size
         config.model.num_hidden_layers = layers
@@ -71,6 +82,8 @@ def flops(config: ConfigDict, pairs: int = 1) -> int:
     """Of a step, by the model; a row has so many pairs."""
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     length = config.corpus.max_seq_length
+    if config.task.name != "pretraining":
+        return config.train.batch_size * encoder_flops(model, length)
     chosen = config.masking.max_predictions_per_seq
     return config.train.batch_size * pretraining_flops(model, length, chosen, pairs)
 
@@ -90,14 +103,20 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     ).astype(np.int32)
     starts_b = rng.integers(1, length, (rows, 1))
     types = config.model.type_vocab_size > 1
-    return {
+    inputs = {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
         "segment_ids": (types * (np.arange(length) >= starts_b)).astype(np.int32),
+    }
+    classes = rng.integers(0, 2, rows, np.int32)
+    if config.task.name != "pretraining":
+        return inputs | {"label": classes, "row_weights": np.ones(rows, np.float32)}
+    return {
+        **inputs,
         "masked_lm_positions": positions,
         "masked_lm_ids": np.take_along_axis(ids, positions, axis=1),
         "masked_lm_weights": np.ones(positions.shape, np.float32),
-        "next_sentence_labels": rng.integers(0, 2, rows, np.int32),
+        "next_sentence_labels": classes,
     }
 
 
@@ -135,7 +154,7 @@ class OurStep:
     """
 
     def __init__(self, config: ConfigDict, batches: Sequence[Mapping[str, np.ndarray]]):
-        self._task = tasks.create(config)
+        self._task = programs.task_of(config)
         self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
         program = compilation.Program(self._task, self._mesh, config.seed)

@@ -1,5 +1,5 @@
-"""The same training step in torch, with `transformers`' BertForPreTraining, or the
-masked LM of another family.
+"""The same training step in torch, with `transformers`' BertForPreTraining, its
+classifier, or the masked LM of another family.
 
 The optimizer is torch's AdamW (foreach or fused, whichever is faster here), with BERT's
 weight decay by name, and the gradients' norm is clipped, as on our side.
@@ -32,7 +32,6 @@ SIDES = {
     for gathered in (False, True)
 }
 IGNORED = -100  # torch's cross entropy leaves out these labels
-_KINDS = {"bert": transformers.AutoModelForPreTraining}  # others have a masked LM alone
 
 
 class Network:
@@ -42,7 +41,11 @@ class Network:
         torch.manual_seed(0)
         theirs = torch_side.config_of(config.model)
         theirs._attn_implementation = attention
-        kind = _KINDS.get(theirs.model_type, transformers.AutoModelForMaskedLM)
+        kind: Any = transformers.AutoModelForMaskedLM  # all that other families have
+        if config.task.name != "pretraining":
+            kind = transformers.AutoModelForSequenceClassification
+        elif theirs.model_type == "bert":
+            kind = transformers.AutoModelForPreTraining
         network: Any = kind.from_config(theirs)
         self.module = network.to(device()).train()
         self.parameters = sum(p.numel() for p in self.module.parameters())
@@ -122,6 +125,9 @@ class TorchStep:
 
 def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A batch of ours with the names and the labels that `transformers` takes."""
+    if "label" in batch:
+        labels = batch["label"].astype(np.int64)
+        return torch_side.inputs(batch) | {"labels": labels}
     predicted = batch["masked_lm_weights"] > 0
     chosen = np.where(predicted, batch["masked_lm_ids"], IGNORED).astype(np.int64)
     labels = np.full(batch["input_ids"].shape, IGNORED, np.int64)

@@ -103,7 +103,7 @@ def _config(case: dict[str, Any]) -> Any:
     from experiments.speed import our_step
 
     config = our_step.sized_config(
-        case["size"], case["length"], case["batch"], case["model"]
+        case["size"], case["length"], case["batch"], case["model"], case["task"]
     )
     for rate in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         config.model[rate] = case["dropout"]

@@ -1,11 +1,13 @@
 """The speed of a training step, beside torch's and KerasHub's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
-        [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json]
+        [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json] \
+        [--task=classification]
 
-The work: pre-training of a size on one batch, dropout on, clipping and optimizer
-included, from the host's arrays to the new weights. Ours is the step that a run
-compiles. Torch's is `transformers`' BertForPreTraining, by the names of `--torch`:
+The work: pre-training of a size on one batch, or fine-tuning a classifier of two
+classes, dropout on, clipping and optimizer included, from the host's arrays to the new
+weights. Ours is the step that a run compiles. Torch's is `transformers`'
+BertForPreTraining or BertForSequenceClassification, by the names of `--torch`:
 `sdpa` and `eager` are its attention, `compile` is torch.compile (with sdpa); the masked
 LM head computes at every position, as it is in `transformers`, and with `-gathered` at
 the predicted ones alone, as ours does. bfloat16 is torch's autocast there. KerasHub's
@@ -16,7 +18,8 @@ JAX and torch have a process each for a size, length and dtype, and their sides 
 turns: in one process their pools of threads disturb each other. First the peaks of
 matrix products and copies are measured, by JAX and by torch; the higher counts. `share`
 is the model's FLOPs (`pretraining_flops`: matrix products alone, the head at the
-predicted positions, for all sides) of the matrix product's peak in the side's dtype.
+predicted positions, for all sides; of a classifier the encoder's) of the matrix
+product's peak in the side's dtype.
 `ours / it` is torch's time over ours: above 1 we are faster. Both are of the medians;
 the best turns and the processor times are in the file.
 
@@ -37,12 +40,15 @@ from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
 from experiments.lib import ending, report
 from experiments.lib.command_line import Parser
-from experiments.speed import measuring, sides, train_sides
+from experiments.speed import measuring, our_step, sides, train_sides
 from experiments.speed.sides import PEAKS
 from experiments.speed.train_sides import MODELS, OURS
 
 MODULE = "experiments.speed.train_step"
-TORCH = "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered"
+TORCH = {
+    "pretraining": "sdpa,sdpa-gathered,eager-gathered,compile,compile-gathered",
+    "classification": "sdpa,eager,compile",
+}
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
@@ -153,6 +159,7 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [
         {
             "model": options.model,
+            "task": options.task,
             "size": size,
             "length": length,
             "batch": batch,
@@ -175,12 +182,13 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--model", default="bert", choices=MODELS)
+    parser.add_argument("--task", default=our_step.TASKS[0], choices=our_step.TASKS)
     parser.add_argument("--sizes", default="base", help="base, large, LAYERS/HIDDEN")
     parser.add_argument("--lengths", default="128")
     parser.add_argument("--batch", default="16", help="rows; one for each length")
     parser.add_argument("--dtypes", default="float32,bfloat16")
     parser.add_argument("--attentions", default=",".join(ATTENTIONS))
-    parser.add_argument("--torch", default=TORCH, help="empty: ours alone")
+    parser.add_argument("--torch", help="empty: ours alone")
     parser.add_argument("--keras", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--dropout", type=float, default=0.1)
@@ -191,11 +199,15 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", default="", help="JSON; written after each case")
     parser.add_argument("--quick", action="store_true", help="only shows that it runs")
     options = parser.parse_args(arguments)
+    if options.task == "classification" and options.model != "bert":
+        raise UserError("--task=classification: it has BERT alone; leave out --model")
+    if options.torch is None:
+        options.torch = "sdpa" if options.quick else TORCH[options.task]
+    if options.task == "classification" and "gathered" in options.torch:
+        raise UserError("--torch: a classifier has no predicted positions to gather")
     if options.quick:
         options.sizes, options.lengths, options.batch = "1/64", "16", "2"
         options.rounds, options.turn, options.peak_size = 1, 0.0, 64
-        if options.torch == TORCH:
-            options.torch = "sdpa,sdpa-gathered"
     return options
 
 
