@@ -254,9 +254,11 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
                 piece = file.get_slice(name)
                 yield name, tuple(piece.get_shape()), str(piece.get_dtype())
     except (SafetensorError, OSError) as error:
+        again, real = "export, copy or download it again", path.resolve()
+        if real.parent.name == "blobs":  # the Hub's cache, which would keep the file
+            again = f"delete {real}, and the same command downloads it again"
         raise UserError(
-            f"{path}: {_one_line(error)}; the file is damaged; delete {path.resolve()} "
-            "and download it again"
+            f"{path}: {_one_line(error)}; the file is damaged; {again}"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, "model.safetensors: .*damaged"),
+        (truncate, "model.safetensors: .*damaged; export, copy or download it again$"),
         (empty, "model.safetensors: .*damaged"),
         (no_config, "has no config.json"),
         (huge_config, "config.json: has 50,000,"),
@@ -111,6 +112,19 @@ def test_damaged_files(make_folder, damage, message):
     folder = make_folder()
     damage(folder)
     assert_one_line(message, lambda: pretrained.load(folder).tokenizer)
+
+
+def test_a_damaged_file_of_the_hubs_cache(make_folder, tmp_path):
+    model = tmp_path / "models--owner--name"
+    folder, blob = model / "snapshots" / "1", model / "blobs" / "weights"
+    shutil.copytree(make_folder(), folder)
+    truncate(folder)
+    blob.parent.mkdir()
+    (folder / "model.safetensors").rename(blob)
+    (folder / "model.safetensors").symlink_to("../../blobs/weights")
+    # A new download would keep the file that the link leads to.
+    message = f"damaged; delete {blob}, and the same command downloads it again$"
+    assert_one_line(message, lambda: weights.read(folder))
 
 
 @pytest.mark.parametrize(
