@@ -9,12 +9,13 @@ are cut at 512 tokens; compiling and a first round are not counted. Each library
 process of its own, and their sides take turns; a figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
-installed) on the exported model, sorted by the caller, and KerasHub's classifier
-(likewise), whose weights are its own; `encode` beside the model itself, called by a
-caller who sorts. `one text`: a text of middling length alone. `share` is the model's
-FLOPs, of the texts' own tokens, of the peak that a matrix product in float32 reaches
-here, by JAX or by torch. `--model=roberta` and `--model=modernbert`, without the last
-two, take a vocabulary of byte-level BPE."""
+installed, on a processor, in float32) on the exported model, sorted by the caller, and
+KerasHub's classifier (likewise, on any device), whose weights are its own; `encode`, in
+float32, beside the model itself, called by a caller who sorts. `one text`: a text of
+middling length alone. `share` is the model's FLOPs, of the texts' own tokens, of the
+peak that a matrix product in the dtype reaches here, by JAX or by torch.
+`--model=roberta` and `--model=modernbert`, without the last two, take a vocabulary of
+byte-level BPE."""
 
 import argparse
 import contextlib
@@ -88,8 +89,11 @@ def _tokenizer(args: argparse.Namespace) -> Any:
 
 
 def has(library: str) -> bool:
-    """Whether it is installed, with what torch exports for ONNX Runtime with."""
+    """Whether it is installed, with what torch exports for ONNX Runtime with; of ONNX
+    Runtime, whose usual package has no GPU, also whether there is none."""
     needed = (library, "onnx") if library == "onnxruntime" else (library,)
+    if library == "onnxruntime" and torch_side.device() != "cpu":
+        return False
     return all(importlib.util.find_spec(name) for name in needed)
 
 
@@ -117,11 +121,10 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         file.write_text(json.dumps(texts), encoding="utf-8")
         case = {"folder": name, "texts": str(file), "batch": args.batch}
         case |= {"model": args.model, "size": f"{args.layers}/{args.hidden}"}
-        libraries = [
-            library
-            for library in inference_sides.LIBRARIES
-            if has(library) and (args.model == "bert" or library in ("jax", "torch"))
-        ]
+        case |= {"dtype": args.dtype, "peak": [args.peak_size, 256, 0.5]}
+        libraries = ["jax", "torch"]
+        if args.model == "bert":
+            libraries += filter(has, list(inference_sides.LIBRARIES)[2:])
         opened = [
             stack.enter_context(
                 sides.Process(inference_sides.MODULE, {**case, "library": library})
@@ -138,12 +141,13 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         peaks = [process.ask(PEAKS)["value"] for process in opened[:2]]
     same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
     return {
-        "model": f"{args.model}, {args.layers} layers of {args.hidden}",
+        "model": f"{args.model}, {args.layers} layers of {args.hidden}, {args.dtype}",
+        "device": opened[0].found["device"],
         "texts": len(texts),
         "batch": args.batch,
         "same_label": min(same) / len(texts),
         "flops": flops_of(args, config, texts),
-        "peak": measuring.higher(*peaks)["float32"],
+        "peak": measuring.higher(*peaks)[args.dtype],
         "sides": found,
     }
 
@@ -206,6 +210,8 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = parser_of(MODULE, __doc__, rows=256)
     parser.add_argument("--model", default="bert", choices=MODELS)
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--peak_size", type=int, default=2048, help="of the products")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
     args = parser.parse_args(arguments)
@@ -213,8 +219,8 @@ def main(arguments: Sequence[str]) -> int:
     texts = read_texts(args)
     figures = measure(args, texts)
     print(
-        f"{figures['model']}, {len(texts)} texts, batches of {args.batch}: the same "
-        f"label for at least {figures['same_label']:.1%}; peak "
+        f"{figures['model']}, {figures['device']}, {len(texts)} texts, batches of "
+        f"{args.batch}: the same label for at least {figures['same_label']:.1%}; peak "
         f"{figures['peak'] / 1e9:,.0f} GFLOP/s\n"
     )
     print(table(rows(figures), HEADER))

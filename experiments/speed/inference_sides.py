@@ -13,7 +13,6 @@ MODULE = "experiments.speed.inference_sides"
 LIMIT = 512  # tokens
 ONE = ", one text"  # ends the name of a side that takes one text at a time
 SORTED = ", sorted by its caller"
-_PRODUCTS = (2048, 256, 0.5)
 
 Texts = list[str]
 Answer = Callable[[Texts], Any]
@@ -22,7 +21,7 @@ Answer = Callable[[Texts], Any]
 class Ours:
     """`--mode=predict` without its files, and `encode`."""
 
-    def __init__(self, folder: Path, batch: int, model: str):
+    def __init__(self, folder: Path, batch: int, model: str, dtype: str):
         import bert_jax
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
@@ -31,7 +30,7 @@ class Ours:
 
         compilation_cache.keep()
         fields = {"init_from": folder, "predict.batch_size": batch}
-        fields["task.max_seq_length"] = LIMIT
+        fields |= {"task.max_seq_length": LIMIT, "model.dtype": dtype}
         overrides = [f"--config.{name}={value}" for name, value in fields.items()]
         file = measuring.ROOT / "configs" / "finetune" / "text.py"
         given = configuration.load(f"{file}:model={model}", overrides)
@@ -59,25 +58,33 @@ class Ours:
 
 
 def our_sides(case: dict[str, Any]) -> dict[str, Answer]:
-    folder, batch = Path(case["folder"]), case["batch"]
-    many, one = Ours(folder, batch, case["model"]), Ours(folder, 1, case["model"])
-    return {
-        "predict": many.predict,
-        "encode": many.encode,
-        f"predict{ONE}": one.predict,
-    }
+    many, one = (
+        Ours(Path(case["folder"]), batch, case["model"], case["dtype"])
+        for batch in (case["batch"], 1)
+    )
+    found: dict[str, Answer] = {"predict": many.predict}
+    if case["dtype"] == "float32":  # as the weights are
+        found["encode"] = many.encode
+    return {**found, f"predict{ONE}": one.predict}
 
 
 class Theirs:
     """`transformers`, as its documentation says to use it."""
 
-    def __init__(self, folder: Path, batch: int):
+    def __init__(self, folder: Path, batch: int, dtype: str):
         import torch
         import transformers
 
+        from experiments.lib import torch_side
+
         torch.set_num_threads(report.cores())
+        torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
         self._pipeline: Any = transformers.pipeline(
-            "text-classification", str(folder), device="cpu", batch_size=batch
+            "text-classification",
+            str(folder),
+            device=torch_side.device(),
+            batch_size=batch,
+            dtype=getattr(torch, dtype),
         )
         self._tokenizer: Any = self._pipeline.tokenizer
         self._model: Any = self._pipeline.model
@@ -95,20 +102,23 @@ class Theirs:
         found: list[Any] = []
         with torch.inference_mode():
             for inputs in batches(texts, self._batch, self._tokenizer, "pt"):
-                encoded = self._model.base_model(**inputs)
-                found += encoded.get("pooler_output", encoded.last_hidden_state[:, 0])
+                encoded = self._model.base_model(**inputs.to(self._model.device))
+                found += encoded.get(
+                    "pooler_output", encoded.last_hidden_state[:, 0]
+                ).cpu()
         return found
 
 
 def torch_sides(case: dict[str, Any]) -> dict[str, Answer]:
     folder, batch = Path(case["folder"]), case["batch"]
-    many, one = Theirs(folder, batch), Theirs(folder, 1)
-    return {
+    many, one = (Theirs(folder, size, case["dtype"]) for size in (batch, 1))
+    found: dict[str, Answer] = {
         "pipeline": many.classify,
         f"pipeline{SORTED}": lambda texts: by_length(texts, many.classify),
-        f"model{SORTED}": many.encode_sorted,
-        f"pipeline{ONE}": one.classify,
     }
+    if case["dtype"] == "float32":  # beside `encode`
+        found[f"model{SORTED}"] = many.encode_sorted
+    return {**found, f"pipeline{ONE}": one.classify}
 
 
 def onnx_session(folder: Path) -> Any:
@@ -133,7 +143,7 @@ def keras_sides(case: dict[str, Any]) -> dict[str, Answer]:
     model = our_step.sized_config(case["size"], LIMIT, 1).model
     given = json.loads((Path(case["folder"]) / "config.json").read_bytes())
     model.vocab_size = given["vocab_size"]
-    classifier = keras_step.classifier(model)
+    classifier = keras_step.classifier(model, case["dtype"])
 
     def logits(inputs: Mapping[str, Any]) -> Any:
         named = {
@@ -214,5 +224,9 @@ def open_sides(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     library = case["library"]
     opened = {name: side(name, a) for name, a in LIBRARIES[library](case).items()}
     if library in ("jax", "torch"):
-        opened[PEAKS] = lambda _: measuring.peaks(library, *_PRODUCTS)
-    return opened, {}
+        opened[PEAKS] = lambda _: measuring.peaks(library, *case["peak"])
+    if library != "jax":
+        return opened, {}
+    import jax
+
+    return opened, {"device": jax.devices()[0].device_kind}

@@ -36,7 +36,7 @@ def backbone(model: ConfigDict, dtype: str) -> Any:
     )
 
 
-def classifier(model: ConfigDict, dtype: str = "float32") -> Any:
+def classifier(model: ConfigDict, dtype: str) -> Any:
     """Of two classes, on `backbone`."""
     encoder = backbone(model, dtype)
     return keras_hub.models.BertTextClassifier(encoder, 2, preprocessor=None)

@@ -2,7 +2,8 @@
 
 Two libraries in one process disturb each other: both keep a pool of threads for each
 core, and share the allocator. So each has a process, and the processes take turns; one
-that waits for its turn sleeps.
+that waits for its turn sleeps. On a GPU, too, they are side by side, so that JAX's
+processes leave memory to the others.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from typing import Any, Self
 
 from experiments.speed.measuring import ROOT
 
+# JAX takes most of a GPU's memory otherwise; there are up to two processes of it.
+SHARED = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
 PEAKS = "peaks"  # a side that measures the machine instead of working
 
 
@@ -33,19 +36,14 @@ class Process:
       RuntimeError: it ended; with the last line of its errors.
     """
 
-    def __init__(
-        self,
-        module: str,
-        case: Mapping[str, Any],
-        environment: Mapping[str, str] | None = None,
-    ):
+    def __init__(self, module: str, case: Mapping[str, Any]):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         child = f"from {__name__} import answer; answer()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
             cwd=ROOT,
-            env={**os.environ, **(environment or {})},
+            env={**SHARED, **os.environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

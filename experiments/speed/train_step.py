@@ -31,7 +31,6 @@ Rows are full: random pieces, never padding.
 
 import argparse
 import contextlib
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,12 +57,10 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
       RuntimeError: a process ended, or the numbers of parameters differ.
     """
     peers = [name for name in ("torch", "keras") if case[name]]
-    # JAX takes most of a GPU's memory otherwise, and torch works on the same one.
-    shared = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.45", **os.environ}
     with contextlib.ExitStack() as stack:
         opened = {
             name: stack.enter_context(
-                sides.Process(train_sides.MODULE, {**case, "library": name}, shared)
+                sides.Process(train_sides.MODULE, {**case, "library": name})
             )
             for name in ("jax", *peers)
         }
