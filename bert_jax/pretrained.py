@@ -177,11 +177,12 @@ class Bert:
             self._submits[size] = inference.async_predict(*of)
         submit = self._submits[size]
 
-        def started(group: np.ndarray) -> tuple[np.ndarray, inference.Waits]:
+        def started(group: np.ndarray, tokens: int) -> tuple[Any, inference.Waits]:
             some = [texts[index] for index in group]
-            return group, submit(encodings.padded(some, pad, limit))
+            return group, submit(encodings.padded(some, pad, tokens))
 
-        waits: Iterator[Any] = map(started, sorted_groups(lengths, size, limit))
+        groups = sorted_groups(lengths, size, limit)
+        waits: Iterator[Any] = itertools.starmap(started, groups)
         # Stores a batch while the next one is computed.
         for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
             outputs = finite(wait())

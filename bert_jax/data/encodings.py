@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Int32
 from tokenizers import Encoding, Tokenizer
 
-from bert_jax.data.rows import ANSWERED, padded_length
 from bert_jax.errors import UserError
 
 Arrays = dict[str, Int32[np.ndarray, "rows length"]]
@@ -68,14 +67,14 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     Args:
       pad: the id of [PAD].
     """
-    length = longest(encodings)
+    length = max(len(encoding.ids) for encoding in encodings)
     offsets = np.zeros((len(encodings), length, 2), np.int32)
     words = np.full((len(encodings), length), -1, np.int32)
     for row, encoding in enumerate(encodings):
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    arrays = _arrays(encodings, pad, length)
+    arrays = padded(encodings, pad, length)
     return {
         "input_ids": arrays["input_ids"],
         "input_mask": arrays["input_mask"],
@@ -86,24 +85,13 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     }
 
 
-def longest(encodings: Sequence[Encoding]) -> int:
-    """The tokens of the longest text."""
-    return max(len(encoding.ids) for encoding in encodings)
-
-
-def padded(encodings: Sequence[Encoding], pad: int, limit: int) -> Arrays:
+def padded(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
     """`input_ids`, `input_mask` and `segment_ids` of texts, one row per text.
-
-    The length is one of ANSWERED, or the limit.
 
     Args:
       pad: the id of [PAD].
-      limit: maximum tokens of a text.
+      length: to pad to.
     """
-    return _arrays(encodings, pad, padded_length(longest(encodings), limit, ANSWERED))
-
-
-def _arrays(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
     ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
     ids[:] = pad
     for row, encoding in enumerate(encodings):

@@ -23,8 +23,10 @@ LENGTHS = tuple(
     size for power in range(3, 16) for size in (1 << power, 3 << (power - 1))
 )
 
-# Closer, for a batch that is only answered: its program is small, and kept.
-ANSWERED = (*range(16, 128, 16), *(n << p for p in range(4, 13) for n in range(8, 16)))
+# For a batch that is only answered, closer on a CPU, where compiling takes a second.
+# A GPU's compiler tries kernels out, for seconds, and short rows are as fast as these.
+_ON_CPU = (*range(16, 128, 16), *(n << p for p in range(4, 13) for n in range(8, 16)))
+_ELSEWHERE = tuple(length for length in LENGTHS if length >= 32)
 
 # Of a batch's arrays on a CPU: larger ones malloc takes from the system in each call,
 # which clears them first (runtime/environment.py).
@@ -52,6 +54,10 @@ class BatchSize(NamedTuple):
         # were within 10% of it, those of a single row up to 27% larger.
         row = 4 * tokens * self.width * (6 + tokens / 32)
         return max(1, min(self.rows, int(_BYTES / row)))
+
+    def length(self, longest: int, limit: int) -> int:
+        """What a batch is padded to whose longest row has so many tokens."""
+        return padded_length(longest, limit, _ON_CPU if self.width else _ELSEWHERE)
 
 
 class Feature(NamedTuple):
@@ -242,19 +248,19 @@ def padded_length(longest: int, limit: int, sizes: Sequence[int] = LENGTHS) -> i
 
 def sorted_groups(
     lengths: Sequence[int], size: BatchSize, limit: int
-) -> list[Int[np.ndarray, "rows"]]:
+) -> list[tuple[Int[np.ndarray, "rows"], int]]:
     """Indices in groups of as many as a batch may have, sorted by length; the first may
-    be smaller.
+    be smaller. With each the tokens to pad it to.
 
     Args:
-      limit: maximum tokens of a row; a group is padded as for ANSWERED.
+      limit: maximum tokens of a row.
     """
     order = np.argsort(lengths, kind="stable")
     groups, end = [], len(order)
     while end:  # from the longest down, whose length a group has
-        tokens = padded_length(int(lengths[order[end - 1]]), limit, ANSWERED)
+        tokens = size.length(int(lengths[order[end - 1]]), limit)
         start = max(0, end - size.at(tokens))
-        groups.append(order[start:end])
+        groups.append((order[start:end], tokens))
         end = start
     return groups[::-1]
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import ANSWERED, BatchSize, padded_length, sorted_groups
+from bert_jax.data.rows import BatchSize, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -222,11 +222,14 @@ class Extractor(Predictor):
         [names, *shape]."""
         lengths = [len(row.ids) for row in parsed]
         groups = sorted_groups(lengths, size, self._positions)
-        batches = [self._features([parsed[i] for i in group]) for group in groups]
+        batches = [
+            self._features([parsed[i] for i in group], tokens)
+            for group, tokens in groups
+        ]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
             results: list[dict[str, Any]] = [{} for _ in parsed]
-            for group, batch_outputs in zip(groups, outputs, strict=True):
+            for (group, _), batch_outputs in zip(groups, outputs, strict=True):
                 for vectors, index in zip(batch_outputs["vectors"], group, strict=True):
                     row = parsed[index]
                     results[index] = {
@@ -238,11 +241,8 @@ class Extractor(Predictor):
 
         return PredictionBatches(batches, answers)
 
-    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
-        """Turns rows into arrays of one length, as `data.rows.padded` does."""
-        length = padded_length(
-            max(len(row.ids) for row in rows), self._positions, ANSWERED
-        )
+    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:
+        """Turns rows into arrays, padded to a length."""
         ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
         ids[:], owners[:] = self._special.pad, NONE
         for index, row in enumerate(rows):

@@ -94,16 +94,19 @@ class FillMask(Predictor):
         """Its answers are `masks` and, for a pair, `is_next_probability`."""
         lengths = [len(row.encoding.ids) for row in parsed]
         groups = sorted_groups(lengths, size, self._positions)
-        batches = [self._features([parsed[i] for i in group]) for group in groups]
+        batches = [
+            self._features([parsed[i] for i in group], tokens)
+            for group, tokens in groups
+        ]
 
         def answers(outputs: Sequence[Outputs]) -> list[Row]:
             results: list[Row] = [{} for _ in parsed]
-            for group, batch_outputs in zip(groups, outputs, strict=True):
+            for (group, _), batch_outputs in zip(groups, outputs, strict=True):
                 for place, index in enumerate(group):
                     results[index] = self._answer(parsed[index], batch_outputs, place)
             return results
 
-        places = [[(int(index), 0) for index in group] for group in groups]
+        places = [[(int(index), 0) for index in group] for group, _ in groups]
         return PredictionBatches(batches, answers, places)
 
     def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
@@ -122,14 +125,14 @@ class FillMask(Predictor):
             self._warned = True
         return self._judges_pairs
 
-    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:
-        """Turns rows into arrays, padded as in `data.encodings.padded`."""
+    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:
+        """Turns rows into arrays, padded to a length."""
         encodings = [row.encoding for row in rows]
         count = power_of_two(len(row.masks) for row in rows)
         places = np.zeros((len(rows), count), np.int32)
         for place, row in zip(places, rows, strict=True):
             place[: len(row.masks)] = row.masks
-        arrays = padded(encodings, self._special.pad, self._positions)
+        arrays = padded(encodings, self._special.pad, length)
         return {**arrays, "masked_lm_positions": places}
 
     def step(self, params: Any, batch: Arrays) -> dict[str, Array]:

@@ -6,13 +6,7 @@ from typing import Any
 
 from jaxtyping import Array
 
-from bert_jax.data.rows import (
-    ANSWERED,
-    BatchSize,
-    Feature,
-    padded_length,
-    sorted_groups,
-)
+from bert_jax.data.rows import BatchSize, Feature, sorted_groups
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
@@ -60,15 +54,11 @@ class TaskPredictor(Predictor):
         # Full batches only: `PredictFn` fills up the last one itself.
         limit = self._max_seq_length
         groups = sorted_groups(table.lengths.tolist(), size, limit)
-        longest = [int(table.lengths[indices[-1]]) for indices in groups]
-        batches = [
-            table.batch(indices, padded_length(most, limit, ANSWERED))
-            for indices, most in zip(groups, longest, strict=True)
-        ]
+        batches = [table.batch(indices, tokens) for indices, tokens in groups]
 
         def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
             by_feature: list[Outputs] = [{} for _ in features]
-            for indices, batch_outputs in zip(groups, outputs, strict=True):
+            for (indices, _), batch_outputs in zip(groups, outputs, strict=True):
                 for row, index in enumerate(indices):
                     by_feature[index] = {
                         name: rows[row] for name, rows in batch_outputs.items()
@@ -76,7 +66,7 @@ class TaskPredictor(Predictor):
             each = task.answers(parsed, features, by_feature)
             return [task.result(e, a) for e, a in zip(parsed, each, strict=True)]
 
-        places = [[windows[index] for index in indices] for indices in groups]
+        places = [[windows[index] for index in indices] for indices, _ in groups]
         return PredictionBatches(batches, answers, places)
 
 

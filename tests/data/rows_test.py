@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.data.rows import (
-    ANSWERED,
     LENGTHS,
     BatchSize,
     Feature,
     Rows,
-    padded_length,
     sorted_groups,
 )
 
@@ -117,12 +115,21 @@ def test_the_length_is_the_next_of_a_few_or_the_limit(longest, length):
 def test_groups_hold_each_row_once_from_short_to_long(lengths, rows, width):
     size = BatchSize(rows, width)
     groups = sorted_groups(lengths, size, 512)
-    order = [index for group in groups for index in group]
+    order = [index for group, _ in groups for index in group]
     assert sorted(order) == list(range(len(lengths)))
     assert [lengths[i] for i in order] == sorted(lengths)
-    for number, group in enumerate(groups):
-        most = size.at(padded_length(max(lengths[i] for i in group), 512, ANSWERED))
+    for number, (group, tokens) in enumerate(groups):
+        assert tokens == size.length(max(lengths[i] for i in group), 512)
+        most = size.at(tokens)
         assert len(group) == most or (number == 0 and 0 < len(group) < most)
+
+
+@pytest.mark.parametrize(("width", "most", "count"), [(0, 1.5, 9), (128, 1.125, 24)])
+def test_lengths_of_answers_are_few_where_compiling_is_slow(width, most, count):
+    lengths = [BatchSize(32, width).length(tokens, 512) for tokens in range(1, 513)]
+    assert len(set(lengths)) == count
+    for tokens, length in enumerate(lengths, 1):
+        assert tokens <= length <= max(32, tokens + 15, most * tokens)
 
 
 def test_a_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
