@@ -114,8 +114,28 @@ def test_cases_of_the_training_step():
         *(("base", 128, 16), ("base", 512, 4)),
         *(("2/128", 128, 16), ("2/128", 512, 4)),
     ]
-    with pytest.raises(UserError, match="one for each"):
-        train_step.cases(train_step.parse(["--lengths=8,16,32", "--batch=1,2"]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("--sizes=foo", "--sizes=0/64", "--sizes=2/100", "--lengths=foo"),
+        *("--lengths=0", "--lengths=8,1000", "--batch=foo", "--batch=0"),
+        *("--batch=1,2,3", "--dtypes=float16", "--torch=sdp", "--attentions=flash"),
+        *("--rounds=0", "--threads=-1", "--threads=9999", "--dropout=1"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_at_once(wrong):
+    with pytest.raises(UserError, match=wrong.partition("=")[0]):
+        train_step.parse([wrong])
+
+
+def test_without_any_side_its_reason_is_the_error(in_this_process):
+    options = train_step.parse(
+        ["--quick", "--attentions=cudnn", "--torch=", "--no-keras"]
+    )
+    with pytest.raises(RuntimeError, match="cudnn: needs a GPU"):
+        train_step.measure(train_step.cases(options)[0])
 
 
 def test_a_classifier_is_bert_and_predicts_no_positions():

@@ -1,10 +1,12 @@
 """experiments.speed.inference: each model's sides give the same labels."""
 
 import json
+from argparse import Namespace
 
 import pytest
 
 from bert_jax import tokenization
+from bert_jax.errors import UserError
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from tests import runs
 
@@ -33,3 +35,19 @@ def test_the_sides_of_a_model(model, kind, tmp_path, monkeypatch):
     assert {"predict", "encode", "pipeline", "pipeline, one text"} <= set(
         found["sides"]
     )
+
+
+@pytest.mark.parametrize("line", ["text,label", '{"sent1": "a"}', '["a"]', ""])
+def test_a_line_without_a_text_is_named(line, tmp_path):
+    pytest.importorskip("torch", reason="needs the parity extra")
+    from experiments.speed import inference
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text(f'{{"text": "a", "text_b": "b"}}\n{line}\n{{"text": "c"}}')
+    shape = {"layers": 1, "hidden": 64, "rows": 3, "batch": 1, "rounds": 1}
+    with pytest.raises(UserError, match=r"rows.jsonl, line 2: \{\"text\": TEXT\} is"):
+        inference.read_texts(Namespace(texts=[str(file)], vocabulary="", **shape))
+    for name, value in (("rows", 0), ("batch", 0), ("hidden", 100)):
+        given = Namespace(texts=[], vocabulary="", **{**shape, name: value})
+        with pytest.raises(UserError, match=f"--{name}={value}: must be"):
+            inference.read_texts(given)

@@ -152,6 +152,10 @@ def test_one_vector_for_a_text(plain, tmp_path, caplog):
         )
         == 1
     )
+    bert.sentences(["", "A dog."], layer=-1)
+    caplog.clear()
+    bert.sentences(["A fox."], layer=-1)
+    assert not caplog.records
 
 
 def test_combined_layers_name_them(plain, tmp_path):

@@ -253,12 +253,12 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
             for name in file.keys():  # noqa: SIM118 (not a dict)
                 piece = file.get_slice(name)
                 yield name, tuple(piece.get_shape()), str(piece.get_dtype())
-    except (SafetensorError, OSError) as error:
-        again, real = "export, copy or download it again", path.resolve()
-        if real.parent.name == "blobs":  # the Hub's cache, which would keep the file
-            again = f"delete {real}, and the same command downloads it again"
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {_one_line(error)}") from error
+    except SafetensorError as error:
         raise UserError(
-            f"{path}: {_one_line(error)}; the file is damaged; {again}"
+            f"{path}: {_one_line(error)}; damaged: export or copy it again; if it is "
+            f"in the Hub's cache, delete {path.resolve()}, and name hf:OWNER/NAME again"
         ) from error
 
 

@@ -113,7 +113,7 @@ class Extractor(Predictor):
         return 4 * math.prod(self.shape)
 
     def warn(self) -> None:
-        """Logs how many texts were cut, and how many have no mean."""
+        """Logs how many texts were cut since it last did, and how many lack a mean."""
         if self._cut:
             log.warning(
                 "texts cut at the model's %d positions: %d",
@@ -121,6 +121,7 @@ class Extractor(Predictor):
             )
         if self._empty:
             log.warning("texts without pieces, whose mean is 0: %d", self._empty)
+        self._cut = self._empty = 0
 
     def parse(self, row: dict[str, Any]) -> Parsed:
         """Checks and encodes a row; cuts it to the model's positions.

@@ -67,16 +67,17 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see --help")
 
 
-def several(kind: type, of: Collection[Any] = ()) -> Any:
+def several(kind: type, of: Collection[Any] = (), empty: bool = False) -> Any:
     """The type of an option that takes values between commas, at least one.
 
     Args:
       of: those that there are; empty: any.
+      empty: none will do.
     """
 
     def values(text: str) -> list[Any]:
         found = [kind(part) for part in text.split(",") if part]
-        if not found or len(set(found)) < len(found):
+        if not (found or empty) or len(set(found)) < len(found):
             raise argparse.ArgumentTypeError(
                 f"{text!r} names {'a value twice' if found else 'none'}; write A,B,..."
             )

@@ -4,16 +4,18 @@
         --texts reviews.jsonl [...] [--layers=4] [--hidden=256] [--output=FILE.json]
 
 The texts are the `text` fields of JSON lines (`text_b`, where there is one, is joined),
-in a random order. All sides have the same random weights and the same batch size; texts
-are cut at 512 tokens; compiling and a first round are not counted. Each library has a
-process of its own, and their sides take turns; a figure is the median of the turns.
+in a random order. All sides have the same random weights and the same batch size, but
+`encode`, which has its own; texts are cut at 512 tokens; compiling and a first round
+are not counted. Each library has a process of its own, and their sides take turns; a
+figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
 installed, on a processor, in float32) on the exported model, sorted by the caller, and
 KerasHub's classifier (likewise, on any device), whose weights are its own; `encode`, in
 float32, beside the model itself, called by a caller who sorts. `one text`: a text of
 middling length alone. `share` is the model's FLOPs, of the texts' own tokens, of the
-peak that a matrix product in the dtype reaches here, by JAX or by torch.
+peak that a matrix product in the dtype reaches here, by JAX or by torch; `predict`
+computes the last layer at [CLS] alone, which its share does not show.
 `--model=roberta` and `--model=modernbert`, without the last two, take a vocabulary of
 byte-level BPE."""
 
@@ -31,10 +33,10 @@ import torch
 import transformers
 
 from bert_jax import tokenization
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.terminal import table
-from experiments.lib import ending, torch_side
-from experiments.lib.command_line import Parser
+from experiments.lib import command_line, ending, torch_side
 from experiments.speed import inference_sides, measuring, our_step, sides
 from experiments.speed.inference_sides import LIMIT, ONE
 from experiments.speed.sides import PEAKS
@@ -98,12 +100,26 @@ def has(library: str) -> bool:
 
 
 def read_texts(args: argparse.Namespace) -> list[str]:
-    """The texts, cut where the model would be at its limit."""
+    """The texts, cut where the model would be at its limit.
+
+    Raises:
+      UserError: a number is impossible, or a line is not an object with a text.
+    """
+    command_line.check_counts(args, "layers", "hidden", "rows", "batch", "rounds")
+    if args.hidden % 64:
+        raise UserError(f"--hidden={args.hidden}: must be a multiple of 64")
     texts = []
     for name in args.texts:
-        for line in Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
-            row = json.loads(line)
-            texts.append(" ".join(row[x] for x in ("text", "text_b") if x in row))
+        lines = Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n")
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                parts = [row["text"], *([row["text_b"]] if "text_b" in row else [])]
+                texts.append(" ".join(parts))
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(
+                    f'{name}, line {number}: {{"text": TEXT}} is required'
+                ) from error
     random.Random(0).shuffle(texts)
     tokenizer = tokenization.load(args.vocabulary)
     cut = []
@@ -190,9 +206,9 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
 HEADER = ("side", "texts/s", "milliseconds", "share", "ours / it")
 
 
-def parser_of(module: str, about: str | None, rows: int) -> Parser:
+def parser_of(module: str, about: str | None, rows: int) -> command_line.Parser:
     """With the options of the model and of the texts, of which there are `rows`."""
-    parser = Parser(module, about)
+    parser = command_line.Parser(module, about)
     parser.add_argument(
         "--vocabulary", required=True, help="vocab.txt; else tokenizer.json"
     )

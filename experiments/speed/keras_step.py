@@ -38,8 +38,12 @@ def backbone(model: ConfigDict, dtype: str) -> Any:
 
 def classifier(model: ConfigDict, dtype: str) -> Any:
     """Of two classes, on `backbone`."""
-    encoder = backbone(model, dtype)
-    return keras_hub.models.BertTextClassifier(encoder, 2, preprocessor=None)
+    return keras_hub.models.BertTextClassifier(
+        backbone(model, dtype),
+        num_classes=2,
+        dropout=model.hidden_dropout_prob,
+        preprocessor=None,
+    )
 
 
 def adamw(fields: ConfigDict) -> Any:

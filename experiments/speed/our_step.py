@@ -25,6 +25,7 @@ from configs import base
 from configs.finetune import glue
 from experiments.lib import programs
 
+KNOWN = ("base", "large")
 TASKS = ("pretraining", "classification")
 PACKED = 2  # pairs of a packed row; real text fills one with two to three
 FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
@@ -49,7 +50,7 @@ def sized_config(
         texts.
       task: of TASKS; classification is that of SST-2, with BERT.
     """
-    known = size if size in ("base", "large") else "base"
+    known = size if size in KNOWN else "base"
     config = base.get_config(size=known)
     if task == "classification":
         config = glue.get_config(known, "sst2")

@@ -19,18 +19,6 @@ from ml_collections import ConfigDict
 from experiments.lib import torch_side
 from experiments.lib.torch_side import device, synchronize
 
-# What a side's name says: the attention implementation, whether torch.compile is used,
-# and where the masked LM head computes: at every position, as `transformers` has it, or
-# at the predicted ones alone, as we and Google do.
-SIDES = {
-    f"{name}{'-gathered' if gathered else ''}": (attention, compiles, gathered)
-    for name, attention, compiles in (
-        ("sdpa", "sdpa", False),
-        ("eager", "eager", False),
-        ("compile", "sdpa", True),
-    )
-    for gathered in (False, True)
-}
 IGNORED = -100  # torch's cross entropy leaves out these labels
 
 

@@ -14,6 +14,19 @@ OURS = "ours"
 KERAS = "KerasHub, JAX"
 KERAS_INSTALL = "pip install -e '.[keras]'"
 
+# What the name of a side of torch says: the attention implementation, whether
+# torch.compile is used, and where the masked LM head computes: at every position, as
+# `transformers` has it, or at the predicted ones alone, as we and Google do.
+TORCH = {
+    f"{name}{'-gathered' if gathered else ''}": (attention, compiles, gathered)
+    for name, attention, compiles in (
+        ("sdpa", "sdpa", False),
+        ("eager", "eager", False),
+        ("compile", "sdpa", True),
+    )
+    for gathered in (False, True)
+}
+
 Sides = dict[str, Callable[[int], Any]]
 
 
@@ -63,7 +76,7 @@ def torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     found: Sides = {PEAKS: lambda _: measuring.peaks("torch", *case["peak"])}
     not_run = {}
     for name in case["torch"]:
-        attention, compiles, gathered = torch_step.SIDES[name]
+        attention, compiles, gathered = TORCH[name]
         if attention not in networks:
             networks[attention] = torch_step.Network(config, attention)
         network = networks[attention]

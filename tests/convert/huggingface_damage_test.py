@@ -92,7 +92,7 @@ def test_what_an_export_says_of_its_run_is_of_the_right_types(make_folder, own):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncate, "model.safetensors: .*damaged; export, copy or download it again$"),
+        (truncate, "model.safetensors: .*damaged: export or copy it again; "),
         (empty, "model.safetensors: .*damaged"),
         (no_config, "has no config.json"),
         (huge_config, "config.json: has 50,000,"),
@@ -123,7 +123,7 @@ def test_a_damaged_file_of_the_hubs_cache(make_folder, tmp_path):
     (folder / "model.safetensors").rename(blob)
     (folder / "model.safetensors").symlink_to("../../blobs/weights")
     # A new download would keep the file that the link leads to.
-    message = f"damaged; delete {blob}, and the same command downloads it again$"
+    message = f"damaged: .* cache, delete {blob}, and name hf:OWNER/NAME again$"
     assert_one_line(message, lambda: weights.read(folder))
 
 
