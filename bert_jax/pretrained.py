@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NotRequired, cast
 
 import jax
@@ -181,8 +181,7 @@ class Bert:
             some = [texts[index] for index in group]
             return group, submit(encodings.padded(some, pad, tokens))
 
-        groups = sorted_groups(lengths, size, limit)
-        waits: Iterator[Any] = itertools.starmap(started, groups)
+        waits: Any = itertools.starmap(started, sorted_groups(lengths, size, limit))
         # Stores a batch while the next one is computed.
         for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
             outputs = finite(wait())

@@ -81,8 +81,9 @@ class ElmoExtractor(Extractor):
         ids = characters.of_words(read, self._length)
         return Parsed(list(range(len(read))), owners, names, ids)
 
-    def _features(self, rows: Sequence[Parsed]) -> dict[str, np.ndarray]:  # type: ignore[override]
-        length = power_of_two([max(len(row.ids) for row in rows)])
+    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:  # type: ignore[override]
+        # A text may be longer than any length that there is.
+        length = min(length, power_of_two([max(len(row.ids) for row in rows)]))
         owners = np.full((len(rows), length), NONE, np.int32)
         ids = np.zeros((len(rows), length, self._length), np.int32)
         for index, row in enumerate(rows):
