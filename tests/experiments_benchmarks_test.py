@@ -114,6 +114,8 @@ def test_cases_of_the_training_step():
         *(("base", 128, 16), ("base", 512, 4)),
         *(("2/128", 128, 16), ("2/128", 512, 4)),
     ]
+    with pytest.raises(UserError, match="one for each"):
+        train_step.cases(train_step.parse(["--lengths=8,16,32", "--batch=1,2"]))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from experiments.lib import command_line, ending, torch_side
 from experiments.speed import inference_sides, measuring, our_step, sides
 from experiments.speed.inference_sides import LIMIT, ONE
 from experiments.speed.sides import PEAKS
-from experiments.speed.train_sides import MODELS
+from experiments.speed.train_sides import DTYPES, MODELS
 
 MODULE = "experiments.speed.inference"
 PACKAGES = ("jax", "torch", "transformers", "onnxruntime", "keras_hub")
@@ -135,12 +135,20 @@ def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         config = make_model(args, Path(name))
         file = Path(name) / "texts.json"
         file.write_text(json.dumps(texts), encoding="utf-8")
-        case = {"folder": name, "texts": str(file), "batch": args.batch}
-        case |= {"model": args.model, "size": f"{args.layers}/{args.hidden}"}
-        case |= {"dtype": args.dtype, "peak": [args.peak_size, 256, 0.5]}
-        libraries = ["jax", "torch"]
-        if args.model == "bert":
-            libraries += filter(has, list(inference_sides.LIBRARIES)[2:])
+        case = {
+            "folder": name,
+            "texts": str(file),
+            "batch": args.batch,
+            "model": args.model,
+            "size": f"{args.layers}/{args.hidden}",
+            "dtype": args.dtype,
+            "peak": [args.peak_size, 256, 0.5],
+        }
+        libraries = [
+            library
+            for library in inference_sides.LIBRARIES
+            if has(library) and (args.model == "bert" or library in ("jax", "torch"))
+        ]
         opened = [
             stack.enter_context(
                 sides.Process(inference_sides.MODULE, {**case, "library": library})
@@ -226,7 +234,7 @@ def main(arguments: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = parser_of(MODULE, __doc__, rows=256)
     parser.add_argument("--model", default="bert", choices=MODELS)
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    parser.add_argument("--dtype", default=DTYPES[0], choices=DTYPES)
     parser.add_argument("--peak_size", type=int, default=2048, help="of the products")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")

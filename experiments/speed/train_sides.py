@@ -10,6 +10,7 @@ from experiments.speed.sides import PEAKS
 
 MODULE = "experiments.speed.train_sides"
 MODELS = ("bert", "roberta", "modernbert")
+DTYPES = ("float32", "bfloat16")
 OURS = "ours"
 KERAS = "KerasHub, JAX"
 KERAS_INSTALL = "pip install -e '.[keras]'"

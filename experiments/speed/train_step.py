@@ -46,10 +46,9 @@ from experiments.lib import ending, report
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import measuring, our_step, sides, train_sides
 from experiments.speed.sides import PEAKS
-from experiments.speed.train_sides import MODELS, OURS
+from experiments.speed.train_sides import DTYPES, MODELS, OURS
 
 MODULE = "experiments.speed.train_step"
-DTYPES = ("float32", "bfloat16")
 LEAST = 8  # tokens of a row; a packed one has two halves
 TORCH = {
     "pretraining": [name for name in train_sides.TORCH if name != "eager"],
@@ -190,13 +189,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--batch", default="16", type=_numbers, help="rows; one for each length"
     )
-    for name, default, of in (
-        ("--dtypes", ",".join(DTYPES), DTYPES),
-        ("--attentions", ",".join(ATTENTIONS), ATTENTIONS),
-        ("--torch", None, train_sides.TORCH),
-    ):
-        kind = several(str, of, empty=name != "--dtypes")
-        parser.add_argument(name, default=default, type=kind)
+    parser.add_argument("--dtypes", default=",".join(DTYPES), type=several(str, DTYPES))
+    ours = several(str, ATTENTIONS, empty=True)
+    parser.add_argument("--attentions", default=",".join(ATTENTIONS), type=ours)
+    theirs = several(str, train_sides.TORCH, empty=True)
+    parser.add_argument("--torch", type=theirs, help="empty: ours alone")
     parser.add_argument("--keras", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--dropout", type=float, default=0.1)
