@@ -18,14 +18,14 @@ RowIndex = slice | Int[np.ndarray, "local"]
 EPOCHS = 1_000_000
 
 # A batch is padded to one of these, or to the maximum: few shapes, few compilations,
-# and padding is less than a third of the longest row.
+# and padding is less than a third of the longest row. No text is longer than the last.
 LENGTHS = tuple(
-    size for power in range(3, 16) for size in (1 << power, 3 << (power - 1))
+    size for power in range(3, 50) for size in (1 << power, 3 << (power - 1))
 )
 
 # For a batch that is only answered, closer on a CPU, where compiling takes a second.
 # A GPU's compiler tries kernels out, for seconds, and short rows are as fast as these.
-_ON_CPU = (*range(16, 128, 16), *(n << p for p in range(4, 13) for n in range(8, 16)))
+_ON_CPU = (*range(16, 128, 16), *(n << p for p in range(4, 47) for n in range(8, 16)))
 _ELSEWHERE = tuple(length for length in LENGTHS if length >= 32)
 
 # Of a batch's arrays on a CPU: larger ones malloc takes from the system in each call,

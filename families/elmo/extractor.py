@@ -9,7 +9,6 @@ from jaxtyping import Array, Float, Int32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
 from bert_jax.types import Arrays
@@ -82,8 +81,6 @@ class ElmoExtractor(Extractor):
         return Parsed(list(range(len(read))), owners, names, ids)
 
     def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:  # type: ignore[override]
-        # A text may be longer than any length that there is.
-        length = min(length, power_of_two([max(len(row.ids) for row in rows)]))
         owners = np.full((len(rows), length), NONE, np.int32)
         ids = np.zeros((len(rows), length, self._length), np.int32)
         for index, row in enumerate(rows):
