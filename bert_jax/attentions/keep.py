@@ -58,7 +58,9 @@ class WithAttentions(Predictor):
         # attention computes others than einsum.
         attention = "einsum" if config.attention in KERNELS else config.attention
         self._attention = attention
-        keeping = dataclasses.replace(config, attention=attention, remat="none")
+        keeping = dataclasses.replace(
+            config, attention=attention, norm="xla", remat="none"
+        )
         self._bert = FAMILIES[config.architecture].trunk(keeping)
         self._rows = 0  # encoded so far
 

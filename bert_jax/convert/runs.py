@@ -74,7 +74,11 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
     attention = "einsum" if ours else model_config.attention
     weights = Weights(
         config=dataclasses.replace(
-            model_config, attention=attention, scan_layers=False, remat="none"
+            model_config,
+            attention=attention,
+            norm="xla",
+            scan_layers=False,
+            remat="none",
         ),
         params=params,
         architecture=architecture,

@@ -1,6 +1,7 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import flax.struct
@@ -111,6 +112,7 @@ class SelfAttention(nn.Module):
     """Query, key and value, the attention, and the output projection."""
 
     config: BertConfig
+    adds_bias: bool = True  # to its output; else it returns the product and the bias
 
     @nn.compact
     def __call__(
@@ -119,8 +121,8 @@ class SelfAttention(nn.Module):
         seen: Seen,
         key: DropoutKey,
         places: Int[Array, "batch places"] | None = None,
-    ) -> Float[Array, "batch queries hidden"]:
-        """Computes its output at some places; None: at all."""
+    ) -> Any:
+        """Computes its output [batch, queries, hidden] at some places; None: at all."""
         config, turned = self.config, positions.of(self.config).turned
         # A kernel takes as many queries as keys.
         all_ask = config.attention != "einsum" or turned is not None
@@ -143,5 +145,12 @@ class SelfAttention(nn.Module):
         if places is not None and all_ask:
             mixed = at(mixed, places)
         out_of_heads = ("heads", "head_dim", "embed")
-        features = (config.hidden_size,)
-        return Dense(config, features, out_of_heads, inputs=2, name="output")(mixed)
+        output = Dense(
+            config,
+            (config.hidden_size,),
+            out_of_heads,
+            inputs=2,
+            adds_bias=self.adds_bias,
+            name="output",
+        )
+        return output(mixed)

@@ -41,6 +41,7 @@ class BertConfig:
     attention: str
     remat: str
     scan_layers: bool
+    norm: str = "xla"  # or fused: how LayerNorm and what precedes it are computed
     causal: bool = False  # each position sees those up to its own, not later ones
     architecture: str = "bert"  # of FAMILIES
     position_initializer: str = "normal"  # or sinusoidal

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -17,6 +17,7 @@ from bert_jax.models.layers import (
     PRODUCT,
     Dense,
     Embedding,
+    FusedNorm,
     at,
     constrain,
     dropout,
@@ -101,19 +102,25 @@ class EncoderLayer(nn.Module):
         if key is not None:
             keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
 
-        attention = SelfAttention(config, name="attention")
-        attended = dropout(
-            attention(hidden, seen, keys[0], places), rate, keys[1], places
-        )
+        fused = config.norm == "fused"
+
+        def add_and_norm(name: str, x: Any, hidden: Array, key: DropoutKey) -> Array:
+            if fused:
+                return FusedNorm(config, name=name)(x, hidden, rate, key, places)
+            dropped = dropout(x, rate, key, places)
+            return layer_norm(config, name=name)(hidden + dropped)
+
+        attention = SelfAttention(config, adds_bias=not fused, name="attention")
+        attended = attention(hidden, seen, keys[0], places)
         hidden = hidden if places is None else at(hidden, places)
-        hidden = layer_norm(config, name="attention_layer_norm")(hidden + attended)
+        hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
 
         size = (config.intermediate_size,)
         inner = Dense(config, size, ("embed", "mlp"), name="intermediate")(hidden)
         inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
-        output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        outputs = dropout(output(inner), rate, keys[2], places)
-        hidden = layer_norm(config, name="layer_norm")(hidden + outputs)
+        size, names = (config.hidden_size,), ("mlp", "embed")
+        output = Dense(config, size, names, adds_bias=not fused, name="output")
+        hidden = add_and_norm("layer_norm", output(inner), hidden, keys[2])
         hidden = constrain(hidden)
         return hidden, hidden
 

@@ -11,9 +11,41 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed
-from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm, platform
 from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
+
+# Matrix units multiply aligned arrays at twice the rate of others.
+_ALIGNED = 128
+
+
+def vocabulary_logits(
+    hidden: Float[Array, "... hidden"],
+    embedding: Float[Array, "vocab hidden"],
+    bias: Float[Array, "vocab"] | None,
+    *,
+    training: bool,
+) -> Float[Array, "... vocab"]:
+    """Products with the embeddings plus the bias, in float32.
+
+    In training, GPUs and TPUs round them to the dtype of `hidden`: they are the model's
+    largest array, and its losses are summed in float32 all the same. There the product
+    has further columns, which nothing reads.
+    """
+    rows, vocabulary = hidden.reshape(-1, hidden.shape[-1]), len(embedding)
+    dtype, padding = jnp.float32, 0
+    if platform() != "cpu":
+        dtype = hidden.dtype if training else dtype
+        if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) == 1:
+            padding = -vocabulary % _ALIGNED
+    logits = product("ri,oi->ro", rows, _padded(embedding, padding), dtype)
+    if bias is not None:
+        logits = (logits + _padded(bias, padding)).astype(dtype)
+    return logits[:, :vocabulary].reshape(*hidden.shape[:-1], -1)
+
+
+def _padded(rows: Float[Array, "rows ..."], count: int) -> Float[Array, "padded ..."]:
+    return jnp.pad(rows, ((0, count), *((0, 0),) * (rows.ndim - 1))) if count else rows
 
 
 class MaskedLmHead(nn.Module):
@@ -26,29 +58,30 @@ class MaskedLmHead(nn.Module):
         self,
         hidden: Float[Array, "batch positions inputs"],
         embedding: Float[Array, "vocab hidden"],
+        training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
         config = self.config
         size = (config.hidden_size,)
         transform = Dense(config, size, ("embed", "pooled"), name="dense")
         hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
         hidden = layer_norm(config, name="layer_norm")(hidden)
-        return self.scored(hidden, embedding)
+        return self.scored(hidden, embedding, training)
 
     def scored(
         self,
         hidden: Float[Array, "batch positions inputs"],
         embedding: Float[Array, "vocab hidden"],
+        training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
-        """The products with the embeddings, and the bias."""
+        """`vocabulary_logits` with the head's bias."""
         config = self.config
         bias = self.param(
             "bias",
             nn.with_logical_partitioning(nn.initializers.zeros_init(), ("vocab",)),
             (config.vocab_size,),
         )
-        rows = hidden.reshape(-1, config.hidden_size)
-        logits = product("ri,oi->ro", rows, embedding, jnp.float32)
-        return logits.reshape(*hidden.shape[:-1], -1) + jnp.asarray(bias)
+        added = jnp.asarray(bias)
+        return vocabulary_logits(hidden, embedding, added, training=training)
 
 
 class BertForPreTraining(nn.Module):
@@ -76,26 +109,29 @@ class BertForPreTraining(nn.Module):
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
-        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32; packed:
-        [batch, sequences, 2]; none without that head.
+        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32 but for
+        `vocabulary_logits` in training; packed: [batch, sequences, 2]; none without
+        that head.
 
         Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
         length - 1, vocab], at each position but the last.
         """
-        places = masked_lm_positions
+        places, training = masked_lm_positions, key is not None
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
         if places is None:
-            return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1])}
+            return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1], training)}
         # The logits are the model's largest array, so only at the masked positions.
-        logits = {"masked_lm_logits": self.piece_logits(encoded.chosen)}
+        logits = {"masked_lm_logits": self.piece_logits(encoded.chosen, training)}
         if self.judges:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits
 
-    def piece_logits(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
+    def piece_logits(
+        self, hidden: Float[Array, "..."], training: bool = False
+    ) -> Float[Array, "..."]:
         """The logits of pieces; the matrix is that of the word embeddings."""
         embedding = self.bert.embeddings.word_embeddings.table
-        return jnp.asarray(self.masked_lm(hidden, embedding))
+        return jnp.asarray(self.masked_lm(hidden, embedding, training))
 
 
 def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -70,7 +71,8 @@ class Dense(nn.Module):
 
     `names` are the logical axes of its kernel, inputs first. It multiplies in
     `config.dtype`; with `logits` the sum and the result are float32, because bfloat16
-    has steps of 1/64 between 2 and 4.
+    has steps of 1/64 between 2 and 4. Without `adds_bias` it returns the product and
+    the bias, for a kernel that adds them.
     """
 
     config: BertConfig
@@ -78,9 +80,10 @@ class Dense(nn.Module):
     names: tuple[str, ...]
     inputs: int = 1
     logits: bool = False
+    adds_bias: bool = True
 
     @nn.compact
-    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def __call__(self, x: Float[Array, "..."]) -> Any:
         dtype = self.config.dtype
         kernel = self.param(
             "kernel",
@@ -94,8 +97,10 @@ class Dense(nn.Module):
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
         x = x.astype(jnp.float32 if self.logits else dtype)
-        outputs = linear(self.names, x, jnp.asarray(kernel), bias)
-        return checkpoint_name(outputs, PRODUCT)
+        added = bias if self.adds_bias else jnp.zeros_like(bias)
+        outputs = linear(self.names, x, jnp.asarray(kernel), added)
+        outputs = checkpoint_name(outputs, PRODUCT)
+        return outputs if self.adds_bias else (outputs, bias)
 
 
 class Embedding(nn.Module):
@@ -142,6 +147,52 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
         bias_init=nn.with_logical_partitioning(nn.initializers.zeros_init(), ("norm",)),
         name=name,
     )
+
+
+class FusedNorm(nn.Module):
+    """LayerNorm of a residual and a linear layer's output, in one GPU kernel each way.
+
+    Its parameters are those of `layer_norm`.
+    """
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self,
+        product: tuple[Float[Array, "batch length hidden"], Float[Array, "hidden"]],
+        residual: Float[Array, "batch length hidden"],
+        rate: float,
+        key: DropoutKey,
+        positions: Int[Array, "batch length"] | None = None,
+    ) -> Float[Array, "batch length hidden"]:
+        from bert_jax.models.kernels.norm import fused_norm  # Triton is slow to import
+
+        initial = {
+            "scale": nn.initializers.ones_init(),
+            "bias": nn.initializers.zeros_init(),
+        }
+        vectors = {
+            name: jnp.asarray(
+                self.param(
+                    name,
+                    nn.with_logical_partitioning(init, ("norm",)),
+                    residual.shape[-1:],
+                )
+            )
+            for name, init in initial.items()
+        }
+        eps = self.config.layer_norm_eps
+        return fused_norm(
+            *product,
+            residual,
+            vectors["scale"],
+            vectors["bias"],
+            rate,
+            key,
+            eps,
+            positions,
+        )
 
 
 def constrain(hidden: Array) -> Array:

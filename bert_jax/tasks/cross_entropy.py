@@ -12,16 +12,16 @@ from jaxtyping import Array, Float, Int, Num
 def cross_entropy(
     logits: Float[Array, "*batch vocab"], labels: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[label], in nats.
+    """-log softmax(logits)[label], in nats and float32.
 
-    The logits are the model's largest array. The gradient reads them once and is
-    written once, where that of a gather would be scattered into zeros first.
+    The logits are the model's largest array. The gradient, of their dtype, reads them
+    once and is written once, where a gather's would be scattered into zeros first.
     """
     return _forward(logits, labels)[0]
 
 
 def _forward(logits: Array, labels: Array) -> tuple[Array, tuple]:
-    log_sum = jax.nn.logsumexp(logits, axis=-1)
+    log_sum = jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
     picked = jnp.take_along_axis(logits, labels[..., None], axis=-1)
     return log_sum - picked[..., 0], (logits, labels, log_sum)
 
@@ -30,7 +30,8 @@ def _backward(kept: tuple[Array, Array, Array], gradient: Array) -> tuple[Array,
     logits, labels, log_sum = kept
     probs = jnp.exp(logits - log_sum[..., None])
     is_label = labels[..., None] == jnp.arange(logits.shape[-1])
-    return (probs - is_label) * gradient[..., None], None
+    found = (probs - is_label) * gradient[..., None]
+    return found.astype(logits.dtype), None
 
 
 cross_entropy.defvjp(_forward, _backward)

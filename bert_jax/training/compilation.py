@@ -22,6 +22,12 @@ from bert_jax.types import Arrays
 
 # For XLA's GPU compiler: gradients of an embedding are else added up in any order.
 IN_ORDER = {"xla_gpu_exclude_nondeterministic_ops": True}
+# It would join products that share an array, and cut and join their results in memory;
+# its own products hide from cuBLASLt the sums that follow them.
+PRODUCTS = {
+    "xla_gpu_dot_merger_threshold_mb": 0,
+    "xla_gpu_enable_triton_gemm": False,
+}
 
 
 class Program:
@@ -99,7 +105,9 @@ class Program:
             )
             return self.seeds.each(one_seed)(state, batch, numbers)
 
-        gpu = self.mesh.devices.flat[0].platform == "gpu"
+        options: dict[str, bool | int] = {}
+        if self.mesh.devices.flat[0].platform == "gpu":
+            options = PRODUCTS | (IN_ORDER if config.train.deterministic else {})
         jitted = jax.jit(
             train_step,
             donate_argnums=0,
@@ -107,7 +115,7 @@ class Program:
                 sharding.shardings_of(state),
                 sharding.replicated(self.mesh),
             ),
-            compiler_options=IN_ORDER if gpu and config.train.deterministic else None,
+            compiler_options=options or None,
         )
         with sharding.activate(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)

@@ -15,8 +15,8 @@ from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
+from bert_jax.models.heads import vocabulary_logits
 from bert_jax.models.layers import Embedding, at, constrain, dropout
-from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
 
 
@@ -93,15 +93,6 @@ class Gpt(nn.Module):
         return at(sequence, last_token(input_mask))[:, 0]
 
 
-def language_model(
-    hidden: Float[Array, "batch length hidden"], matrix: Float[Array, "rows hidden"]
-) -> Float[Array, "batch length rows"]:
-    """The logits of the next token: products with the embeddings, in float32."""
-    rows = hidden.reshape(-1, hidden.shape[-1])
-    logits = product("ri,oi->ro", rows, matrix, jnp.float32)
-    return logits.reshape(*hidden.shape[:-1], -1)
-
-
 class GptWithHeads(BertWithHeads):
     """GPT with any set of heads; of several sequences in a row it adds the vectors."""
 
@@ -114,7 +105,7 @@ class GptWithHeads(BertWithHeads):
         if self.config.positions == "learnt":
             places = bert.embeddings.position_embeddings.table
             matrix = jnp.concatenate([matrix, places[: self.scored_positions]])
-        return language_model(encoded.sequence, matrix)
+        return vocabulary_logits(encoded.sequence, matrix, None, training=False)
 
     def _linear(
         self,
@@ -158,7 +149,7 @@ class GptForPreTraining(nn.Module):
     ) -> dict[str, Array]:
         """Returns `lm_logits` [batch, length - 1, vocab], float32, of the token after
         each position but the last; with `masked_lm_positions` [batch, predictions,
-        vocab], of the token after each of these."""
+        vocab], of the token after each of these. In training as `vocabulary_logits`."""
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
         hidden = encoded.sequence[:, :-1]
         if masked_lm_positions is not None:
@@ -166,4 +157,5 @@ class GptForPreTraining(nn.Module):
                 encoded.sequence, masked_lm_positions[:, :, None], axis=1
             )
         matrix = self.bert.embeddings.word_embeddings.table
-        return {"lm_logits": language_model(hidden, matrix)}
+        logits = vocabulary_logits(hidden, matrix, None, training=key is not None)
+        return {"lm_logits": logits}

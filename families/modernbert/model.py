@@ -116,8 +116,9 @@ class Decoder(MaskedLmHead):
         self,
         hidden: Float[Array, "batch positions hidden"],
         embedding: Float[Array, "vocab hidden"],
+        training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
-        return self.scored(hidden, embedding)
+        return self.scored(hidden, embedding, training)
 
 
 class ModernBert(Bert):
@@ -198,5 +199,7 @@ class ModernBertForPreTraining(BertForPreTraining):
     lm_head: ClassVar = Decoder
     judges: ClassVar = False
 
-    def piece_logits(self, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-        return super().piece_logits(self.bert.head(hidden))
+    def piece_logits(
+        self, hidden: Float[Array, "..."], training: bool = False
+    ) -> Float[Array, "..."]:
+        return super().piece_logits(self.bert.head(hidden), training)

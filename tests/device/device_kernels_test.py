@@ -6,7 +6,9 @@ import pytest
 
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.kernels import choose, lookup
+from bert_jax.models.kernels.norm import fused_norm
 from tests.attending import outputs_and_gradients, sees, values
+from tests.models import norm_test
 
 RATE = 0.1
 KINDS = ["padded", "packed", "causal"]
@@ -119,3 +121,30 @@ def test_gradients_of_a_lookup(device, rows):
     found, again = (np.asarray(total(rows, ids, vectors)) for _ in range(2))
     np.testing.assert_allclose(found, expected, atol=2e-6 * np.abs(expected).max())
     np.testing.assert_array_equal(found, again)
+
+
+@pytest.mark.parametrize("precision", ["highest", "bfloat16"])
+@pytest.mark.parametrize("rate", [0.0, RATE])
+@pytest.mark.parametrize("shape", [(4, 128, 768), (3, 7, 1024), (2, 21, 256)])
+def test_norm(device, processor, shape, rate, precision):
+    """Beside plain code in float32, with the same elements dropped; and its bits."""
+    if device != "gpu":
+        pytest.skip("the kernel is for GPUs")
+    dtype = "bfloat16" if precision == "bfloat16" else "float32"
+    given, gradient = norm_test.arrays(shape, dtype)
+    key = jax.random.key(1)
+
+    def outputs(function, given, gradient):
+        return jax.jit(lambda *x: norm_test.results(function, *x))(given, gradient)
+
+    def fused(*given):
+        return fused_norm(*given, rate, key, norm_test.EPS)
+
+    found, again = (outputs(fused, given, gradient) for _ in range(2))
+    wide = jax.device_put(jax.tree.map(np.float32, (given, gradient)), processor)
+    with jax.default_device(processor):
+        plain = outputs(lambda *x: norm_test.plain(*x, rate, key), *wide)
+    for one, same, other in zip(found, again, plain, strict=True):
+        np.testing.assert_array_equal(one, same)
+        error = np.abs(np.float32(one) - other).max() / np.abs(other).max()
+        assert error < ERRORS[precision], f"{error:.2g}"

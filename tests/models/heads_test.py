@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from micro import bert_config, init_pretraining, initial_params
 
+from bert_jax.models import heads
 from bert_jax.models.architectures import BUILT_IN, BertWithHeads
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Dense
+from bert_jax.tasks.cross_entropy import cross_entropy
 
 CONFIG = bert_config(
     vocab_size=50,
@@ -141,3 +143,49 @@ def test_float32_is_as_without():
     head = Dense(config, (3,), ("embed", "labels"), logits=True)
     one, other = (jax.jit(dense.apply)(params, x) for dense in (plain, head))
     np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
+    """The loss and its gradients, by rounded inputs in double precision; a vocabulary
+    that no matrix unit likes."""
+    monkeypatch.setattr(heads, "platform", lambda: platform)
+    rng = np.random.default_rng(0)
+    hidden, table, bias = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((3, 4, 8), (37, 8), 37)
+    )
+    labels = jnp.asarray(rng.integers(0, 37, (3, 4)))
+    hidden, table = (jnp.asarray(x, dtype).astype(np.float32) for x in (hidden, table))
+
+    def loss(hidden, table, bias):
+        logits = heads.vocabulary_logits(
+            hidden.astype(dtype), table, bias, training=True
+        )
+        assert logits.shape == (3, 4, 37)
+        assert logits.dtype == (dtype if platform == "gpu" else "float32")
+        losses = cross_entropy(logits, labels)
+        assert losses.dtype == jnp.float32
+        return losses.sum()
+
+    found = jax.value_and_grad(loss, argnums=(0, 1, 2))(hidden, table, bias)
+    wide = np.asarray(hidden, np.float64) @ np.asarray(table, np.float64).T + bias
+    probs = np.exp(wide - wide.max(-1, keepdims=True))
+    probs /= probs.sum(-1, keepdims=True)
+    picked = np.take_along_axis(probs, np.asarray(labels)[..., None], -1)
+    gradient = probs - np.eye(37)[np.asarray(labels)]
+    flat = gradient.reshape(-1, 37)
+    expected = (
+        -np.log(picked).sum(),
+        (
+            gradient @ np.asarray(table, np.float64),
+            flat.T @ np.asarray(hidden, np.float64).reshape(-1, 8),
+            flat.sum(0),
+        ),
+    )
+    # A logit's rounding is relative to its size, up to 10 here, and so is the loss's.
+    error = 8 * float(jnp.finfo(dtype).eps)
+    for one, other in zip(
+        jax.tree.leaves(found), jax.tree.leaves(expected), strict=True
+    ):
+        assert abs(one - other).max() <= error * abs(other).max()

@@ -17,7 +17,7 @@ WORDS = PartitionSpec(_ROWS, "tensor")
 def on_mesh(
     compute: Callable[..., Any],
     in_specs: tuple[PartitionSpec, ...],
-    out_specs: PartitionSpec = VECTORS,
+    out_specs: Any = VECTORS,
 ) -> Callable[..., Any]:
     """A function of rows and heads, as attention is, for those of each device of the
     mesh in use.

@@ -1,0 +1,317 @@
+"""Bias, dropout, residual and LayerNorm in one GPU kernel each way.
+
+XLA makes some ten kernels of them, each of which reads and writes whole arrays. Here
+the forward pass reads two arrays and writes one. The backward pass reads three,
+computes the sums again and writes two. Dropout is that of `layers.dropout`, from the
+same words, so the same elements are dropped.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from bert_jax.models.kernels.on_mesh import IDS, on_mesh
+from bert_jax.models.layers import hash_column, row_keys
+from bert_jax.types import DropoutKey
+
+_WHOLE = PartitionSpec()
+
+
+class Blocks(NamedTuple):
+    """The rows that a program computes, and with how many warps."""
+
+    rows: int = 4  # at once
+    loops: int = 16  # so many times in the backward pass, which then writes its sums
+    warps: int = 4
+
+
+BLOCKS = Blocks()
+
+
+class _Setting(NamedTuple):
+    """What a kernel is compiled for."""
+
+    rate: float  # of dropout; 0 means none
+    eps: float  # added to the variance
+    blocks: Blocks
+    interpret: bool  # run as JAX operations: for tests, on any device
+
+    @property
+    def compiler_params(self) -> triton.CompilerParams:
+        return triton.CompilerParams(num_warps=self.blocks.warps, num_stages=1)
+
+
+def fused_norm(
+    x: Float[Array, "batch length hidden"],
+    bias: Float[Array, "hidden"],
+    residual: Float[Array, "batch length hidden"],
+    scale: Float[Array, "hidden"],
+    offset: Float[Array, "hidden"],
+    rate: float,
+    key: DropoutKey,
+    eps: float,
+    positions: Int[Array, "batch length"] | None = None,
+    *,
+    interpret: bool = False,
+) -> Float[Array, "batch length hidden"]:
+    """LayerNorm(residual + dropout(x + bias)), computed in float32.
+
+    Args:
+      x: a linear layer's product.
+      bias: that layer's bias.
+      scale: LayerNorm's factors.
+      offset: LayerNorm's bias.
+      rate: of dropout.
+      key: for dropout; None for evaluation.
+      eps: added to the variance.
+      positions: the rows' positions in the array of which they are a part, as in
+        `layers.dropout`; None means that it is whole.
+      interpret: run the kernel as JAX operations; otherwise it needs a GPU.
+    """
+    words = None
+    if key is not None and rate > 0.0:
+        words = row_keys(key, x.shape[:-1], positions)
+    setting = _Setting(rate if words else 0.0, eps, BLOCKS, interpret)
+    return _norm(setting, x, bias, residual, words, scale, offset)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _norm(setting: _Setting, *inputs: Any) -> Array:
+    """The arguments are those of `_forward`."""
+    return _forward(setting, *inputs)[0]
+
+
+def _forward(
+    setting: _Setting,
+    x: Array,
+    bias: Array,
+    residual: Array,
+    words: tuple[Array, Array] | None,
+    scale: Array,
+    offset: Array,
+) -> tuple[Array, tuple]:
+    compute = on_mesh(
+        functools.partial(_forward_call, setting),
+        (IDS, _WHOLE, IDS, IDS, _WHOLE, _WHOLE),
+        (IDS, IDS, IDS),
+    )
+    normed, mean, inverse = compute(x, bias, residual, words, scale, offset)
+    return normed, (x, bias, residual, words, scale, mean, inverse)
+
+
+def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
+    compute = on_mesh(
+        functools.partial(_backward_call, setting),
+        (IDS, _WHOLE, IDS, IDS, _WHOLE, IDS, IDS, IDS),
+        (IDS, IDS, IDS),
+    )
+    to_x, to_residual, sums = compute(*kept, gradient)
+    to_offset, to_scale, to_bias = sums.sum(axis=0)
+    return to_x, to_bias, to_residual, None, to_scale, to_offset
+
+
+_norm.defvjp(_forward, _backward)
+
+
+class _Specs:
+    """What a program reads of arrays [rows, hidden], [rows] and [hidden]."""
+
+    def __init__(self, rows: int, hidden: int):
+        self.rows = pl.BlockSpec((rows, hidden), lambda i: (i, 0))
+        self.row_numbers = pl.BlockSpec((rows,), lambda i: (i,))
+        self.vector = pl.BlockSpec((hidden,), lambda i: (0,))
+
+
+def _forward_call(
+    setting: _Setting,
+    x: Array,
+    bias: Array,
+    residual: Array,
+    words: tuple[Array, Array] | None,
+    scale: Array,
+    offset: Array,
+) -> tuple[Array, Array, Array]:
+    """The rows of one device: [batch, length, hidden] and two of [batch, length]."""
+    rows, hidden = setting.blocks.rows, x.shape[-1]
+    flat, flat_residual, flat_words = _flat(rows, hidden, (x, residual, words))
+    specs, numbers = (
+        _Specs(rows, hidden),
+        jax.ShapeDtypeStruct((len(flat),), jnp.float32),
+    )
+    results = pl.pallas_call(
+        functools.partial(_forward_kernel, setting),
+        grid=(len(flat) // rows,),
+        in_specs=[
+            *(specs.rows, specs.vector, specs.rows),
+            None if words is None else (specs.row_numbers,) * 2,
+            *(specs.vector, specs.vector),
+        ],
+        out_specs=[specs.rows, specs.row_numbers, specs.row_numbers],
+        out_shape=[jax.ShapeDtypeStruct(flat.shape, x.dtype), numbers, numbers],
+        compiler_params=setting.compiler_params,
+        interpret=setting.interpret,
+        name="norm_forward",
+    )(flat, bias, flat_residual, flat_words, scale, offset)
+    count = math.prod(x.shape[:-1])
+    normed, mean, inverse = (each[:count] for each in results)
+    batch = x.shape[:-1]
+    return normed.reshape(x.shape), mean.reshape(batch), inverse.reshape(batch)
+
+
+def _backward_call(
+    setting: _Setting,
+    x: Array,
+    bias: Array,
+    residual: Array,
+    words: tuple[Array, Array] | None,
+    scale: Array,
+    mean: Array,
+    inverse: Array,
+    gradient: Array,
+) -> tuple[Array, Array, Array]:
+    """For one device's rows: the gradients of x and residual, and partial sums of those
+    of offset, scale and bias [programs, 3, hidden]."""
+    rows, hidden = setting.blocks.rows, x.shape[-1]
+    flat, flat_residual, flat_words, mean, inverse, gradient = _flat(
+        rows, hidden, (x, residual, words, mean, inverse, gradient)
+    )
+    blocks = len(flat) // rows
+    loops = math.gcd(blocks, setting.blocks.loops)
+    programs, specs = blocks // loops, _Specs(rows * loops, hidden)
+    drops = words is not None
+    like_x = jax.ShapeDtypeStruct(flat.shape, x.dtype)
+    *gradients, sums = pl.pallas_call(
+        functools.partial(_backward_kernel, setting),
+        grid=(programs,),
+        in_specs=[
+            *(specs.rows, specs.vector, specs.rows),
+            (specs.row_numbers,) * 2 if drops else None,
+            *(specs.vector, specs.row_numbers, specs.row_numbers, specs.rows),
+        ],
+        # Without dropout both gradients are one.
+        out_specs=[
+            *(specs.rows,) * (1 + drops),
+            pl.BlockSpec((None, 3, hidden), lambda i: (i, 0, 0)),
+        ],
+        out_shape=[
+            *(like_x,) * (1 + drops),
+            jax.ShapeDtypeStruct((programs, 3, hidden), jnp.float32),
+        ],
+        compiler_params=setting.compiler_params,
+        interpret=setting.interpret,
+        name="norm_backward",
+    )(flat, bias, flat_residual, flat_words, scale, mean, inverse, gradient)
+    count = math.prod(x.shape[:-1])
+    to_residual, to_x = (
+        each[:count].reshape(x.shape) for each in (gradients[0], gradients[-1])
+    )
+    return to_x, to_residual, sums
+
+
+def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
+    """[batch, length, hidden] -> [rows, hidden], padded to a multiple of `rows`."""
+
+    def flat(x: Array) -> Array:
+        x = x.reshape(-1, hidden) if x.ndim == 3 else x.reshape(-1)
+        padding = -len(x) % rows
+        return jnp.pad(x, ((0, padding), *((0, 0),) * (x.ndim - 1))) if padding else x
+
+    return jax.tree.map(flat, arrays)
+
+
+def _pieces(hidden: int) -> list[Any]:
+    """Slices of the columns; Triton's arrays have powers of 2."""
+    size = hidden & -hidden
+    return [pl.ds(start, size) for start in range(0, hidden, size)]
+
+
+def _kept(
+    rate: float, words: tuple[Array, Array], columns: Any
+) -> Float[Array, "rows columns"]:
+    """1 / (1 - rate) where dropout keeps an element, else 0."""
+    numbers = (columns.start + jnp.arange(columns.size)).astype(jnp.uint32)
+    bits = hash_column(words[0][:, None], words[1][:, None], numbers[None, :])
+    return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), 1.0 / (1.0 - rate), 0.0)
+
+
+def _sum(
+    setting: _Setting, x: Any, bias: Any, residual: Any, words: Any, at: tuple
+) -> tuple[Array, Array | None]:
+    """residual + dropout(x + bias) in float32, and dropout's factors."""
+    columns, factors = at[1], None
+    biased = x[at].astype(jnp.float32) + bias[columns][None, :]
+    if words is not None:
+        factors = _kept(setting.rate, (words[0][at[0]], words[1][at[0]]), columns)
+        biased *= factors
+    return biased + residual[at].astype(jnp.float32), factors
+
+
+def _forward_kernel(
+    setting: _Setting, x, bias, residual, words, scale, offset, normed, mean, inverse
+) -> None:
+    hidden = x.shape[1]
+    pieces, every = _pieces(hidden), slice(None)
+    sums = [_sum(setting, x, bias, residual, words, (every, at))[0] for at in pieces]
+    average = sum(jnp.sum(part, axis=1) for part in sums) / hidden
+    centered = [part - average[:, None] for part in sums]
+    variance = sum(jnp.sum(part * part, axis=1) for part in centered) / hidden
+    factor = jax.lax.rsqrt(variance + setting.eps)
+    for at, part in zip(pieces, centered, strict=True):
+        scaled = part * (factor[:, None] * scale[at][None, :]) + offset[at][None, :]
+        normed[:, at] = scaled.astype(normed.dtype)
+    mean[...] = average
+    inverse[...] = factor
+
+
+def _backward_kernel(
+    setting: _Setting,
+    x,
+    bias,
+    residual,
+    words,
+    scale,
+    mean,
+    inverse,
+    gradient,
+    *outputs,
+) -> None:
+    *gradients, sums = outputs
+    rows, hidden = setting.blocks.rows, x.shape[1]
+    pieces = _pieces(hidden)
+
+    def add(index: Array, totals: tuple) -> tuple:
+        block = pl.ds(index * rows, rows)
+        factor = inverse[block][:, None]
+        found, after = [], []
+        for at, (to_offset, to_scale, to_bias) in zip(pieces, totals, strict=True):
+            total, kept = _sum(setting, x, bias, residual, words, (block, at))
+            normed = (total - mean[block][:, None]) * factor
+            outer = gradient[block, at].astype(jnp.float32)
+            found.append((normed, outer * scale[at][None, :], kept))
+            after.append((to_offset + outer, to_scale + outer * normed, to_bias))
+        average = sum(jnp.sum(inner, axis=1) for _, inner, _ in found) / hidden
+        along = sum(jnp.sum(inner * part, axis=1) for part, inner, _ in found) / hidden
+        for number, (at, (normed, inner, kept)) in enumerate(
+            zip(pieces, found, strict=True)
+        ):
+            to_sum = (inner - average[:, None] - normed * along[:, None]) * factor
+            to_x = to_sum if kept is None else to_sum * kept
+            for output, value in zip(gradients, (to_sum, to_x), strict=False):
+                output[block, at] = value.astype(output.dtype)
+            to_offset, to_scale, to_bias = after[number]
+            after[number] = (to_offset, to_scale, to_bias + to_x)
+        return tuple(after)
+
+    # Summed over rows only once: a sum over rows is one over warps.
+    zeros = tuple((jnp.zeros((rows, at.size), jnp.float32),) * 3 for at in pieces)
+    totals = jax.lax.fori_loop(0, x.shape[0] // rows, add, zeros)
+    for at, parts in zip(pieces, totals, strict=True):
+        for row, part in enumerate(parts):
+            sums[row, at] = jnp.sum(part, axis=0)
