@@ -76,11 +76,11 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "peak_memory": (device.memory_stats() or {}).get("peak_bytes_in_use"),
     }
     if case["profiled"]:
-        figures["profile"] = _profile(step, peaks)
+        figures["profile"] = profile(step, peaks)
     return figures
 
 
-def _profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, Any]:
+def profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, Any]:
     """The step's kernels, as the model has them and as they ran."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
@@ -127,17 +127,22 @@ def show(case: Mapping[str, Any]) -> str:
             for name, rate in case["peaks"].items()
         )
         lines.append(f"{case['device']}: measured peaks {shown}")
-    if profile := case.get("profile"):
-        kinds = "; ".join(
-            f"{kind} {real:.2f} ms ({model:.2f})"
-            for kind, (model, real) in sorted(profile["kinds"].items())
-        )
-        lines.append(
-            f"kernels {profile['measured_ms']:.2f} ms (by the model "
-            f"{profile['model_ms']:.2f}): {kinds}"
-        )
-        lines.append(table(kernels.lines(profile), kernels.HEADER))
+    if found := case.get("profile"):
+        lines.append(show_profile(found))
     return "\n".join(lines)
+
+
+def show_profile(found: Mapping[str, Any]) -> str:
+    """What `profile` found, as text."""
+    kinds = "; ".join(
+        f"{kind} {real:.2f} ms ({model:.2f})"
+        for kind, (model, real) in sorted(found["kinds"].items())
+    )
+    total = (
+        f"kernels {found['measured_ms']:.2f} ms (by the model "
+        f"{found['model_ms']:.2f}): {kinds}"
+    )
+    return f"{total}\n{table(kernels.lines(found), kernels.HEADER)}"
 
 
 def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, Any]]]:
@@ -145,6 +150,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--packing", action="store_true", help="packed rows")
     parser.add_argument("--remat", default="none", help="as model.remat")
+    parser.add_argument("--norm", default="xla", help="as model.norm")
     parser.add_argument("--scan_layers", action="store_true")
     parser.add_argument("--no-profile", action="store_false", dest="profiled")
     parser.add_argument("--output", default="", help="JSON; written after each case")
@@ -159,6 +165,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
             kept = 0.0 if attention == "cudnn" else case["dropout"]
             fields = {
                 "attention": attention,
+                "norm": options.norm,
                 "attention_probs_dropout_prob": kept,
                 "hidden_dropout_prob": case["dropout"],
                 "dtype": case["dtype"],

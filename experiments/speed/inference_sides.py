@@ -21,7 +21,14 @@ Answer = Callable[[Texts], Any]
 class Ours:
     """`--mode=predict` without its files, and `encode`."""
 
-    def __init__(self, folder: Path, batch: int, model: str, dtype: str):
+    def __init__(
+        self,
+        folder: Path,
+        batch: int,
+        model: str,
+        dtype: str,
+        attention: str = "einsum",
+    ):
         import bert_jax
         from bert_jax.config import configuration
         from bert_jax.runtime import compilation_cache, storage
@@ -31,6 +38,7 @@ class Ours:
         compilation_cache.keep()
         fields = {"init_from": folder, "predict.batch_size": batch}
         fields |= {"task.max_seq_length": LIMIT, "model.dtype": dtype}
+        fields["model.attention"] = attention
         overrides = [f"--config.{name}={value}" for name, value in fields.items()]
         file = measuring.ROOT / "configs" / "finetune" / "text.py"
         given = configuration.load(f"{file}:model={model}", overrides)

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from experiments.speed.measuring import ROOT
@@ -32,29 +33,49 @@ class Process:
       found: what it said of itself when it was ready.
       sides: the names that it answers to.
 
+    Args:
+      wait: until it is ready; else call `ready`.
+      root: the checkout whose code it runs; None means this one.
+
     Raises:
       RuntimeError: it ended; with the last line of its errors.
     """
 
-    def __init__(self, module: str, case: Mapping[str, Any]):
+    def __init__(
+        self,
+        module: str,
+        case: Mapping[str, Any],
+        *,
+        wait: bool = True,
+        root: Path | None = None,
+    ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         child = f"from {__name__} import answer; answer()"
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
-            cwd=ROOT,
-            env={**SHARED, **os.environ},
+            cwd=root or ROOT,
+            env={**SHARED, **os.environ, **_importing(root)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
         )
+        if wait:
+            self.ready()
+
+    def ready(self) -> None:
+        """Waits until it has opened its sides."""
         try:
             self.found = self._read()
             self.sides: list[str] = self.found.pop("sides")
         except BaseException:
             self.__exit__()
             raise
+
+    def kill(self) -> None:
+        """Ends it at once; who waits for it is told."""
+        self._process.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +110,14 @@ class Process:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         raise RuntimeError(lines[-1] if lines else f"status {status}")
+
+
+def _importing(root: Path | None) -> dict[str, str]:
+    """Variables with which Python finds a checkout's packages first."""
+    if root is None:
+        return {}
+    others = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(root), others)))}
 
 
 def answer() -> None:

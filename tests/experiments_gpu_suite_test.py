@@ -1,0 +1,44 @@
+"""The command for a quarter of an hour on a GPU, rehearsed on a processor."""
+
+import json
+
+import pytest
+
+from experiments.speed import gpu_suite
+
+pytest.importorskip("torch")
+
+
+def test_a_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
+    """Steps in turns, kernels alone, and a process that measures by itself."""
+    variants = {name: gpu_suite.ABLATION[name] for name in ("before", "all")}
+    monkeypatch.setattr(gpu_suite, "ABLATION", variants)
+    given = [f"--output={tmp_path}", "--dry-run", "--only=ablation,profile,fp8"]
+    assert gpu_suite.main(given) == 0, capsys.readouterr().out
+    found = json.loads((tmp_path / "suite.json").read_text())
+    steps = found["ablation"]
+    assert not steps["errors"]
+    assert all(steps["sides"][name]["median"] > 0 for name in variants)
+    assert found["profile"]["model_ms"] > 0
+    assert (tmp_path / "program.txt.gz").stat().st_size > 1000
+    assert set(found["fp8"]["TFLOP/s"]) == {"16 x 16 x 16"}
+
+
+def test_a_part_that_fails_does_not_stop_the_next(tmp_path, capsys, monkeypatch):
+    def fail(self):
+        raise RuntimeError("the card is gone")
+
+    monkeypatch.setattr(gpu_suite.Suite, "_fp8", fail)
+    monkeypatch.setattr(gpu_suite.Suite, "_numbers", lambda self: {"status": 0})
+    given = [f"--output={tmp_path}", "--dry-run", "--only=fp8,numbers"]
+    assert gpu_suite.main(given) == 1
+    assert "failed: fp8" in capsys.readouterr().out
+    found = json.loads((tmp_path / "suite.json").read_text())
+    assert found["fp8"]["error"] == "RuntimeError: the card is gone"
+    assert found["numbers"]["status"] == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--output=x", "--only=nothing"]])
+def test_wrong_options_are_one_line(arguments, capsys):
+    assert gpu_suite.main(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: ")
