@@ -79,13 +79,19 @@ class Dense(nn.Module):
     inputs: int = 1
     logits: bool = False
 
-    @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        dtype = self.config.dtype
+        kernel, bias = self.parameters(x.shape[-self.inputs :])
+        x = x.astype(jnp.float32 if self.logits else self.config.dtype)
+        return checkpoint_name(linear(self.names, x, kernel, bias), PRODUCT)
+
+    @nn.compact
+    def parameters(self, inputs: tuple[int, ...]) -> tuple[Array, Array]:
+        """The kernel [*inputs, *features] and the bias [*features], for a product that
+        is computed elsewhere."""
         kernel = self.param(
             "kernel",
             initializer(self.config, self.names),
-            (*x.shape[-self.inputs :], *self.features),
+            (*inputs, *self.features),
         )
         if self.logits or FAMILIES[self.config.architecture].biases:
             zeros, names = nn.initializers.zeros_init(), self.names[self.inputs :]
@@ -93,9 +99,7 @@ class Dense(nn.Module):
             bias = jnp.asarray(self.param("bias", boxed, self.features))
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
-        x = x.astype(jnp.float32 if self.logits else dtype)
-        outputs = linear(self.names, x, jnp.asarray(kernel), bias)
-        return checkpoint_name(outputs, PRODUCT)
+        return jnp.asarray(kernel), bias
 
 
 class Embedding(nn.Module):

@@ -17,9 +17,10 @@ from bert_jax.models.kernels.fused import fused_attention
 from tests.attending import outputs_and_gradients, sees, values
 
 
-def interpreted(query, keys, value, seen, *rest):
-    given = (query, keys, value, seen.ids, *rest, seen.window)
-    return fused_attention(*given, interpret=True)
+def interpreted(query, keys, value, seen, *rest, tiles=None):
+    packed = jnp.stack([query, keys, value], axis=3)
+    given = (packed, seen.ids, *rest, seen.window)
+    return fused_attention(*given, tiles=tiles, interpret=True)
 
 
 def as_on_a_gpu(*given):
