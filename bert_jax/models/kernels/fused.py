@@ -70,6 +70,9 @@ def candidates(length: int) -> dict[str, Tiling]:
         "128x64,128x64": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8)),
         "128x128,128x32": Tiling(Blocks(128, 128, 8), Blocks(128, 32, 8)),
         "64x128,64x128": Tiling(Blocks(64, 128), Blocks(64, 128)),
+        "128x64,128x64w": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8), True),
+        "128x128,128x128w": Tiling(Blocks(128, 128, 8), Blocks(128, 128, 8), True),
+        "64x64,64x64w": Tiling(Blocks(64, 64, 4), Blocks(64, 64), True),
         "64x64s3,64x64s3": Tiling(Blocks(64, 64, 4, 3), Blocks(64, 64, 4, 3)),
     }
     return short if length == 128 else long
@@ -180,17 +183,28 @@ def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
     packed, key_ids, query_ids, words, output, log_sum = kept
     tiles = setting.tiling
     specs = _Specs(packed.shape, packed.shape[1] if tiles.whole else tiles.backward.own)
-    [to_packed] = _call(
+    kernel, outs = _backward_kernel, [specs.packed_own]
+    shapes = [jax.ShapeDtypeStruct(packed.shape, packed.dtype)]
+    if tiles.whole:
+        kernel = _whole_backward_kernel
+    if tiles.whole and packed.shape[1] > 2 * tiles.backward.own:
+        batch, length, heads, _, size = packed.shape
+        kernel = _long_backward_kernel
+        outs.append(
+            pl.BlockSpec((None, None, size, length), lambda h, i, row: (row, h, 0, 0))
+        )
+        shapes.append(jax.ShapeDtypeStruct((batch, heads, size, length), jnp.float32))
+    to_packed, *_ = _call(
         setting,
-        _whole_backward_kernel if tiles.whole else _backward_kernel,
+        kernel,
         specs,
         [
             *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
             (specs.row,) * 2 if words else None,
             *(specs.vectors, specs.row, specs.vectors),
         ],
-        [specs.packed_own],
-        [jax.ShapeDtypeStruct(packed.shape, packed.dtype)],
+        outs,
+        shapes,
     )(packed, key_ids, query_ids, words, output, log_sum, gradient)
     return to_packed, None, None, None
 
@@ -493,6 +507,48 @@ def _whole_backward_kernel(
                 sums = add(index, sums)
         rows = pl.ds(key_start, own)
         _store(setting, to_packed, rows, to_keys=sums[0], to_values=sums[1])
+
+
+def _long_backward_kernel(
+    setting: _Setting, packed, key_ids, query_ids, words, *outputs
+) -> None:
+    """A program computes all gradients of a row of one head. Those of the queries are
+    summed in memory, transposed."""
+    *given, to_packed, sums = outputs
+    own, other, *_ = setting.tiling.backward
+    length, size = packed.shape[0], packed.shape[2]
+    zeros = jnp.zeros((own, size), jnp.float32)
+
+    def add_keys(number: Array, carry: Array) -> Array:
+        keys = _keys(number * own, own, packed, key_ids)
+
+        def add(index: Array, totals: tuple) -> tuple:
+            start = index * other
+            queries = _queries(setting, start, other, packed, query_ids, words, *given)
+            dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
+            more = triton.dot(keys.vectors.T, to_scores)
+            here = sums.at[:, pl.ds(start, other)]
+            later = jnp.full(more.shape, number > 0)
+            triton.store(here, triton.load(here, mask=later, other=0.0) + more)
+            return (
+                totals[0] + triton.dot(to_scores, queries.vectors),
+                totals[1] + triton.dot(dropped, queries.gradient),
+            )
+
+        totals = jax.lax.fori_loop(0, length // other, add, (zeros, zeros))
+        rows = pl.ds(number * own, own)
+        _store(setting, to_packed, rows, to_keys=totals[0], to_values=totals[1])
+        if not setting.interpret:
+            triton.debug_barrier()  # what other threads have added
+        return carry
+
+    def write(index: Array, carry: Array) -> Array:
+        rows = pl.ds(index * other, other)
+        _store(setting, to_packed, rows, to_queries=sums[:, rows].T)
+        return carry
+
+    jax.lax.fori_loop(0, length // own, add_keys, 0)
+    jax.lax.fori_loop(0, length // other, write, 0)
 
 
 def _store(
