@@ -7,12 +7,13 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
 from bert_jax.models.config import HIDDEN, BertConfig
-from bert_jax.models.layers import Dense, at, dropout
-from bert_jax.models.matmul import product
+from bert_jax.models.layers import PRODUCT, Dense, at, dropout, platform
+from bert_jax.models.matmul import linear, product
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
 
@@ -131,15 +132,23 @@ class SelfAttention(nn.Module):
             asking, seen = at(hidden, places), seen.at(places)
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
-        query = Dense(config, heads, into_heads, name="query")(asking)
-        keys = Dense(config, heads, into_heads, name="key")(hidden)
-        value = Dense(config, heads, into_heads, name="value")(hidden)
-
-        if turned is not None:
-            query, keys = turned(config, query, keys, seen.positions)
+        query, keys, values = (
+            Dense(config, heads, into_heads, name=name)
+            for name in ("query", "key", "value")
+        )
         rate = config.attention_probs_dropout_prob
-        attend = ATTENTIONS.of(config.attention)
-        mixed, probs = attend(query, keys, value, seen, rate, key, config.causal)
+        if config.attention == "fused" and platform() != "tpu" and turned is None:
+            from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
+
+            packed = _packed(config, hidden, query, keys, values)
+            sight = (seen.ids, rate, key, config.causal, seen.window)
+            mixed, probs = fused_attention(packed, *sight), None
+        else:
+            three = query(asking), keys(hidden), values(hidden)
+            if turned is not None:
+                three = (*turned(config, *three[:2], seen.positions), three[2])
+            attend = ATTENTIONS.of(config.attention)
+            mixed, probs = attend(*three, seen, rate, key, config.causal)
         if probs is not None and places is None:
             self.sow("intermediates", "probabilities", probs)  # kept where asked for
         if places is not None and all_ask:
@@ -154,3 +163,19 @@ class SelfAttention(nn.Module):
             name="output",
         )
         return output(mixed)
+
+
+def _packed(
+    config: BertConfig, hidden: Float[Array, "batch length hidden"], *parts: Dense
+) -> Float[Array, "batch length heads 3 head_dim"]:
+    """Queries, keys and values by one product; the parameters stay those of `parts`.
+
+    The heads are the outer axis because a mesh splits them.
+    """
+    kernels, biases = zip(
+        *(part.parameters(hidden.shape[-1:]) for part in parts), strict=True
+    )
+    names = ("embed", "heads", None, "head_dim")
+    kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
+    packed = linear(names, hidden.astype(config.dtype), kernel, bias)
+    return checkpoint_name(packed, PRODUCT)

@@ -82,13 +82,21 @@ class Dense(nn.Module):
     logits: bool = False
     adds_bias: bool = True
 
-    @nn.compact
     def __call__(self, x: Float[Array, "..."]) -> Any:
-        dtype = self.config.dtype
+        kernel, bias = self.parameters(x.shape[-self.inputs :])
+        x = x.astype(jnp.float32 if self.logits else self.config.dtype)
+        added = bias if self.adds_bias else jnp.zeros_like(bias)
+        outputs = checkpoint_name(linear(self.names, x, kernel, added), PRODUCT)
+        return outputs if self.adds_bias else (outputs, bias)
+
+    @nn.compact
+    def parameters(self, inputs: tuple[int, ...]) -> tuple[Array, Array]:
+        """The kernel [*inputs, *features] and the bias [*features], for a product that
+        is computed elsewhere."""
         kernel = self.param(
             "kernel",
             initializer(self.config, self.names),
-            (*x.shape[-self.inputs :], *self.features),
+            (*inputs, *self.features),
         )
         if self.logits or FAMILIES[self.config.architecture].biases:
             zeros, names = nn.initializers.zeros_init(), self.names[self.inputs :]
@@ -96,11 +104,7 @@ class Dense(nn.Module):
             bias = jnp.asarray(self.param("bias", boxed, self.features))
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
-        x = x.astype(jnp.float32 if self.logits else dtype)
-        added = bias if self.adds_bias else jnp.zeros_like(bias)
-        outputs = linear(self.names, x, jnp.asarray(kernel), added)
-        outputs = checkpoint_name(outputs, PRODUCT)
-        return outputs if self.adds_bias else (outputs, bias)
+        return jnp.asarray(kernel), bias
 
 
 class Embedding(nn.Module):

@@ -55,7 +55,7 @@ product.defvjp(_forward, _backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def linear(
-    names: tuple[str, ...],
+    names: tuple[str | None, ...],
     x: Float[Array, "..."],
     kernel: Float[Array, "..."],
     bias: Float[Array, "..."],
@@ -66,7 +66,7 @@ def linear(
     they are added to the other devices'.
 
     Args:
-      names: the kernel's logical axes, inputs first.
+      names: the kernel's logical axes, inputs first; no device splits one of None.
       x: [..., inputs], where `inputs` may be several axes.
       kernel: [inputs, outputs], where `outputs` may be several axes; float32.
       bias: [outputs]; float32.
@@ -79,7 +79,7 @@ def linear(
 
 
 def _matrices(
-    names: tuple[str, ...], x: Array, kernel: Array, outputs: int
+    names: tuple[str | None, ...], x: Array, kernel: Array, outputs: int
 ) -> tuple[Array, Array]:
     """[rows, inputs] and [inputs, outputs]; `outputs` is the number of axes."""
     kernel = _whole(names, kernel.astype(x.dtype))
@@ -87,7 +87,7 @@ def _matrices(
     return x.reshape(-1, len(matrix)), matrix
 
 
-def _whole(names: tuple[str, ...], kernel: Array) -> Array:
+def _whole(names: tuple[str | None, ...], kernel: Array) -> Array:
     """Whole vectors on each device, as in Embedding: fsdp's parts of the kernel are
     gathered for the product, in its precision; the rows never are."""
     vectors = tuple("hidden" if name == "embed" else name for name in names)
@@ -95,13 +95,13 @@ def _whole(names: tuple[str, ...], kernel: Array) -> Array:
 
 
 def _linear_forward(
-    names: tuple[str, ...], x: Array, kernel: Array, bias: Array
+    names: tuple[str | None, ...], x: Array, kernel: Array, bias: Array
 ) -> tuple:
     return linear(names, x, kernel, bias), (x, kernel, bias)
 
 
 def _linear_backward(
-    names: tuple[str, ...], arrays: tuple[Array, Array, Array], gradient: Array
+    names: tuple[str | None, ...], arrays: tuple[Array, Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
     x, kernel, bias = arrays
     inputs, matrix = _matrices(names, x, kernel, bias.ndim)

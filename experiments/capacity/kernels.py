@@ -142,8 +142,9 @@ def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> i
     products = sum(_ATTENTION.get(name, 0) for name in names)
     if not products:
         return 0
+    # Our own kernels' first is [batch, length, heads, 3, size], the second the ids.
     (_, query), (_, keys) = (hlo.arrays(others[o].shape)[0] for o in own.operands[:2])
-    batch, length, heads, size = query
+    batch, length, heads, *_, size = query
     return 2 * products * batch * heads * length * keys[1] * size
 
 

@@ -6,11 +6,12 @@
 Each part's results are in FOLDER/suite.json, and its table is printed, as soon as it
 ends. A part that fails or takes too long leaves its error there, and the next begins.
 
+    blocks    the blocks and warps that the kernels could have, alone; the next parts
+              take the fastest
     ablation  three layers of Base without one change or another, in turns
     whole     Base as it was and as it is, beside torch.compile, in turns
     profile   the kernels of Base with all changes, beside a model's prediction; its
               program and XLA's choice of kernels are kept in FOLDER
-    blocks    the blocks and warps that the kernels could have, alone
     others    Base with 512 tokens, Large, and Large with packed rows, before and after
     fp8       matrix products in float8 beside bfloat16, by JAX and by torch
     numbers   outputs and gradients on the card beside the processor's (tests/device)
@@ -26,6 +27,7 @@ nothing.
 import argparse
 import contextlib
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -91,6 +93,7 @@ class Suite:
         self, folder: Path, facts: Mapping[str, Any], before: Path | None, *, dry: bool
     ):
         self._folder, self._before, self._dry = folder, before, dry
+        self._best: dict[str, str] = {}  # blocks of the kernels; empty means today's
         self.found: dict[str, Any] = {**facts}
         self._start = time.monotonic()
 
@@ -112,7 +115,7 @@ class Suite:
         if self._dry:
             size, length, batch = "1/32", 32, 4
         shape = {"size": size, "length": length, "batch": batch}
-        return {"name": name, **shape, "dry": self._dry, **how}
+        return {"name": name, **shape, "dry": self._dry, "best": self._best, **how}
 
     def _ablation(self) -> dict[str, Any]:
         cases = [
@@ -215,7 +218,9 @@ class Suite:
         )
 
     def _blocks(self) -> dict[str, Any]:
-        return self._alone("blocks", 100)
+        found = self._alone("blocks", 150)
+        self._best = {} if self._dry else found["best"]
+        return found
 
     def _fp8(self) -> dict[str, Any]:
         return self._alone("fp8", 60)
@@ -249,7 +254,7 @@ class Suite:
 
 
 PARTS = [
-    *("ablation", "whole", "profile", "blocks", "others", "fp8", "numbers", "predict")
+    *("blocks", "ablation", "whole", "profile", "others", "fp8", "numbers", "predict")
 ]
 
 
@@ -315,9 +320,21 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     if "options" in case:
         compilation.PRODUCTS = {}
         compilation.IN_ORDER = {**compilation.IN_ORDER, **case["options"]}
+    if case.get("best") and not case.get("before"):
+        _choose_blocks(case["best"], config)
     if case.get("float32_logits"):  # of the vocabulary's own size
         heads.platform = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
+
+
+def _choose_blocks(best: Mapping[str, str], config: Any) -> None:
+    """Gives the kernels the blocks that were the fastest alone."""
+    from bert_jax.models.kernels import fused, norm
+
+    length, hidden = config.corpus.max_seq_length, config.model.hidden_size
+    norm.BLOCKS = norm.Blocks(*json.loads(best[f"norm {hidden}"]))
+    chosen = fused.candidates(length)[best[f"attention {length}"]]
+    fused.tiling = lambda *_: chosen
 
 
 def _interpret() -> None:
@@ -357,52 +374,79 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Milliseconds of the kernels with other blocks and warps."""
+    """Milliseconds of the kernels with other blocks and warps, both passes in bfloat16
+    with dropout; and those of the fastest."""
     import jax
     import jax.numpy as jnp
 
-    from bert_jax.models.kernels import norm
+    from bert_jax.models.kernels import fused, norm
 
-    if case["dry"]:
+    dry = case["dry"]
+    if dry:
         _interpret()
-    found: dict[str, float] = {}
-    keys = jax.random.split(jax.random.key(0), 4)
+    key = jax.random.key(0)
+    found: dict[str, dict[str, float]] = {}
     for hidden, rows in (
-        ((32, (1, 8)),)
-        if case["dry"]
-        else (
-            (768, (256, 128)),
-            (1024, (128, 128)),
-        )
+        ((32, (1, 8)),) if dry else ((768, (256, 128)), (1024, (128, 128)))
     ):
-        x, residual, gradient = (
-            jax.random.normal(key, (*rows, hidden)).astype(jnp.bfloat16)
-            for key in keys[:3]
-        )
+        timed = found[f"norm {hidden}"] = {}
+        x, residual, gradient = jax.random.normal(key, (3, *rows, hidden), jnp.bfloat16)
         ones = jnp.ones(hidden)
-        for chosen in _NORM_BLOCKS:
+        for chosen in NORM_BLOCKS[:2] if dry else NORM_BLOCKS:
             norm.BLOCKS = norm.Blocks(*chosen)
 
-            def both(x: Any, residual: Any, gradient: Any, ones: Any = ones) -> Any:
-                def one(x: Any, bias: Any, residual: Any, scale: Any) -> Any:
-                    given = (x, bias, residual, scale, bias)
-                    return norm.fused_norm(*given, 0.1, keys[3], 1e-12)
+            def one(x: Any, residual: Any, scale: Any) -> Any:
+                return norm.fused_norm(
+                    x, scale, residual, scale, scale, 0.1, key, 1e-12
+                )
 
-                result, pull = jax.vjp(one, x, ones, residual, ones)
-                return result, pull(gradient)
-
-            name = (
-                f"norm {hidden}, rows {chosen[0]}, loops {chosen[1]}, warps {chosen[2]}"
+            given = (x, residual, ones)
+            timed[json.dumps(chosen)] = _milliseconds(
+                _both(one), (gradient, given), dry
             )
-            found[name] = _milliseconds(both, (x, residual, gradient), case["dry"])
-    rows_of = [(name, f"{ms:.4f}") for name, ms in found.items()]
-    return {"ms": found, "table": table(rows_of, ("kernel, both passes", "ms"))}
+    for length, rows in ((128, 1),) if dry else ((128, 256), (512, 64)):
+        timed = found[f"attention {length}"] = {}
+        heads = 1 if dry else 12
+        packed = jax.random.normal(key, (rows, length, heads, 3, 64), jnp.bfloat16)
+        seen = jnp.ones((rows, 1), int), jnp.ones((rows, length), int)
+        for name, tiles in list(fused.candidates(length).items())[: 1 if dry else None]:
+
+            def attend(packed: Any, tiles: Any = tiles, seen: Any = seen) -> Any:
+                return fused.fused_attention(packed, seen, 0.1, key, tiles=tiles)
+
+            gradient = packed[:, :, :, 0]
+            timed[name] = _milliseconds(_both(attend), (gradient, (packed,)), dry)
+            forward = _milliseconds(attend, (packed,), dry)
+            timed[f"{name} forward"] = forward
+    lines = [
+        (kernel, name, f"{ms:.4f}")
+        for kernel, timed in found.items()
+        for name, ms in timed.items()
+    ]
+    best = {
+        kernel: min((n for n in timed if "forward" not in n), key=lambda n: timed[n])
+        for kernel, timed in found.items()
+    }
+    header = ("kernel", "blocks", "ms")
+    return {"ms": found, "best": best, "table": f"{table(lines, header)}\nbest: {best}"}
 
 
-_NORM_BLOCKS = [
+# Rows at once, loops of the backward pass, warps.
+NORM_BLOCKS = [
     *((4, 16, 4), (4, 8, 4), (4, 32, 4), (2, 16, 4), (2, 32, 2), (8, 8, 8)),
     *((4, 16, 8), (1, 64, 1), (2, 32, 1)),
 ]
+
+
+def _both(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function's result, and the gradients of its arguments."""
+    import jax
+
+    def both(gradient: Any, given: tuple) -> Any:
+        result, pull = jax.vjp(function, *given)
+        return result, pull(gradient)
+
+    return both
 
 
 def _milliseconds(function: Callable[..., Any], given: tuple, dry: bool) -> float:

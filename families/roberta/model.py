@@ -73,14 +73,15 @@ class Classifier(Dense):
 
     rate: float = 0.0  # of dropout, before each of the two
 
-    @nn.compact
+    def setup(self) -> None:
+        size = (self.config.hidden_size,)
+        self.dense = Dense(self.config, size, ("embed", "pooled"))
+
     def __call__(
         self, x: Float[Array, "..."], key: Key[Array, ""] | None = None
     ) -> Float[Array, "..."]:
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        size = (self.config.hidden_size,)
-        dense = Dense(self.config, size, ("embed", "pooled"), name="dense")
-        inner = jnp.tanh(dense(dropout(x, self.rate, keys[0])))
+        inner = jnp.tanh(self.dense(dropout(x, self.rate, keys[0])))
         return super().__call__(dropout(inner, self.rate, keys[1]))
 
 

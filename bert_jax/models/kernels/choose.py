@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bert_jax.models import layers
@@ -22,8 +23,8 @@ def fused(
     if layers.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-        inputs = (query, keys, value, seen.ids)
-        return fused_attention(*inputs, rate, key, causal, seen.window), None
+        packed = jnp.stack([query, keys, value], axis=3)
+        return fused_attention(packed, seen.ids, rate, key, causal, seen.window), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)

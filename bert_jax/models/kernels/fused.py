@@ -3,6 +3,9 @@
 The method is FlashAttention's (Dao et al. 2022; Dao 2023): the softmax over blocks of
 keys, and its probabilities computed again in the backward pass. Dropout is that of
 `layers.dropout`, from the same words, so the same elements are dropped.
+
+Queries, keys and values come in one array and their gradients leave in one, so that a
+single product computes them, and nothing is sliced or joined in memory.
 """
 
 import functools
@@ -20,9 +23,68 @@ from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.types import DropoutKey
 
-BLOCKS = (64, 32, 16)  # queries or keys of a block; Triton multiplies 16 at least
-_PARAMS = triton.CompilerParams(num_warps=4, num_stages=2)
-_SPECS = (VECTORS, VECTORS, VECTORS, IDS, IDS, WORDS)
+_SPECS = (VECTORS, IDS, IDS, WORDS)
+_LOG2_E = math.log2(math.e)  # the exponential function is one of 2 on a GPU
+
+
+class Blocks(NamedTuple):
+    """How a kernel divides a row of one head."""
+
+    own: int  # queries of a forward program, keys of a backward one
+    other: int  # keys or queries that it loads at a time; both are powers of 2
+    warps: int = 4
+    stages: int = 2  # of loads ahead of the products
+
+
+class Tiling(NamedTuple):
+    """The blocks of both passes."""
+
+    forward: Blocks
+    backward: Blocks
+    # A program of the backward pass computes a whole row of one head: five products of
+    # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
+    # those of the same block of queries: seven.
+    whole: bool = False
+
+
+def candidates(length: int) -> dict[str, Tiling]:
+    """Tilings for vectors of 64 in bfloat16, by name; the first is what is chosen.
+
+    Args:
+      length: a multiple of 128.
+    """
+    short = {
+        "64x128,64x64w": Tiling(Blocks(64, 128), Blocks(64, 64), True),
+        "64x64,64x64w": Tiling(Blocks(64, 64), Blocks(64, 64), True),
+        "64x64,64x32w": Tiling(Blocks(64, 64), Blocks(64, 32), True),
+        "64x64,128x32w": Tiling(Blocks(64, 64), Blocks(128, 32), True),
+        "64x64,128x32w8": Tiling(Blocks(64, 64), Blocks(128, 32, 8), True),
+        "64x64,128x16w": Tiling(Blocks(64, 64), Blocks(128, 16), True),
+        "64x64,128x64w8,1": Tiling(Blocks(64, 64), Blocks(128, 64, 8, 1), True),
+        "128x64,128x64w": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8), True),
+        "128x128,128x128w": Tiling(Blocks(128, 128, 8), Blocks(128, 128, 8), True),
+        "64x64,64x64": Tiling(Blocks(64, 64), Blocks(64, 64)),
+    }
+    long = {
+        "64x64,64x64": Tiling(Blocks(64, 64), Blocks(64, 64)),
+        "128x64,128x64": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8)),
+        "128x128,128x32": Tiling(Blocks(128, 128, 8), Blocks(128, 32, 8)),
+        "64x128,64x128": Tiling(Blocks(64, 128), Blocks(64, 128)),
+        "128x64,128x64w": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8), True),
+        "128x128,128x128w": Tiling(Blocks(128, 128, 8), Blocks(128, 128, 8), True),
+        "64x64,64x64w": Tiling(Blocks(64, 64, 4), Blocks(64, 64), True),
+        "64x64s3,64x64s3": Tiling(Blocks(64, 64, 4, 3), Blocks(64, 64, 4, 3)),
+    }
+    return short if length == 128 else long
+
+
+def tiling(length: int, size: int, dtype: Any) -> Tiling:
+    """The blocks for a length, which is a multiple of 16, and the size of vectors."""
+    block = next(block for block in (64, 32, 16) if length % block == 0)
+    both = Blocks(block, block)
+    return Tiling(
+        both, both, length <= 2 * block and size <= 64 and dtype == jnp.bfloat16
+    )
 
 
 class _Setting(NamedTuple):
@@ -30,56 +92,60 @@ class _Setting(NamedTuple):
 
     scale: float  # of the scores
     causal: bool  # a query attends to no position after its own
-    window: int  # nor to one farther away; 0: to any
-    rate: float  # of dropout; 0: none
-    block: int
+    window: int  # nor to one farther away; 0 means to any
+    rate: float  # of dropout; 0 means none
+    tiling: Tiling
     interpret: bool  # run as JAX operations: for tests, on any device
 
 
 def fused_attention(
-    query: Float[Array, "batch length heads head_dim"],
-    keys: Float[Array, "batch length heads head_dim"],
-    value: Float[Array, "batch length heads head_dim"],
+    packed: Float[Array, "batch length heads 3 head_dim"],
     seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
     key: DropoutKey,
     causal: bool = False,
     window: int = 0,
     *,
+    tiles: Tiling | None = None,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Softmax attention of each query over the keys with its id.
 
     Args:
-      query: head_dim is one of `config.HEADS`.
-      seen: the ids of queries and keys.
+      packed: queries, keys and values; head_dim is one of `config.HEADS`.
+      seen: the ids of queries and keys. One id for all queries of a row is faster.
       rate: of dropout of the probabilities.
       key: for dropout; None for evaluation.
       causal: a query attends to no position after its own.
-      window: it attends to at most so many on each side; 0: to all.
-      interpret: run the kernel as JAX operations; by itself it runs on a GPU only.
+      window: it attends to at most so many on each side; 0 means to all.
+      tiles: the blocks, which divide the length; None means those of `tiling`.
+      interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
-    batch, length, heads, size = query.shape
-    query_ids, key_ids = jnp.broadcast_to(seen[0], (batch, length)), seen[1]
+    batch, length, heads, _, size = packed.shape
+    query_ids: Array | None = seen[0]
+    key_ids = seen[1]
+    if query_ids.shape[1] == 1 and length > 1:  # what is added to a key's scores
+        key_ids = jnp.where(query_ids == key_ids, 0.0, HIDDEN * _LOG2_E)
+        query_ids = None
     words: tuple[Array, ...] | None = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))
-    padded = -length % BLOCKS[-1]
-    if padded:
-        wider = ((0, 0), (0, padded), (0, 0), (0, 0))
-        query, keys, value = (jnp.pad(x, wider) for x in (query, keys, value))
-        # Padding sees padding alone.
-        query_ids, key_ids = (
-            jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
-        )
+    if padded := -length % 16:
+        wider = ((0, 0), (0, padded), (0, 0), (0, 0), (0, 0))
+        packed = jnp.pad(packed, wider)
+        if query_ids is None:
+            key_ids = jnp.pad(key_ids, wider[:2], constant_values=HIDDEN * _LOG2_E)
+        else:  # padding sees padding alone
+            query_ids, key_ids = (
+                jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
+            )
         if words is not None:
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
-    block = next(size for size in BLOCKS if (length + padded) % size == 0)
+    tiles = tiles or tiling(length + padded, size, packed.dtype)
     rate = rate if words else 0.0
-    setting = _Setting(size**-0.5, causal, window, rate, block, interpret)
+    setting = _Setting(size**-0.5, causal, window, rate, tiles, interpret)
     attend = on_mesh(functools.partial(_attend, setting), _SPECS)
-    mixed = attend(query, keys, value, query_ids, key_ids, words)
-    return mixed[:, :length]
+    return attend(packed, key_ids, query_ids, words)[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -90,211 +156,409 @@ def _attend(setting: _Setting, *inputs: Any) -> Array:
 
 def _forward(
     setting: _Setting,
-    query: Array,
-    keys: Array,
-    value: Array,
-    query_ids: Array,
+    packed: Array,
     key_ids: Array,
+    query_ids: Array | None,
     words: tuple[Array, Array] | None,
 ) -> tuple[Array, tuple]:
-    batch, length, heads, _ = query.shape
-    specs = _Specs(query.shape, setting.block)
-    output, log_sum = pl.pallas_call(
-        functools.partial(_forward_kernel, setting),
-        grid=specs.grid,
-        in_specs=[
-            *(specs.block, specs.whole, specs.whole, specs.ids_block, specs.ids),
-            (specs.row_block,) * 2 if words else None,
+    batch, length, heads, _, size = packed.shape
+    own = setting.tiling.forward.own
+    specs = _Specs(packed.shape, own)
+    output, log_sum = _call(
+        setting,
+        _forward_kernel,
+        specs,
+        [
+            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
+            (specs.row,) * 2 if words else None,
         ],
-        out_specs=[specs.block, specs.row_block],
-        out_shape=[
-            jax.ShapeDtypeStruct(query.shape, query.dtype),
+        [specs.own, specs.row_own],
+        [
+            jax.ShapeDtypeStruct((batch, length, heads, size), packed.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
-        compiler_params=_PARAMS,
-        interpret=setting.interpret,
-        name="attention_forward",
-    )(query, keys, value, query_ids, key_ids, words)
-    kept = (query, keys, value, query_ids, key_ids, words, output, log_sum)
-    return output, kept
+    )(packed, key_ids, query_ids, words)
+    return output, (packed, key_ids, query_ids, words, output, log_sum)
 
 
 def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
-    query, keys, value, query_ids, key_ids, words, output, log_sum = kept
-    # The sum over keys of each probability times its gradient.
-    products = gradient.astype(jnp.float32) * output.astype(jnp.float32)
-    expected = jnp.sum(products, axis=-1).swapaxes(1, 2)
-    specs = _Specs(query.shape, setting.block)
-    gradients = pl.pallas_call(
-        functools.partial(_backward_kernel, setting),
-        grid=specs.grid,
-        in_specs=[
-            *(specs.whole,) * 3,
-            *(specs.ids,) * 2,
+    packed, key_ids, query_ids, words, output, log_sum = kept
+    tiles = setting.tiling
+    specs = _Specs(packed.shape, packed.shape[1] if tiles.whole else tiles.backward.own)
+    kernel, outs = _backward_kernel, [specs.packed_own]
+    shapes = [jax.ShapeDtypeStruct(packed.shape, packed.dtype)]
+    if tiles.whole:
+        kernel = _whole_backward_kernel
+    if tiles.whole and packed.shape[1] > 2 * tiles.backward.own:
+        batch, length, heads, _, size = packed.shape
+        kernel = _long_backward_kernel
+        outs.append(
+            pl.BlockSpec((None, None, size, length), lambda h, i, row: (row, h, 0, 0))
+        )
+        shapes.append(jax.ShapeDtypeStruct((batch, heads, size, length), jnp.float32))
+    to_packed, *_ = _call(
+        setting,
+        kernel,
+        specs,
+        [
+            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
             (specs.row,) * 2 if words else None,
-            *(specs.row, specs.row, specs.whole),
+            *(specs.vectors, specs.row, specs.vectors),
         ],
-        out_specs=[specs.block] * 3,
-        out_shape=[
-            jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (query, keys, value)
-        ],
-        compiler_params=_PARAMS,
-        interpret=setting.interpret,
-        name="attention_backward",
-    )(query, keys, value, query_ids, key_ids, words, log_sum, expected, gradient)
-    return (*gradients, None, None, None)
+        outs,
+        shapes,
+    )(packed, key_ids, query_ids, words, output, log_sum, gradient)
+    return to_packed, None, None, None
 
 
 _attend.defvjp(_forward, _backward)
 
 
 class _Specs:
-    """What a program of the grid (block, row, head) reads of each array."""
+    """What a program of the grid (head, block, row) reads of each array."""
 
-    def __init__(self, shape: tuple[int, ...], block: int):
-        batch, length, heads, size = shape
-        self.grid = (length // block, batch, heads)
-        self.block = pl.BlockSpec(
-            (None, block, None, size), lambda i, row, head: (row, i, head, 0)
-        )
-        self.whole = pl.BlockSpec(
-            (None, length, None, size), lambda i, row, head: (row, 0, head, 0)
-        )
-        self.ids_block = pl.BlockSpec((None, block), lambda i, row, head: (row, i))
-        self.ids = pl.BlockSpec((None, length), lambda i, row, head: (row, 0))
-        self.row_block = pl.BlockSpec(
-            (None, None, block), lambda i, row, head: (row, head, i)
-        )
-        self.row = pl.BlockSpec(
-            (None, None, length), lambda i, row, head: (row, head, 0)
-        )
+    def __init__(self, shape: tuple[int, ...], own: int):
+        batch, length, heads, _, size = shape
+        self.grid = (heads, length // own, batch)
+
+        def packed(count: int, part: Any) -> pl.BlockSpec:
+            sizes = (None, count, None, 3, size)
+            return pl.BlockSpec(sizes, lambda h, i, row: (row, part(i), h, 0, 0))
+
+        def vectors(count: int, part: Any) -> pl.BlockSpec:
+            sizes = (None, count, None, size)
+            return pl.BlockSpec(sizes, lambda h, i, row: (row, part(i), h, 0))
+
+        def numbers(count: int, part: Any) -> pl.BlockSpec:
+            return pl.BlockSpec(
+                (None, None, count), lambda h, i, row: (row, h, part(i))
+            )
+
+        def block(i: Array) -> Array:
+            return i
+
+        def first(i: Array) -> int:
+            return 0
+
+        self.packed, self.packed_own = packed(length, first), packed(own, block)
+        self.vectors, self.own = vectors(length, first), vectors(own, block)
+        self.row, self.row_own = numbers(length, first), numbers(own, block)
+        self.ids = pl.BlockSpec((None, length), lambda h, i, row: (row, 0))
 
 
-class _Block(NamedTuple):
-    """A block of queries or keys: vectors, ids, and the number of the block."""
+def _call(
+    setting: _Setting, kernel: Any, specs: _Specs, ins: list, outs: list, shapes: list
+) -> Any:
+    """`pl.pallas_call` of one of the kernels below."""
+    forward = kernel is _forward_kernel
+    blocks = setting.tiling.forward if forward else setting.tiling.backward
+    return pl.pallas_call(
+        functools.partial(kernel, setting),
+        grid=specs.grid,
+        in_specs=ins,
+        out_specs=outs,
+        out_shape=shapes,
+        compiler_params=triton.CompilerParams(
+            num_warps=blocks.warps, num_stages=blocks.stages
+        ),
+        interpret=setting.interpret,
+        name="attention_forward" if forward else "attention_backward",
+    )
+
+
+class _Queries(NamedTuple):
+    """A block of queries, and what belongs to each of them."""
 
     vectors: Array
-    ids: Array
-    number: Array
+    positions: Array
+    ids: Array | None
+    words: tuple[Array, Array] | None
+    gradient: Any = None  # of the output
+    log_sum: Any = None  # of the powers of 2 of the scores, as a logarithm to base 2
+    expected: Any = None  # of the gradient of the probabilities, times 1 - rate
 
 
-def _scores(setting: _Setting, queries: _Block, keys: _Block) -> Array:
-    """[queries, keys] in float32."""
-    sums = triton.dot(queries.vectors, keys.vectors.T) * setting.scale
-    seen = queries.ids[:, None] == keys.ids[None, :]
-    place = jnp.arange(setting.block)
-    first = (queries.number - keys.number) * setting.block
-    after = first + place[:, None] - place[None, :]
-    if setting.causal:
-        seen = seen & (after >= 0)
+class _Keys(NamedTuple):
+    """A block of keys, and what belongs to each of them."""
+
+    vectors: Array
+    values: Array
+    positions: Array
+    ids: Array  # or what is added to the scores
+
+
+def _queries(
+    setting: _Setting, start: Any, size: int, packed, ids, words, *outputs
+) -> _Queries:
+    """Loads a block. `outputs`: the refs of output, log_sum and gradient."""
+    rows = pl.ds(start, size)
+    loaded = _Queries(
+        packed[rows, 0, :],
+        start + jnp.arange(size),
+        None if ids is None else ids[rows],
+        None if words is None else (words[0][rows], words[1][rows]),
+    )
+    if not outputs:
+        return loaded
+    output, log_sum, gradient = outputs
+    outer = gradient[rows, :]
+    products = outer.astype(jnp.float32) * output[rows, :].astype(jnp.float32)
+    return loaded._replace(
+        gradient=outer,
+        log_sum=log_sum[rows],
+        expected=jnp.sum(products, axis=1) * (1.0 - setting.rate),
+    )
+
+
+def _keys(start: Any, size: int, packed, ids) -> _Keys:
+    rows = pl.ds(start, size)
+    return _Keys(
+        packed[rows, 1, :], packed[rows, 2, :], start + jnp.arange(size), ids[rows]
+    )
+
+
+class _Pair:
+    """A block of queries and one of keys: arrays [queries, keys], or [keys, queries]."""
+
+    def __init__(
+        self, setting: _Setting, queries: _Queries, keys: _Keys, keys_first: bool
+    ):
+        self.setting, self.queries, self.keys = setting, queries, keys
+        self.keys_first = keys_first
+
+    def of_query(self, x: Array) -> Array:
+        return x[None, :] if self.keys_first else x[:, None]
+
+    def of_key(self, x: Array) -> Array:
+        return x[:, None] if self.keys_first else x[None, :]
+
+    def products(self, of_queries: Array, of_keys: Array) -> Array:
+        if self.keys_first:
+            return triton.dot(of_keys, of_queries.T)
+        return triton.dot(of_queries, of_keys.T)
+
+    def scores(self) -> Array:
+        """In float32, to base 2."""
+        setting, queries, keys = self.setting, self.queries, self.keys
+        scores = self.products(queries.vectors, keys.vectors)
+        scores *= setting.scale * _LOG2_E
+        hidden = HIDDEN * _LOG2_E
+        if queries.ids is None:
+            added = self.of_key(keys.ids)
+        else:
+            same = self.of_query(queries.ids) == self.of_key(keys.ids)
+            added = jnp.where(same, 0.0, hidden)
+        after = self.of_query(queries.positions) - self.of_key(keys.positions)
+        if setting.causal:
+            added = jnp.where(after >= 0, added, hidden)
+        if setting.window:
+            added = jnp.where(jnp.abs(after) <= setting.window, added, hidden)
+        return scores + added
+
+    def kept(self) -> Array:
+        """Whether dropout keeps a probability."""
+        first, second = map(self.of_query, self.queries.words)
+        columns = self.of_key(self.keys.positions.astype(jnp.uint32))
+        bits = hash_column(first, second, columns)
+        return bits >= jnp.uint32(round(self.setting.rate * 2**32))
+
+    def gradients(self) -> tuple[Array, Array]:
+        """The probabilities after dropout, and the gradients of the scores: the first
+        are to be divided by 1 - rate, the second too, and multiplied by the scale."""
+        queries, dtype = self.queries, self.keys.values.dtype
+        probs = jnp.exp2(self.scores() - self.of_query(queries.log_sum))
+        to_probs = self.products(queries.gradient, self.keys.values)
+        dropped = probs
+        if queries.words is not None:
+            # Held in one register: a probability is negative where it is dropped.
+            probs = jnp.where(self.kept(), probs, -probs)
+            dropped, to_probs = (
+                jnp.where(probs > 0.0, x, 0.0) for x in (probs, to_probs)
+            )
+            probs = jnp.abs(probs)
+        to_scores = probs * (to_probs - self.of_query(queries.expected))
+        return dropped.astype(dtype), to_scores.astype(dtype)
+
+
+def _others(
+    setting: _Setting, start: Array, blocks: Blocks, length: int, queries: bool
+) -> tuple[Any, Any]:
+    """The first block of keys that a block of queries from `start` on sees, and the one
+    after the last; or with `queries` those of queries that see a block of keys."""
+    first, end, size = 0, length // blocks.other, blocks.other
+    before, after = start, start + blocks.own  # where the block itself is
     if setting.window:
-        seen = seen & (jnp.abs(after) <= setting.window)
-    return sums + jnp.where(seen, 0.0, HIDDEN)
-
-
-def _near(setting: _Setting, number: Array, count: int) -> tuple[Any, Any]:
-    """The first block of a block's windows, and the one after the last."""
-    if not setting.window:
-        return 0, count
-    reach = -(-setting.window // setting.block)
-    return jnp.maximum(number - reach, 0), jnp.minimum(number + reach + 1, count)
-
-
-def _kept(setting: _Setting, words: tuple[Array, Array], start: Array) -> Array:
-    """[queries, keys]: 1 / (1 - rate) where dropout keeps an element, else 0."""
-    columns = (start + jnp.arange(setting.block)).astype(jnp.uint32)
-    bits = hash_column(words[0][:, None], words[1][:, None], columns[None, :])
-    kept = bits >= jnp.uint32(round(setting.rate * 2**32))
-    return jnp.where(kept, 1.0 / (1.0 - setting.rate), 0.0)
+        first = jnp.maximum(before - setting.window, 0) // size
+        end = jnp.minimum(-(-(after + setting.window) // size), end)
+    if setting.causal and queries:  # those after it
+        first = before // size
+    elif setting.causal:
+        end = -(-after // size)
+    return first, end
 
 
 def _forward_kernel(
-    setting: _Setting, query, keys, value, query_ids, key_ids, words, output, log_sum
+    setting: _Setting, packed, key_ids, query_ids, words, output, log_sum
 ) -> None:
-    block = setting.block
-    queries = _Block(query[...], query_ids[...], pl.program_id(0))
-    query_words = None if words is None else (words[0][...], words[1][...])
+    blocks = setting.tiling.forward
+    start = pl.program_id(1) * blocks.own
+    queries = _queries(setting, start, blocks.own, packed, query_ids, words)
 
     def add(index: Array, carry: tuple) -> tuple:
         total, largest, mass = carry
-        here = pl.ds(index * block, block)
-        scores = _scores(setting, queries, _Block(keys[here, :], key_ids[here], index))
-        new = jnp.maximum(largest, jnp.max(scores, axis=-1))
-        probs = jnp.exp(scores - new[:, None])
-        shrunk = jnp.exp(largest - new)
-        mass = mass * shrunk + jnp.sum(probs, axis=-1)
-        if query_words is not None:
-            probs *= _kept(setting, query_words, index * block)
-        mixed = triton.dot(probs.astype(value.dtype), value[here, :])
+        keys = _keys(index * blocks.other, blocks.other, packed, key_ids)
+        pair = _Pair(setting, queries, keys, keys_first=False)
+        scores = pair.scores()
+        new = jnp.maximum(largest, jnp.max(scores, axis=1))
+        probs = jnp.exp2(scores - new[:, None])
+        shrunk = jnp.exp2(largest - new)
+        mass = mass * shrunk + jnp.sum(probs, axis=1)
+        if words is not None:
+            probs = jnp.where(pair.kept(), probs, 0.0)
+        mixed = triton.dot(probs.astype(packed.dtype), keys.values)
         return total * shrunk[:, None] + mixed, new, mass
 
     first = (
-        jnp.zeros(query.shape, jnp.float32),
-        jnp.full((block,), -math.inf, jnp.float32),
-        jnp.zeros((block,), jnp.float32),
+        jnp.zeros(output.shape, jnp.float32),
+        jnp.full((blocks.own,), -math.inf, jnp.float32),
+        jnp.zeros((blocks.own,), jnp.float32),
     )
-    start, end = _near(setting, queries.number, keys.shape[0] // block)
-    end = queries.number + 1 if setting.causal else end
-    total, largest, mass = jax.lax.fori_loop(start, end, add, first)
-    output[...] = (total / mass[:, None]).astype(output.dtype)
-    log_sum[...] = largest + jnp.log(mass)
+    ends = _others(setting, start, blocks, packed.shape[0], queries=False)
+    total, largest, mass = jax.lax.fori_loop(*ends, add, first)
+    inverse = 1.0 / (mass * (1.0 - setting.rate))
+    output[...] = (total * inverse[:, None]).astype(output.dtype)
+    log_sum[...] = largest + jnp.log2(mass)
 
 
 def _backward_kernel(
-    setting: _Setting,
-    query,
-    keys,
-    value,
-    query_ids,
-    key_ids,
-    words,
-    log_sum,
-    expected,
-    gradient,
-    to_query,
-    to_keys,
-    to_value,
+    setting: _Setting, packed, key_ids, query_ids, words, *outputs
 ) -> None:
     """A program computes the gradients of one block of keys and values, over all
     queries, and of the same block of queries, over all keys."""
-    block, dtype = setting.block, query.dtype
+    *given, to_packed = outputs
+    blocks, length = setting.tiling.backward, packed.shape[0]
+    own, other, *_ = blocks
+    start = pl.program_id(1) * own
+    load_keys = functools.partial(_keys, packed=packed, ids=key_ids)
 
-    def part(from_block: Array, to_block: Array) -> tuple[Array, Array]:
-        """Of a block of queries and one of keys: the probabilities after dropout, and
-        the gradients of the scores before they are scaled."""
-        rows, columns = (pl.ds(i * block, block) for i in (from_block, to_block))
-        scores = _scores(
-            setting,
-            _Block(query[rows, :], query_ids[rows], from_block),
-            _Block(keys[columns, :], key_ids[columns], to_block),
-        )
-        probs = jnp.exp(scores - log_sum[rows][:, None])
-        to_probs = triton.dot(gradient[rows, :], value[columns, :].T)
-        dropped = probs
-        if words is not None:
-            row_words = (words[0][rows], words[1][rows])
-            kept = _kept(setting, row_words, to_block * block)
-            dropped, to_probs = probs * kept, to_probs * kept
-        to_scores = probs * (to_probs - expected[rows][:, None]) * setting.scale
-        return dropped.astype(dtype), to_scores.astype(dtype)
+    def load_queries(start: Array, size: int) -> _Queries:
+        return _queries(setting, start, size, packed, query_ids, words, *given)
 
     def add_queries(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        rows = pl.ds(index * block, block)
-        dropped, to_scores = part(index, number)
+        queries = load_queries(index * other, other)
+        dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
         return (
-            sums[0] + triton.dot(to_scores.T, query[rows, :]),
-            sums[1] + triton.dot(dropped.T, gradient[rows, :]),
+            sums[0] + triton.dot(to_scores, queries.vectors),
+            sums[1] + triton.dot(dropped, queries.gradient),
         )
 
-    def add_keys(index: Array, sums: Array) -> Array:
-        _, to_scores = part(number, index)
-        return sums + triton.dot(to_scores, keys[pl.ds(index * block, block), :])
+    def add_keys(index: Array, total: Array) -> Array:
+        keys = load_keys(index * other, other)
+        _, to_scores = _Pair(setting, queries, keys, False).gradients()
+        return total + triton.dot(to_scores, keys.vectors)
 
-    number, count = pl.program_id(0), query.shape[0] // block
-    zeros = jnp.zeros(to_query.shape, jnp.float32)
-    before, after = _near(setting, number, count)
-    # Left to right, earlier queries see nothing of this block, nor it later keys.
-    first, end = (number, number + 1) if setting.causal else (before, after)
-    sums = jax.lax.fori_loop(first, after, add_queries, (zeros, zeros))
-    to_keys[...], to_value[...] = (x.astype(dtype) for x in sums)
-    to_query[...] = jax.lax.fori_loop(before, end, add_keys, zeros).astype(dtype)
+    zeros = jnp.zeros((own, packed.shape[2]), jnp.float32)
+    keys = load_keys(start, own)
+    ends = _others(setting, start, blocks, length, queries=True)
+    to_keys, to_values = jax.lax.fori_loop(*ends, add_queries, (zeros, zeros))
+    _store(setting, to_packed, slice(None), to_keys=to_keys, to_values=to_values)
+    queries = load_queries(start, own)
+    ends = _others(setting, start, blocks, length, queries=False)
+    to_queries = jax.lax.fori_loop(*ends, add_keys, zeros)
+    _store(setting, to_packed, slice(None), to_queries=to_queries)
+
+
+def _whole_backward_kernel(
+    setting: _Setting, packed, key_ids, query_ids, words, *outputs
+) -> None:
+    """A program computes all gradients of a row of one head."""
+    *given, to_packed = outputs
+    own, other, *_ = setting.tiling.backward
+    length, size = packed.shape[0], packed.shape[2]
+    starts = range(0, length, other)
+    key_starts = range(0, length, own)
+    zeros = jnp.zeros((own, size), jnp.float32)
+    earlier = {start: [] for start in starts}
+    load_keys = functools.partial(_keys, size=own, packed=packed, ids=key_ids)
+
+    for key_start in key_starts:
+        keys = load_keys(key_start)
+
+        def add(index: Any, sums: tuple) -> tuple:
+            start = index * other
+            queries = _queries(setting, start, other, packed, query_ids, words, *given)
+            dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
+            sums = (
+                sums[0] + triton.dot(to_scores, queries.vectors),
+                sums[1] + triton.dot(dropped, queries.gradient),
+            )
+            if key_start == key_starts[-1]:
+                to_queries = triton.dot(keys.vectors.T, to_scores)
+                if len(key_starts) > 1:
+                    for before, kept in zip(key_starts, earlier[start]):
+                        to_queries += triton.dot(load_keys(before).vectors.T, kept)
+                rows = pl.ds(start, other)
+                _store(setting, to_packed, rows, to_queries=to_queries.T)
+            else:
+                earlier[start].append(to_scores)
+            return sums
+
+        if len(key_starts) == 1:
+            sums = jax.lax.fori_loop(0, len(starts), add, (zeros, zeros))
+        else:
+            sums = zeros, zeros
+            for index in range(len(starts)):
+                sums = add(index, sums)
+        rows = pl.ds(key_start, own)
+        _store(setting, to_packed, rows, to_keys=sums[0], to_values=sums[1])
+
+
+def _long_backward_kernel(
+    setting: _Setting, packed, key_ids, query_ids, words, *outputs
+) -> None:
+    """A program computes all gradients of a row of one head. Those of the queries are
+    summed in memory, transposed."""
+    *given, to_packed, sums = outputs
+    own, other, *_ = setting.tiling.backward
+    length, size = packed.shape[0], packed.shape[2]
+    zeros = jnp.zeros((own, size), jnp.float32)
+
+    def add_keys(number: Array, carry: Array) -> Array:
+        keys = _keys(number * own, own, packed, key_ids)
+
+        def add(index: Array, totals: tuple) -> tuple:
+            start = index * other
+            queries = _queries(setting, start, other, packed, query_ids, words, *given)
+            dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
+            more = triton.dot(keys.vectors.T, to_scores)
+            here = sums.at[:, pl.ds(start, other)]
+            later = jnp.full(more.shape, number > 0)
+            triton.store(here, triton.load(here, mask=later, other=0.0) + more)
+            return (
+                totals[0] + triton.dot(to_scores, queries.vectors),
+                totals[1] + triton.dot(dropped, queries.gradient),
+            )
+
+        totals = jax.lax.fori_loop(0, length // other, add, (zeros, zeros))
+        rows = pl.ds(number * own, own)
+        _store(setting, to_packed, rows, to_keys=totals[0], to_values=totals[1])
+        if not setting.interpret:
+            triton.debug_barrier()  # what other threads have added
+        return carry
+
+    def write(index: Array, carry: Array) -> Array:
+        rows = pl.ds(index * other, other)
+        _store(setting, to_packed, rows, to_queries=sums[:, rows].T)
+        return carry
+
+    jax.lax.fori_loop(0, length // own, add_keys, 0)
+    jax.lax.fori_loop(0, length // other, write, 0)
+
+
+def _store(setting: _Setting, to_packed: Any, rows: Any, **gradients: Array) -> None:
+    """Writes gradients to their parts of an array."""
+    kept = 1.0 / (1.0 - setting.rate)
+    parts = {"to_queries": 0, "to_keys": 1, "to_values": 2}
+    for name, gradient in gradients.items():
+        factor = kept if name == "to_values" else kept * setting.scale
+        to_packed[rows, parts[name], :] = (gradient * factor).astype(to_packed.dtype)
