@@ -34,6 +34,10 @@ class Blocks(NamedTuple):
     other: int  # keys or queries that it loads at a time; both are powers of 2
     warps: int = 4
     stages: int = 2  # of loads ahead of the products
+    # A program of the backward pass computes a whole row of one head: five products of
+    # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
+    # those of the same block of queries: seven.
+    whole: bool = False
 
 
 class Tiling(NamedTuple):
@@ -41,50 +45,57 @@ class Tiling(NamedTuple):
 
     forward: Blocks
     backward: Blocks
-    # A program of the backward pass computes a whole row of one head: five products of
-    # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
-    # those of the same block of queries: seven.
-    whole: bool = False
+
+
+# By the length of a row: for vectors of 64 in bfloat16. The first are what is chosen.
+_FORWARD = {
+    128: [
+        *(Blocks(64, 64), Blocks(64, 128), Blocks(64, 64, stages=1)),
+        *(Blocks(128, 64, 8), Blocks(128, 128, 8), Blocks(128, 32, 8)),
+    ],
+    512: [
+        *(Blocks(64, 64), Blocks(128, 64, 8), Blocks(64, 64, stages=3)),
+        *(Blocks(128, 64, 8, 3), Blocks(128, 128, 8), Blocks(64, 32, stages=3)),
+    ],
+}
+_BACKWARD = {
+    128: [
+        *(Blocks(64, 64, whole=True), Blocks(64, 64), Blocks(64, 32, whole=True)),
+        *(Blocks(128, 64, 8, whole=True), Blocks(128, 128, 8, whole=True)),
+        *(Blocks(128, 64, 8, 1, whole=True), Blocks(128, 32, 8, whole=True)),
+    ],
+    512: [
+        *(Blocks(64, 64), Blocks(64, 64, stages=3), Blocks(64, 32, stages=3)),
+        *(Blocks(128, 64, 8), Blocks(128, 32, 8), Blocks(64, 64, whole=True)),
+        *(Blocks(128, 64, 8, whole=True), Blocks(128, 32, 8, whole=True)),
+    ],
+}
 
 
 def candidates(length: int) -> dict[str, Tiling]:
-    """Tilings for vectors of 64 in bfloat16, by name; the first is what is chosen.
+    """Tilings to compare, by name: each pass's blocks beside the other's first.
 
     Args:
-      length: a multiple of 128.
+      length: 128 or 512.
     """
-    short = {
-        "64x128,64x64w": Tiling(Blocks(64, 128), Blocks(64, 64), True),
-        "64x64,64x64w": Tiling(Blocks(64, 64), Blocks(64, 64), True),
-        "64x64,64x32w": Tiling(Blocks(64, 64), Blocks(64, 32), True),
-        "64x64,128x32w": Tiling(Blocks(64, 64), Blocks(128, 32), True),
-        "64x64,128x32w8": Tiling(Blocks(64, 64), Blocks(128, 32, 8), True),
-        "64x64,128x16w": Tiling(Blocks(64, 64), Blocks(128, 16), True),
-        "64x64,128x64w8,1": Tiling(Blocks(64, 64), Blocks(128, 64, 8, 1), True),
-        "128x64,128x64w": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8), True),
-        "128x128,128x128w": Tiling(Blocks(128, 128, 8), Blocks(128, 128, 8), True),
-        "64x64,64x64": Tiling(Blocks(64, 64), Blocks(64, 64)),
+    forward, backward = _FORWARD[length], _BACKWARD[length]
+    found = {f"forward {_name(one)}": Tiling(one, backward[0]) for one in forward}
+    return found | {
+        f"backward {_name(one)}": Tiling(forward[0], one) for one in backward
     }
-    long = {
-        "64x64,64x64": Tiling(Blocks(64, 64), Blocks(64, 64)),
-        "128x64,128x64": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8)),
-        "128x128,128x32": Tiling(Blocks(128, 128, 8), Blocks(128, 32, 8)),
-        "64x128,64x128": Tiling(Blocks(64, 128), Blocks(64, 128)),
-        "128x64,128x64w": Tiling(Blocks(128, 64, 8), Blocks(128, 64, 8), True),
-        "128x128,128x128w": Tiling(Blocks(128, 128, 8), Blocks(128, 128, 8), True),
-        "64x64,64x64w": Tiling(Blocks(64, 64, 4), Blocks(64, 64), True),
-        "64x64s3,64x64s3": Tiling(Blocks(64, 64, 4, 3), Blocks(64, 64, 4, 3)),
-    }
-    return short if length == 128 else long
+
+
+def _name(blocks: Blocks) -> str:
+    own, other, warps, stages, whole = blocks
+    return f"{own}x{other}, {warps} warps, {stages} stages" + ", whole" * whole
 
 
 def tiling(length: int, size: int, dtype: Any) -> Tiling:
     """The blocks for a length, which is a multiple of 16, and the size of vectors."""
+    if size == 64 and dtype == jnp.bfloat16 and length in _FORWARD:
+        return Tiling(_FORWARD[length][0], _BACKWARD[length][0])
     block = next(block for block in (64, 32, 16) if length % block == 0)
-    both = Blocks(block, block)
-    return Tiling(
-        both, both, length <= 2 * block and size <= 64 and dtype == jnp.bfloat16
-    )
+    return Tiling(Blocks(block, block), Blocks(block, block))
 
 
 class _Setting(NamedTuple):
@@ -184,12 +195,14 @@ def _forward(
 def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
     packed, key_ids, query_ids, words, output, log_sum = kept
     tiles = setting.tiling
-    specs = _Specs(packed.shape, packed.shape[1] if tiles.whole else tiles.backward.own)
+    specs = _Specs(
+        packed.shape, packed.shape[1] if tiles.backward.whole else tiles.backward.own
+    )
     kernel, outs = _backward_kernel, [specs.packed_own]
     shapes = [jax.ShapeDtypeStruct(packed.shape, packed.dtype)]
-    if tiles.whole:
+    if tiles.backward.whole:
         kernel = _whole_backward_kernel
-    if tiles.whole and packed.shape[1] > 2 * tiles.backward.own:
+    if tiles.backward.whole and packed.shape[1] > 2 * tiles.backward.own:
         batch, length, heads, _, size = packed.shape
         kernel = _long_backward_kernel
         outs.append(
