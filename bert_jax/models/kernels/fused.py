@@ -133,11 +133,11 @@ def fused_attention(
       interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
     batch, length, heads, _, size = packed.shape
-    query_ids: Array | None = seen[0]
-    key_ids = seen[1]
-    if query_ids.shape[1] == 1 and length > 1:  # what is added to a key's scores
-        key_ids = jnp.where(query_ids == key_ids, 0.0, HIDDEN * _LOG2_E)
-        query_ids = None
+    query_ids: Array | None = None
+    if seen[0].shape[1] == 1:  # what is added to a key's scores
+        key_ids = jnp.where(seen[0] == seen[1], 0.0, HIDDEN * _LOG2_E)
+    else:
+        query_ids, key_ids = seen
     words: tuple[Array, ...] | None = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))
@@ -370,6 +370,7 @@ class _Pair:
 
     def kept(self) -> Array:
         """Whether dropout keeps a probability."""
+        assert self.queries.words is not None
         first, second = map(self.of_query, self.queries.words)
         columns = self.of_key(self.keys.positions.astype(jnp.uint32))
         bits = hash_column(first, second, columns)
@@ -398,7 +399,9 @@ def _others(
 ) -> tuple[Any, Any]:
     """The first block of keys that a block of queries from `start` on sees, and the one
     after the last; or with `queries` those of queries that see a block of keys."""
-    first, end, size = 0, length // blocks.other, blocks.other
+    size = blocks.other
+    first: Any = 0
+    end: Any = length // size
     before, after = start, start + blocks.own  # where the block itself is
     if setting.window:
         first = jnp.maximum(before - setting.window, 0) // size
