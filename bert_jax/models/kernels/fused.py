@@ -133,11 +133,11 @@ def fused_attention(
       interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
     batch, length, heads, _, size = packed.shape
-    query_ids: Array | None = seen[0]
-    key_ids = seen[1]
-    if query_ids.shape[1] == 1 and length > 1:  # what is added to a key's scores
-        key_ids = jnp.where(query_ids == key_ids, 0.0, HIDDEN * _LOG2_E)
-        query_ids = None
+    query_ids: Array | None = None
+    if seen[0].shape[1] == 1:  # what is added to a key's scores
+        key_ids = jnp.where(seen[0] == seen[1], 0.0, HIDDEN * _LOG2_E)
+    else:
+        query_ids, key_ids = seen
     words: tuple[Array, ...] | None = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))
@@ -331,7 +331,7 @@ def _keys(start: Any, size: int, packed, ids) -> _Keys:
 
 
 class _Pair:
-    """A block of queries and one of keys: arrays [queries, keys], or [keys, queries]."""
+    """A block of queries and one of keys: arrays of both, or of keys and queries."""
 
     def __init__(
         self, setting: _Setting, queries: _Queries, keys: _Keys, keys_first: bool
@@ -370,6 +370,7 @@ class _Pair:
 
     def kept(self) -> Array:
         """Whether dropout keeps a probability."""
+        assert self.queries.words is not None
         first, second = map(self.of_query, self.queries.words)
         columns = self.of_key(self.keys.positions.astype(jnp.uint32))
         bits = hash_column(first, second, columns)
@@ -398,7 +399,9 @@ def _others(
 ) -> tuple[Any, Any]:
     """The first block of keys that a block of queries from `start` on sees, and the one
     after the last; or with `queries` those of queries that see a block of keys."""
-    first, end, size = 0, length // blocks.other, blocks.other
+    size = blocks.other
+    first: Any = 0
+    end: Any = length // size
     before, after = start, start + blocks.own  # where the block itself is
     if setting.window:
         first = jnp.maximum(before - setting.window, 0) // size
@@ -484,45 +487,43 @@ def _backward_kernel(
 def _whole_backward_kernel(
     setting: _Setting, packed, key_ids, query_ids, words, *outputs
 ) -> None:
-    """A program computes all gradients of a row of one head."""
+    """A program computes all gradients of a row of one head, whose keys are one block
+    or two."""
     *given, to_packed = outputs
     own, other, *_ = setting.tiling.backward
     length, size = packed.shape[0], packed.shape[2]
-    starts = range(0, length, other)
-    key_starts = range(0, length, own)
     zeros = jnp.zeros((own, size), jnp.float32)
-    earlier = {start: [] for start in starts}
     load_keys = functools.partial(_keys, size=own, packed=packed, ids=key_ids)
+    # Of the first of two blocks of keys; products with the keys come at the end.
+    earlier: list[Array] = []
 
-    for key_start in key_starts:
-        keys = load_keys(key_start)
+    def add(keys: _Keys, last: bool, index: Any, sums: tuple) -> tuple:
+        start = index * other
+        queries = _queries(setting, start, other, packed, query_ids, words, *given)
+        dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
+        sums = (
+            sums[0] + triton.dot(to_scores, queries.vectors),
+            sums[1] + triton.dot(dropped, queries.gradient),
+        )
+        if last:  # transposed, so that Triton computes no scores twice
+            to_queries = triton.dot(keys.vectors.T, to_scores)
+            if earlier:
+                to_queries += triton.dot(load_keys(0).vectors.T, earlier[index])
+            rows = pl.ds(start, other)
+            _store(setting, to_packed, rows, to_queries=to_queries.T)
+        else:
+            earlier.append(to_scores)
+        return sums
 
-        def add(index: Any, sums: tuple) -> tuple:
-            start = index * other
-            queries = _queries(setting, start, other, packed, query_ids, words, *given)
-            dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
-            sums = (
-                sums[0] + triton.dot(to_scores, queries.vectors),
-                sums[1] + triton.dot(dropped, queries.gradient),
-            )
-            if key_start == key_starts[-1]:
-                to_queries = triton.dot(keys.vectors.T, to_scores)
-                if len(key_starts) > 1:
-                    for before, kept in zip(key_starts, earlier[start]):
-                        to_queries += triton.dot(load_keys(before).vectors.T, kept)
-                rows = pl.ds(start, other)
-                _store(setting, to_packed, rows, to_queries=to_queries.T)
-            else:
-                earlier[start].append(to_scores)
-            return sums
-
-        if len(key_starts) == 1:
-            sums = jax.lax.fori_loop(0, len(starts), add, (zeros, zeros))
+    for start in range(0, length, own):
+        step = functools.partial(add, load_keys(start), start + own == length)
+        if length == own:
+            sums = jax.lax.fori_loop(0, length // other, step, (zeros, zeros))
         else:
             sums = zeros, zeros
-            for index in range(len(starts)):
-                sums = add(index, sums)
-        rows = pl.ds(key_start, own)
+            for index in range(length // other):
+                sums = step(index, sums)
+        rows = pl.ds(start, own)
         _store(setting, to_packed, rows, to_keys=sums[0], to_values=sums[1])
 
 
