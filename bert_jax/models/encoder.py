@@ -21,6 +21,7 @@ from bert_jax.models.layers import (
     at,
     constrain,
     dropout,
+    fused_activation,
     layer_norm,
 )
 from bert_jax.registry import LAYERS
@@ -116,8 +117,12 @@ class EncoderLayer(nn.Module):
         hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
 
         size = (config.intermediate_size,)
-        inner = Dense(config, size, ("embed", "mlp"), name="intermediate")(hidden)
-        inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
+        names = ("embed", "mlp")
+        dense = Dense(config, size, names, adds_bias=not fused, name="intermediate")
+        if fused:
+            inner = fused_activation(config, dense(hidden))
+        else:
+            inner = ACTIVATION_FUNCTIONS[config.hidden_act](dense(hidden))
         size, names = (config.hidden_size,), ("mlp", "embed")
         output = Dense(config, size, names, adds_bias=not fused, name="output")
         hidden = add_and_norm("layer_norm", output(inner), hidden, keys[2])

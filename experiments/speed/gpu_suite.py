@@ -387,11 +387,11 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
     if dry:
         _interpret()
     key = jax.random.key(0)
-    found: dict[str, dict[str, float]] = {}
+    lowered: dict[str, dict[str, Any]] = {}
     for hidden, rows in (
         ((32, (1, 8)),) if dry else ((768, (256, 128)), (1024, (128, 128)))
     ):
-        timed = found[f"norm {hidden}"] = {}
+        timed = lowered[f"norm {hidden}"] = {}
         x, residual, gradient = jax.random.normal(key, (3, *rows, hidden), jnp.bfloat16)
         ones = jnp.ones(hidden)
         for chosen in NORM_BLOCKS[:2] if dry else NORM_BLOCKS:
@@ -402,12 +402,10 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
                     x, scale, residual, scale, scale, 0.1, key, 1e-12
                 )
 
-            given = (x, residual, ones)
-            timed[json.dumps(chosen)] = _milliseconds(
-                _both(one), (gradient, given), dry
-            )
+            given = (gradient, (x, residual, ones))
+            timed[json.dumps(chosen)] = (jax.jit(_both(one)).lower(*given), given)
     for length, rows in ((128, 1),) if dry else ((128, 256), (512, 64)):
-        timed = found[f"attention {length}"] = {}
+        timed = lowered[f"attention {length}"] = {}
         heads = 1 if dry else 12
         packed = jax.random.normal(key, (rows, length, heads, 3, 64), jnp.bfloat16)
         seen = jnp.ones((rows, 1), int), jnp.ones((rows, length), int)
@@ -418,12 +416,11 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
 
             if dry and len(timed) == 2:
                 continue
-            gradient = packed[:, :, :, 0]
-            timed[name] = (
-                _milliseconds(attend, (packed,), dry)
-                if name.startswith("forward")
-                else _milliseconds(_both(attend), (gradient, (packed,)), dry)
-            )
+            call, given = attend, (packed,)
+            if name.startswith("backward"):
+                call, given = _both(attend), (packed[:, :, :, 0], given)
+            timed[name] = (jax.jit(call).lower(*given), given)
+    found = _timed(lowered, dry)
     lines = [
         (kernel, name, f"{ms:.4f}")
         for kernel, timed in found.items()
@@ -460,14 +457,35 @@ def _both(function: Callable[..., Any]) -> Callable[..., Any]:
     return both
 
 
-def _milliseconds(function: Callable[..., Any], given: tuple, dry: bool) -> float:
-    """Of a call, the best of five turns of twenty calls each."""
+def _timed(
+    lowered: Mapping[str, Mapping[str, Any]], dry: bool
+) -> dict[str, dict[str, float]]:
+    """Milliseconds of each function and its arguments; all are compiled first."""
+
+    def compiled(one: tuple) -> Any:
+        try:
+            return one[0].compile()
+        except Exception as error:  # a choice that does not fit is an answer, too
+            print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
+            return None
+
+    flat = [one for functions in lowered.values() for one in functions.values()]
+    with ThreadPoolExecutor() as pool:
+        programs = dict(zip(map(id, flat), pool.map(compiled, flat), strict=True))
+    return {
+        kernel: {
+            name: _milliseconds(programs[id(one)], one[1], dry)
+            for name, one in functions.items()
+        }
+        for kernel, functions in lowered.items()
+    }
+
+
+def _milliseconds(compiled: Any, given: tuple, dry: bool) -> float:
+    """Of a call, the best of five turns of twenty calls; infinite without a program."""
     import jax
 
-    try:
-        compiled = jax.jit(function).lower(*given).compile()
-    except Exception as error:  # a choice that does not fit is an answer, too
-        print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
+    if compiled is None:
         return float("inf")
     jax.block_until_ready(compiled(*given))
     best, count = float("inf"), 1 if dry else 20
@@ -503,7 +521,8 @@ def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
                     one, other, axes, preferred_element_type=result
                 )
 
-            ms = _milliseconds(product, (one, other), case["dry"])
+            compiled = jax.jit(product).lower(one, other).compile()
+            ms = _milliseconds(compiled, (one, other), case["dry"])
             rates[f"jax {name}"] = 2e-9 * rows * summed * columns / ms
         rates |= _torch_products(rows, summed, columns) if not case["dry"] else {}
         found[f"{rows} x {summed} x {columns}"] = rates
