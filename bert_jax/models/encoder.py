@@ -21,7 +21,6 @@ from bert_jax.models.layers import (
     at,
     constrain,
     dropout,
-    fused_activation,
     layer_norm,
 )
 from bert_jax.registry import LAYERS
@@ -120,7 +119,9 @@ class EncoderLayer(nn.Module):
         names = ("embed", "mlp")
         dense = Dense(config, size, names, adds_bias=not fused, name="intermediate")
         if fused:
-            inner = fused_activation(config, dense(hidden))
+            from bert_jax.models.kernels import activation  # Triton is slow to import
+
+            inner = activation.fused_activation(config.hidden_act, *dense(hidden))
         else:
             inner = ACTIVATION_FUNCTIONS[config.hidden_act](dense(hidden))
         size, names = (config.hidden_size,), ("mlp", "embed")

@@ -21,18 +21,14 @@ from bert_jax.types import DropoutKey
 PRODUCT = "product"
 
 
-def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """x times the normal distribution function of x, by erf."""
-    return 0.5 * x * (1.0 + jax.lax.erf(x / math.sqrt(2.0)))
-
-
 @jax.checkpoint
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """`_gelu` in float32.
+    """x times the normal distribution function of x, by erf, in float32.
 
     The backward pass computes it again: keeping erf(x) would take an array more.
     """
-    return _gelu(x.astype(jnp.float32)).astype(x.dtype)
+    wide = x.astype(jnp.float32)
+    return (0.5 * wide * (1.0 + jax.lax.erf(wide / math.sqrt(2.0)))).astype(x.dtype)
 
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
@@ -40,19 +36,6 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "relu": jax.nn.relu,
 }
-# As a kernel computes them, in float32.
-_IN_KERNELS = {**ACTIVATION_FUNCTIONS, "gelu": _gelu}
-
-
-def fused_activation(
-    config: BertConfig,
-    product: tuple[Float[Array, "batch length mlp"], Float[Array, "mlp"]],
-) -> Float[Array, "batch length mlp"]:
-    """The activation of a linear layer's product and bias; one GPU kernel computes
-    their gradients."""
-    from bert_jax.models.kernels import activation  # Triton is slow to import
-
-    return activation.fused_activation(_IN_KERNELS[config.hidden_act], *product)
 
 
 def initializer(
