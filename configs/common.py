@@ -59,9 +59,9 @@ def _model() -> ConfigDict:
     # attention_probs_dropout_prob is 0); or cudnn (NVIDIA's, in bfloat16, likewise
     # without dropout).
     model.attention = "einsum"
-    # How bias, dropout, residual and LayerNorm are computed after attention and
-    # feed-forward blocks: xla, or fused (one kernel each way, on GPUs).
-    model.norm = "xla"
+    # How bias, activation, dropout, residual and LayerNorm are computed, which follow
+    # the encoder's matrix products: xla, or fused (a kernel each way, on GPUs).
+    model.epilogue = "xla"
     model.layer = "post_norm"  # or one of your own (docs/extending.md)
     model.positions = "learnt"  # a vector for each, or a way of your own
     # What the backward pass recomputes, to save memory: none; full (all of each

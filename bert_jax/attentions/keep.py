@@ -59,7 +59,7 @@ class WithAttentions(Predictor):
         attention = "einsum" if config.attention in KERNELS else config.attention
         self._attention = attention
         keeping = dataclasses.replace(
-            config, attention=attention, norm="xla", remat="none"
+            config, attention=attention, epilogue="xla", remat="none"
         )
         self._bert = FAMILIES[config.architecture].trunk(keeping)
         self._rows = 0  # encoded so far

@@ -36,7 +36,7 @@ _TABLE: dict[str, rules.Rule] = {
     "model.position_initializer": rules.one_of("normal", "sinusoidal"),
     "model.layer_norm_eps": rules.number("(0, inf)"),
     "model.dtype": rules.one_of("float32", "bfloat16"),
-    "model.norm": rules.one_of("xla", "fused"),
+    "model.epilogue": rules.one_of("xla", "fused"),
     "model.remat": rules.one_of("none", "full", "dots"),
     "model.scan_layers": rules.flag,
     "model.causal": rules.flag,

@@ -76,7 +76,7 @@ def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights
         config=dataclasses.replace(
             model_config,
             attention=attention,
-            norm="xla",
+            epilogue="xla",
             scan_layers=False,
             remat="none",
         ),

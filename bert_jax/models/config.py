@@ -41,7 +41,7 @@ class BertConfig:
     attention: str
     remat: str
     scan_layers: bool
-    norm: str = "xla"  # or fused: how LayerNorm and what precedes it are computed
+    epilogue: str = "xla"  # or fused: how what follows a product is computed
     causal: bool = False  # each position sees those up to its own, not later ones
     architecture: str = "bert"  # of FAMILIES
     position_initializer: str = "normal"  # or sinusoidal
@@ -119,6 +119,11 @@ class BertConfig:
                 f"config.model.attention={self.attention}: heads (config.model."
                 f"hidden_size / num_attention_heads) of {self.head_dim}, but it "
                 f"computes those of {', '.join(map(str, heads))} only; choose einsum"
+            )
+        if self.epilogue == "fused" and self.layer != "post_norm":
+            raise UserError(
+                f"config.model.epilogue=fused: not for layers of the kind {self.layer}; "
+                "choose xla"
             )
         FAMILIES[self.architecture].check(self)
 

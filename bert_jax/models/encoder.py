@@ -102,7 +102,7 @@ class EncoderLayer(nn.Module):
         if key is not None:
             keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
 
-        fused = config.norm == "fused"
+        fused = config.epilogue == "fused"
 
         def add_and_norm(name: str, x: Any, hidden: Array, key: DropoutKey) -> Array:
             if fused:

@@ -46,7 +46,7 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
         recorded.model.dtype = config.model.dtype
         if recorded.model.attention in KERNELS:  # other devices may lack it
             recorded.model.attention = config.model.attention
-        recorded.model.norm = config.model.norm
+        recorded.model.epilogue = config.model.epilogue
         if there.vocabulary is not None:  # else it says how words are cut
             recorded.tokenizer = config.tokenizer
         config = recorded

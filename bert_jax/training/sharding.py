@@ -52,7 +52,7 @@ def make_mesh(
         does not divide over them, or an attention that these devices cannot compute.
     """
     devices = jax.devices() if devices is None else devices
-    if config.model.attention in KERNELS or config.model.norm == "fused":
+    if config.model.attention in KERNELS or config.model.epilogue == "fused":
         from bert_jax.models.kernels import requirements
 
         requirements.check(

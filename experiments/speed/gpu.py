@@ -80,8 +80,10 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     return figures
 
 
-def profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, Any]:
-    """The step's kernels, as the model has them and as they ran."""
+def profile(
+    step: our_step.OurStep, peaks: Mapping[str, float], top: int = 30
+) -> dict[str, Any]:
+    """The step's kernels, as the model has them and as they ran; so many by name."""
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             step(PROFILED_STEPS)
@@ -89,7 +91,7 @@ def profile(step: our_step.OurStep, peaks: Mapping[str, float]) -> dict[str, Any
     program = kernels.kernels(hlo.Program(step.compiled.as_text() or ""))
     flops = {name: peaks[name] for name in ("float32", "bfloat16")}
     known = kernels.Peaks(flops, bytes=peaks["copy"], integer=kernels.INTEGER)
-    return kernels.beside(program, seen, known, PROFILED_STEPS)
+    return kernels.beside(program, seen, known, PROFILED_STEPS, top)
 
 
 HEADER = (
@@ -150,7 +152,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--packing", action="store_true", help="packed rows")
     parser.add_argument("--remat", default="none", help="as model.remat")
-    parser.add_argument("--norm", default="xla", help="as model.norm")
+    parser.add_argument("--epilogue", default="xla", help="as model.epilogue")
     parser.add_argument("--scan_layers", action="store_true")
     parser.add_argument("--no-profile", action="store_false", dest="profiled")
     parser.add_argument("--output", default="", help="JSON; written after each case")
@@ -165,7 +167,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[dict[str, 
             kept = 0.0 if attention == "cudnn" else case["dropout"]
             fields = {
                 "attention": attention,
-                "norm": options.norm,
+                "epilogue": options.epilogue,
                 "attention_probs_dropout_prob": kept,
                 "hidden_dropout_prob": case["dropout"],
                 "dtype": case["dtype"],

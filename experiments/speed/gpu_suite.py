@@ -47,7 +47,7 @@ MODULE = "experiments.speed.gpu_suite"
 ROUNDS, TURN = 3, 1.0  # turns of a side, and seconds of a turn
 STEADY = 0.01  # by which turns of a side may differ
 
-FUSED = {"attention": "fused", "norm": "fused"}
+FUSED = {"attention": "fused", "epilogue": "fused"}
 NO_MERGER = {"xla_gpu_dot_merger_threshold_mb": 0}
 NO_TRITON = {"xla_gpu_enable_triton_gemm": False}
 # What a step has: config fields, XLA's options in place of today's, the logits' dtype,
@@ -62,21 +62,15 @@ ABLATION: dict[str, dict[str, Any]] = {
     "all": AFTER,
     "all but the options": {**AFTER, "options": {}},
     "all but the logits": {**AFTER, "float32_logits": True},
-    "all but the norm": {"fields": {"attention": "fused"}},
+    "all but the epilogue": {"fields": {"attention": "fused"}},
     "all, scanned": {"fields": {**FUSED, "scan_layers": True}},
 }
-# Operands [rows, summed] and [summed, columns] of a layer's products: forward, and the
-# gradients of inputs and kernels.
+# Operands [rows, summed] and [summed, columns] of a layer's products: of queries, keys
+# and values, both of the feed-forward block, and the gradient of a kernel.
 TOKENS = 32_768
 PRODUCTS = [
-    (rows, summed, columns)
-    for hidden in (768, 1024)
-    for inner in (hidden, 4 * hidden)
-    for rows, summed, columns in (
-        (TOKENS, hidden, inner),
-        (TOKENS, inner, hidden),
-        (hidden, TOKENS, inner),
-    )
+    *((TOKENS, 768, 2304), (TOKENS, 768, 3072), (TOKENS, 3072, 768)),
+    *((768, TOKENS, 3072), (TOKENS, 1024, 4096), (TOKENS, 4096, 1024)),
 ]
 
 
@@ -223,11 +217,11 @@ class Suite:
         return found
 
     def _fp8(self) -> dict[str, Any]:
-        return self._alone("fp8", 60)
+        return self._alone("fp8", 80)
 
     def _numbers(self) -> dict[str, Any]:
-        chosen = "norm or head or (fused and 64-highest) or losses_are"
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "tests/device"]
+        chosen = "norm or activation or (test_fused and padded) or losses_are or twice"
+        command = [sys.executable, "-m", "pytest", "-q", "-n4", "tests/device"]
         if self._dry:
             command.append("--collect-only")
         environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -329,14 +323,15 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
 
 def _choose_blocks(best: Mapping[str, Any], config: Any) -> None:
     """Gives the kernels the blocks that were the fastest alone."""
-    from bert_jax.models.kernels import fused, norm
+    from bert_jax.models.kernels import activation, norm
 
-    length, hidden = config.corpus.max_seq_length, config.model.hidden_size
-    norm.BLOCKS = norm.Blocks(*json.loads(best[f"norm {hidden}"]))
-    known = fused.candidates(length)
-    forward, backward = best[f"attention {length}"]
-    chosen = fused.Tiling(known[forward].forward, known[backward].backward)
-    fused.tiling = lambda *_: chosen
+    hidden = config.model.hidden_size
+    for name, kernel in zip(
+        best[f"norm {hidden}"], ("FORWARD", "BACKWARD"), strict=True
+    ):
+        setattr(norm, kernel, norm.Blocks(*json.loads(name.partition(" ")[2])))
+    (name,) = best["activation 3072"]
+    activation.BLOCKS = activation.Blocks(*json.loads(name.partition(" ")[2]))
 
 
 def _interpret() -> None:
@@ -348,9 +343,12 @@ def _interpret() -> None:
     fused.fused_attention = functools.partial(fused.fused_attention, interpret=True)
     requirements.check = lambda *_, **__: None
     with contextlib.suppress(ImportError):  # an older commit
-        from bert_jax.models.kernels import norm
+        from bert_jax.models.kernels import activation, norm
 
         norm.fused_norm = functools.partial(norm.fused_norm, interpret=True)
+        activation.fused_activation = functools.partial(
+            activation.fused_activation, interpret=True
+        )
 
 
 def measure(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,8 +368,9 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
     step(2)
     text = (step.compiled.as_text() or "").encode()
     Path(case["folder"], "program.txt.gz").write_bytes(gzip.compress(text))
-    found = gpu.profile(step, peaks)
-    shown = gpu.show_profile(found) if not case["dry"] else ""
+    found = gpu.profile(step, peaks, top=2000)
+    longest = {**found, "kernels": found["kernels"][:30]}
+    shown = gpu.show_profile(longest) if not case["dry"] else ""
     return {"peaks": peaks, **found, "table": shown}
 
 
@@ -381,7 +380,7 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from bert_jax.models.kernels import fused, norm
+    from bert_jax.models.kernels import activation, norm
 
     dry = case["dry"]
     if dry:
@@ -394,32 +393,29 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
         timed = lowered[f"norm {hidden}"] = {}
         x, residual, gradient = jax.random.normal(key, (3, *rows, hidden), jnp.bfloat16)
         ones = jnp.ones(hidden)
-        for chosen in NORM_BLOCKS[:2] if dry else NORM_BLOCKS:
-            norm.BLOCKS = norm.Blocks(*chosen)
+        for name, kernel, chosen in NORM_BLOCKS[:: 9 if dry else 1]:
+            setattr(norm, kernel, norm.Blocks(*chosen))
 
             def one(x: Any, residual: Any, scale: Any) -> Any:
-                return norm.fused_norm(
-                    x, scale, residual, scale, scale, 0.1, key, 1e-12
-                )
+                given = (x, scale, residual, scale, scale)
+                return norm.fused_norm(*given, 0.1, key, 1e-12)
 
-            given = (gradient, (x, residual, ones))
-            timed[json.dumps(chosen)] = (jax.jit(_both(one)).lower(*given), given)
-    for length, rows in ((128, 1),) if dry else ((128, 256), (512, 64)):
-        timed = lowered[f"attention {length}"] = {}
-        heads = 1 if dry else 12
-        packed = jax.random.normal(key, (rows, length, heads, 3, 64), jnp.bfloat16)
-        seen = jnp.ones((rows, 1), int), jnp.ones((rows, length), int)
-        for name, tiles in fused.candidates(length).items():
+            call, given = one, (x, residual, ones)
+            if name == "backward":
+                call, given = _both(one), (gradient, given)
+            timed[f"{name} {json.dumps(chosen)}"] = (jax.jit(call).lower(*given), given)
+    timed = lowered["activation 3072"] = {}
+    columns, rows = (32, (1, 8)) if dry else (3072, (256, 128))
+    x, gradient = jax.random.normal(key, (2, *rows, columns), jnp.bfloat16)
+    for blocks_of in ACTIVATION_BLOCKS[: 1 if dry else None]:
+        activation.BLOCKS = activation.Blocks(*blocks_of)
 
-            def attend(packed: Any, tiles: Any = tiles, seen: Any = seen) -> Any:
-                return fused.fused_attention(packed, seen, 0.1, key, tiles=tiles)
+        def act(x: Any, bias: Any) -> Any:
+            return activation.fused_activation("gelu", x, bias)
 
-            if dry and len(timed) == 2:
-                continue
-            call, given = attend, (packed,)
-            if name.startswith("backward"):
-                call, given = _both(attend), (packed[:, :, :, 0], given)
-            timed[name] = (jax.jit(call).lower(*given), given)
+        given = (gradient, (x, jnp.ones(columns)))
+        name = f"backward {json.dumps(blocks_of)}"
+        timed[name] = (jax.jit(_both(act)).lower(*given), given)
     found = _timed(lowered, dry)
     lines = [
         (kernel, name, f"{ms:.4f}")
@@ -432,17 +428,35 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
             for start in ("forward", "backward")
             if any(n.startswith(start) for n in timed)
         ]
-        or min(timed, key=lambda n: timed[n])
         for kernel, timed in found.items()
     }
     header = ("kernel", "blocks", "ms")
     return {"ms": found, "best": best, "table": f"{table(lines, header)}\nbest: {best}"}
 
 
-# Rows at once, loops of the backward pass, warps.
-NORM_BLOCKS = [
-    *((4, 16, 4), (4, 8, 4), (4, 32, 4), (2, 16, 4), (2, 32, 2), (8, 8, 8)),
-    *((4, 16, 8), (1, 64, 1), (2, 32, 1)),
+# Rows at once, warps; of the backward pass also its loops, and whether it loads ahead.
+NORM_BLOCKS: list[tuple[str, str, tuple]] = [
+    *(
+        ("forward", "FORWARD", (rows, warps))
+        for rows, warps in (
+            *((1, 1), (2, 1), (1, 2), (2, 2), (4, 2)),
+            *((1, 4), (2, 4), (4, 4), (8, 8)),
+        )
+    ),
+    *(
+        ("backward", "BACKWARD", (rows, warps, loops, ahead))
+        for rows, warps, loops in (
+            *((1, 2, 64), (2, 2, 16), (2, 2, 32), (2, 2, 64), (1, 1, 32)),
+            *((2, 4, 16), (2, 4, 32), (4, 4, 16), (4, 4, 32), (4, 8, 16)),
+        )
+        for ahead in (False, True)
+    ),
+]
+
+# Rows at once, columns, loops, warps.
+ACTIVATION_BLOCKS = [
+    *((4, 512, 16, 4), (8, 512, 8, 4), (8, 256, 8, 4), (4, 1024, 16, 8)),
+    *((4, 512, 32, 4), (2, 1024, 16, 4), (8, 512, 16, 8), (4, 256, 16, 2)),
 ]
 
 
@@ -481,7 +495,7 @@ def _timed(
     }
 
 
-def _milliseconds(compiled: Any, given: tuple, dry: bool) -> float:
+def _milliseconds(compiled: Any, given: Sequence[Any], dry: bool) -> float:
     """Of a call, the best of five turns of twenty calls; infinite without a program."""
     import jax
 
@@ -504,26 +518,26 @@ def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
     import jax.numpy as jnp
 
     shapes = [(16, 16, 16)] if case["dry"] else PRODUCTS
-    found = {}
+    lowered: dict[str, dict[str, Any]] = {}
+
+    def product(one: Any, other: Any) -> Any:
+        # Both have the summed axis last, as cuBLASLt wants them of float8.
+        axes, result = (((1,), (1,)), ((), ())), jnp.bfloat16
+        return jax.lax.dot_general(one, other, axes, preferred_element_type=result)
+
     for rows, summed, columns in shapes:
-        rates = {}
-        for name, dtype in (("bfloat16", jnp.bfloat16), ("float8", jnp.float8_e4m3fn)):
-            one = jax.random.normal(jax.random.key(0), (rows, summed)).astype(dtype)
-            # Both operands have the summed axis last, as cuBLASLt wants them of float8.
-            other = jax.random.normal(jax.random.key(1), (columns, summed)).astype(
-                dtype
-            )
-
-            def product(one: Any, other: Any) -> Any:
-                axes = (((1,), (1,)), ((), ()))
-                result = jnp.bfloat16
-                return jax.lax.dot_general(
-                    one, other, axes, preferred_element_type=result
-                )
-
-            compiled = jax.jit(product).lower(one, other).compile()
-            ms = _milliseconds(compiled, (one, other), case["dry"])
-            rates[f"jax {name}"] = 2e-9 * rows * summed * columns / ms
+        key = jax.random.key(0)
+        wide = [jax.random.normal(key, (n, summed)) for n in (rows, columns)]
+        by_type = lowered[f"{rows} x {summed} x {columns}"] = {}
+        for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
+            given = [x.astype(dtype) for x in wide]
+            name = f"jax {jnp.dtype(dtype).name}"
+            by_type[name] = (jax.jit(product).lower(*given), given)
+    timed = _timed(lowered, case["dry"])
+    found = {}
+    for (rows, summed, columns), by_name in zip(shapes, timed.values(), strict=True):
+        work = 2e-9 * rows * summed * columns
+        rates = {name: work / ms for name, ms in by_name.items()}
         rates |= _torch_products(rows, summed, columns) if not case["dry"] else {}
         found[f"{rows} x {summed} x {columns}"] = rates
     names = list(next(iter(found.values())))

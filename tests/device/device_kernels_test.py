@@ -1,12 +1,16 @@
 """Attention on the device itself, beside einsum in float32 on the processor."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
 
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.kernels import choose, lookup
+from bert_jax.models.kernels.activation import fused_activation
 from bert_jax.models.kernels.norm import fused_norm
+from bert_jax.models.layers import ACTIVATION_FUNCTIONS
 from tests.attending import outputs_and_gradients, sees, values
 from tests.models import norm_test
 
@@ -123,28 +127,48 @@ def test_gradients_of_a_lookup(device, rows):
     np.testing.assert_array_equal(found, again)
 
 
+def beside_the_processor(function, plain, given, gradient, precision, processor):
+    """Outputs and gradients beside plain code in float32; and their bits again."""
+
+    def outputs(function, given, gradient):
+        return jax.jit(lambda *x: norm_test.results(function, *x))(given, gradient)
+
+    found, again = (outputs(function, given, gradient) for _ in range(2))
+    wide = jax.device_put(jax.tree.map(np.float32, (given, gradient)), processor)
+    with jax.default_device(processor):
+        expected = outputs(plain, *wide)
+    for one, same, other in zip(found, again, expected, strict=True):
+        np.testing.assert_array_equal(one, same)
+        error = np.abs(np.float32(one) - other).max() / np.abs(other).max()
+        assert error < ERRORS[precision], f"{error:.2g}"
+
+
 @pytest.mark.parametrize("precision", ["highest", "bfloat16"])
 @pytest.mark.parametrize("rate", [0.0, RATE])
 @pytest.mark.parametrize("shape", [(4, 128, 768), (3, 7, 1024), (2, 21, 256)])
 def test_norm(device, processor, shape, rate, precision):
-    """Beside plain code in float32, with the same elements dropped; and its bits."""
+    """With the same elements dropped."""
     if device != "gpu":
         pytest.skip("the kernel is for GPUs")
     dtype = "bfloat16" if precision == "bfloat16" else "float32"
     given, gradient = norm_test.arrays(shape, dtype)
     key = jax.random.key(1)
+    beside_the_processor(
+        lambda *x: fused_norm(*x, rate, key, norm_test.EPS),
+        lambda *x: norm_test.plain(*x, rate, key),
+        *(given, gradient, precision, processor),
+    )
 
-    def outputs(function, given, gradient):
-        return jax.jit(lambda *x: norm_test.results(function, *x))(given, gradient)
 
-    def fused(*given):
-        return fused_norm(*given, rate, key, norm_test.EPS)
-
-    found, again = (outputs(fused, given, gradient) for _ in range(2))
-    wide = jax.device_put(jax.tree.map(np.float32, (given, gradient)), processor)
-    with jax.default_device(processor):
-        plain = outputs(lambda *x: norm_test.plain(*x, rate, key), *wide)
-    for one, same, other in zip(found, again, plain, strict=True):
-        np.testing.assert_array_equal(one, same)
-        error = np.abs(np.float32(one) - other).max() / np.abs(other).max()
-        assert error < ERRORS[precision], f"{error:.2g}"
+@pytest.mark.parametrize("precision", ["highest", "bfloat16"])
+@pytest.mark.parametrize("name", ACTIVATION_FUNCTIONS)
+def test_activation(device, processor, name, precision):
+    if device != "gpu":
+        pytest.skip("the kernel is for GPUs")
+    dtype = "bfloat16" if precision == "bfloat16" else "float32"
+    (x, bias, *_), gradient = norm_test.arrays((3, 37, 1536), dtype)
+    beside_the_processor(
+        functools.partial(fused_activation, name),
+        lambda x, bias: ACTIVATION_FUNCTIONS[name](x + bias),
+        *((x, bias), gradient, precision, processor),
+    )

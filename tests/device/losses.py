@@ -14,7 +14,7 @@ def losses(attention: str, dtype: str, steps: int) -> list[float]:
     """
     config = our_step.sized_config("2/128", 64, 16)
     config.model.attention, config.model.dtype = attention, dtype
-    config.model.norm = "fused" if attention == "fused" else "xla"
+    config.model.epilogue = "fused" if attention == "fused" else "xla"
     step = our_step.OurStep(config, [our_step.random_batch(config)])
     return [step(1) for _ in range(steps)]
 

@@ -27,12 +27,13 @@ _WHOLE = PartitionSpec()
 class Blocks(NamedTuple):
     """The rows that a program computes, and with how many warps."""
 
-    rows: int = 4  # at once
-    loops: int = 16  # so many times in the backward pass, which then writes its sums
-    warps: int = 4
+    rows: int  # at once
+    warps: int
+    loops: int = 1  # so many times, before it writes its sums
+    ahead: bool = False  # whether it loads the next rows first
 
 
-BLOCKS = Blocks()
+FORWARD, BACKWARD = Blocks(2, 2), Blocks(2, 2, 32)
 
 
 class _Setting(NamedTuple):
@@ -40,12 +41,9 @@ class _Setting(NamedTuple):
 
     rate: float  # of dropout; 0 means none
     eps: float  # added to the variance
-    blocks: Blocks
+    forward: Blocks
+    backward: Blocks
     interpret: bool  # run as JAX operations: for tests, on any device
-
-    @property
-    def compiler_params(self) -> triton.CompilerParams:
-        return triton.CompilerParams(num_warps=self.blocks.warps, num_stages=1)
 
 
 def fused_norm(
@@ -78,7 +76,7 @@ def fused_norm(
     words = None
     if key is not None and rate > 0.0:
         words = row_keys(key, x.shape[:-1], positions)
-    setting = _Setting(rate if words else 0.0, eps, BLOCKS, interpret)
+    setting = _Setting(rate if words else 0.0, eps, FORWARD, BACKWARD, interpret)
     return _norm(setting, x, bias, residual, words, scale, offset)
 
 
@@ -139,7 +137,7 @@ def _forward_call(
     offset: Array,
 ) -> tuple[Array, Array, Array]:
     """The rows of one device: [batch, length, hidden] and two of [batch, length]."""
-    rows, hidden = setting.blocks.rows, x.shape[-1]
+    rows, hidden = setting.forward.rows, x.shape[-1]
     flat, flat_residual, flat_words = _flat(rows, hidden, (x, residual, words))
     specs, numbers = (
         _Specs(rows, hidden),
@@ -155,7 +153,7 @@ def _forward_call(
         ],
         out_specs=[specs.rows, specs.row_numbers, specs.row_numbers],
         out_shape=[jax.ShapeDtypeStruct(flat.shape, x.dtype), numbers, numbers],
-        compiler_params=setting.compiler_params,
+        compiler_params=_params(setting.forward),
         interpret=setting.interpret,
         name="norm_forward",
     )(flat, bias, flat_residual, flat_words, scale, offset)
@@ -178,12 +176,12 @@ def _backward_call(
 ) -> tuple[Array, Array, Array]:
     """For one device's rows: the gradients of x and residual, and partial sums of those
     of offset, scale and bias [programs, 3, hidden]."""
-    rows, hidden = setting.blocks.rows, x.shape[-1]
+    rows, hidden = setting.backward.rows, x.shape[-1]
     flat, flat_residual, flat_words, mean, inverse, gradient = _flat(
         rows, hidden, (x, residual, words, mean, inverse, gradient)
     )
     blocks = len(flat) // rows
-    loops = math.gcd(blocks, setting.blocks.loops)
+    loops = math.gcd(blocks, setting.backward.loops)
     programs, specs = blocks // loops, _Specs(rows * loops, hidden)
     drops = words is not None
     like_x = jax.ShapeDtypeStruct(flat.shape, x.dtype)
@@ -204,7 +202,7 @@ def _backward_call(
             *(like_x,) * (1 + drops),
             jax.ShapeDtypeStruct((programs, 3, hidden), jnp.float32),
         ],
-        compiler_params=setting.compiler_params,
+        compiler_params=_params(setting.backward),
         interpret=setting.interpret,
         name="norm_backward",
     )(flat, bias, flat_residual, flat_words, scale, mean, inverse, gradient)
@@ -226,6 +224,10 @@ def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
     return jax.tree.map(flat, arrays)
 
 
+def _params(blocks: Blocks) -> triton.CompilerParams:
+    return triton.CompilerParams(num_warps=blocks.warps, num_stages=1)
+
+
 def _pieces(hidden: int) -> list[Any]:
     """Slices of the columns; Triton's arrays have powers of 2."""
     size = hidden & -hidden
@@ -242,23 +244,26 @@ def _kept(
 
 
 def _sum(
-    setting: _Setting, x: Any, bias: Any, residual: Any, words: Any, at: tuple
+    setting: _Setting, x: Array, bias: Array, residual: Array, words: Any, columns: Any
 ) -> tuple[Array, Array | None]:
     """residual + dropout(x + bias) in float32, and dropout's factors."""
-    columns, factors = at[1], None
-    biased = x[at].astype(jnp.float32) + bias[columns][None, :]
+    biased, factors = x.astype(jnp.float32) + bias[None, :], None
     if words is not None:
-        factors = _kept(setting.rate, (words[0][at[0]], words[1][at[0]]), columns)
+        factors = _kept(setting.rate, words, columns)
         biased *= factors
-    return biased + residual[at].astype(jnp.float32), factors
+    return biased + residual.astype(jnp.float32), factors
 
 
 def _forward_kernel(
     setting: _Setting, x, bias, residual, words, scale, offset, normed, mean, inverse
 ) -> None:
     hidden = x.shape[1]
-    pieces, every = _pieces(hidden), slice(None)
-    sums = [_sum(setting, x, bias, residual, words, (every, at))[0] for at in pieces]
+    pieces = _pieces(hidden)
+    own_words = None if words is None else (words[0][...], words[1][...])
+    sums = [
+        _sum(setting, x[:, at], bias[at], residual[:, at], own_words, at)[0]
+        for at in pieces
+    ]
     average = sum(jnp.sum(part, axis=1) for part in sums) / hidden
     centered = [part - average[:, None] for part in sums]
     variance = sum(jnp.sum(part * part, axis=1) for part in centered) / hidden
@@ -283,35 +288,48 @@ def _backward_kernel(
     *outputs,
 ) -> None:
     *gradients, sums = outputs
-    rows, hidden = setting.blocks.rows, x.shape[1]
-    pieces = _pieces(hidden)
+    rows, hidden = setting.backward.rows, x.shape[1]
+    count, pieces = x.shape[0] // rows, _pieces(hidden)
 
-    def add(index: Array, totals: tuple) -> tuple:
+    def load(index: Any) -> list[tuple[Array, Array, Array]]:
         block = pl.ds(index * rows, rows)
-        factor = inverse[block][:, None]
+        return [
+            tuple(ref[block, at] for ref in (x, residual, gradient)) for at in pieces
+        ]
+
+    def add(index: Array, carry: tuple) -> tuple:
+        totals, loaded = carry
+        block = pl.ds(index * rows, rows)
+        if setting.backward.ahead:
+            following = load(jnp.minimum(index + 1, count - 1))
+        else:
+            loaded, following = load(index), loaded
+        own_words = None if words is None else (words[0][block], words[1][block])
+        average, factor = mean[block][:, None], inverse[block][:, None]
         found, after = [], []
-        for at, (to_offset, to_scale, to_bias) in zip(pieces, totals, strict=True):
-            total, kept = _sum(setting, x, bias, residual, words, (block, at))
-            normed = (total - mean[block][:, None]) * factor
-            outer = gradient[block, at].astype(jnp.float32)
+        for at, piece, total in zip(pieces, loaded, totals, strict=True):
+            (own_x, own_residual, outer), (to_offset, to_scale, _) = piece, total
+            given = (own_x, bias[at], own_residual, own_words)
+            summed, kept = _sum(setting, *given, at)
+            normed, outer = (summed - average) * factor, outer.astype(jnp.float32)
             found.append((normed, outer * scale[at][None, :], kept))
-            after.append((to_offset + outer, to_scale + outer * normed, to_bias))
-        average = sum(jnp.sum(inner, axis=1) for _, inner, _ in found) / hidden
+            after.append((to_offset + outer, to_scale + outer * normed))
+        inner_mean = sum(jnp.sum(inner, axis=1) for _, inner, _ in found) / hidden
         along = sum(jnp.sum(inner * part, axis=1) for part, inner, _ in found) / hidden
         for number, (at, (normed, inner, kept)) in enumerate(
             zip(pieces, found, strict=True)
         ):
-            to_sum = (inner - average[:, None] - normed * along[:, None]) * factor
+            to_sum = (inner - inner_mean[:, None] - normed * along[:, None]) * factor
             to_x = to_sum if kept is None else to_sum * kept
             for output, value in zip(gradients, (to_sum, to_x), strict=False):
                 output[block, at] = value.astype(output.dtype)
-            to_offset, to_scale, to_bias = after[number]
-            after[number] = (to_offset, to_scale, to_bias + to_x)
-        return tuple(after)
+            after[number] += (totals[number][2] + to_x,)
+        return tuple(after), following
 
     # Summed over rows only once: a sum over rows is one over warps.
     zeros = tuple((jnp.zeros((rows, at.size), jnp.float32),) * 3 for at in pieces)
-    totals = jax.lax.fori_loop(0, x.shape[0] // rows, add, zeros)
+    first = load(0) if setting.backward.ahead else None
+    totals, _ = jax.lax.fori_loop(0, count, add, (zeros, first))
     for at, parts in zip(pieces, totals, strict=True):
         for row, part in enumerate(parts):
             sums[row, at] = jnp.sum(part, axis=0)

@@ -24,9 +24,9 @@ def check(
     Raises:
       UserError: it cannot.
     """
-    if model.norm == "fused" and platform != "gpu":
+    if model.epilogue == "fused" and platform != "gpu":
         raise UserError(
-            f"config.model.norm=fused: needs a GPU, and this is a {platform}; "
+            f"config.model.epilogue=fused: needs a GPU, and this is a {platform}; "
             "choose xla"
         )
     name, rate = model.attention, model.attention_probs_dropout_prob
