@@ -122,8 +122,8 @@ class BertConfig:
             )
         if self.epilogue == "fused" and self.layer != "post_norm":
             raise UserError(
-                f"config.model.epilogue=fused: not for layers of the kind {self.layer}; "
-                "choose xla"
+                "config.model.epilogue=fused: not for layers of the kind "
+                f"{self.layer}; choose xla"
             )
         FAMILIES[self.architecture].check(self)
 
