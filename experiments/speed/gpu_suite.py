@@ -6,8 +6,8 @@
 Each part's results are in FOLDER/suite.json, and its table is printed, as soon as it
 ends. A part that fails or takes too long leaves its error there, and the next begins.
 
-    blocks    the blocks and warps that the kernels could have, alone; the next parts
-              take the fastest
+    blocks    the blocks and warps that the norm's kernels could have, alone; the next
+              parts take the fastest
     ablation  three layers of Base without one change or another, in turns
     whole     Base as it was and as it is, beside torch.compile, in turns
     profile   the kernels of Base with all changes, beside a model's prediction; its
@@ -328,15 +328,10 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _choose_blocks(best: Mapping[str, Any], config: Any) -> None:
-    """Gives the kernels the blocks that were the fastest alone."""
-    from bert_jax.models.kernels import fused, norm
+    """Gives the norm's kernels the blocks that were the fastest alone."""
+    from bert_jax.models.kernels import norm
 
-    length, hidden = config.corpus.max_seq_length, config.model.hidden_size
-    norm.BLOCKS = norm.Blocks(*json.loads(best[f"norm {hidden}"]))
-    known = fused.candidates(length)
-    forward, backward = best[f"attention {length}"]
-    chosen = fused.Tiling(known[forward].forward, known[backward].backward)
-    fused.tiling = lambda *_: chosen
+    norm.BLOCKS = norm.Blocks(*json.loads(best[f"norm {config.model.hidden_size}"]))
 
 
 def _interpret() -> None:
@@ -376,12 +371,12 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Milliseconds of the kernels with other blocks and warps, both passes in bfloat16
-    with dropout; and those of the fastest."""
+    """Milliseconds of the norm's kernels with other blocks and warps, both passes in
+    bfloat16 with dropout; and the fastest."""
     import jax
     import jax.numpy as jnp
 
-    from bert_jax.models.kernels import fused, norm
+    from bert_jax.models.kernels import norm
 
     dry = case["dry"]
     if dry:
@@ -404,22 +399,6 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
 
             given = (gradient, (x, residual, ones))
             timed[json.dumps(chosen)] = (jax.jit(_both(one)).lower(*given), given)
-    for length, rows in ((128, 1),) if dry else ((128, 256), (512, 64)):
-        timed = lowered[f"attention {length}"] = {}
-        heads = 1 if dry else 12
-        packed = jax.random.normal(key, (rows, length, heads, 3, 64), jnp.bfloat16)
-        seen = jnp.ones((rows, 1), int), jnp.ones((rows, length), int)
-        for name, tiles in fused.candidates(length).items():
-
-            def attend(packed: Any, tiles: Any = tiles, seen: Any = seen) -> Any:
-                return fused.fused_attention(packed, seen, 0.1, key, tiles=tiles)
-
-            if dry and len(timed) == 2:
-                continue
-            call, given = attend, (packed,)
-            if name.startswith("backward"):
-                call, given = _both(attend), (packed[:, :, :, 0], given)
-            timed[name] = (jax.jit(call).lower(*given), given)
     found = _timed(lowered, dry)
     lines = [
         (kernel, name, f"{ms:.4f}")
@@ -427,13 +406,7 @@ def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
         for name, ms in timed.items()
     ]
     best = {
-        kernel: [
-            min((n for n in timed if n.startswith(start)), key=lambda n: timed[n])
-            for start in ("forward", "backward")
-            if any(n.startswith(start) for n in timed)
-        ]
-        or min(timed, key=lambda n: timed[n])
-        for kernel, timed in found.items()
+        kernel: min(timed, key=timed.__getitem__) for kernel, timed in found.items()
     }
     header = ("kernel", "blocks", "ms")
     return {"ms": found, "best": best, "table": f"{table(lines, header)}\nbest: {best}"}
