@@ -5,7 +5,8 @@ keys, and its probabilities computed again in the backward pass. Dropout is that
 `layers.dropout`, from the same words, so the same elements are dropped.
 
 Queries, keys and values come in one array and their gradients leave in one, so that a
-single product computes them, and nothing is sliced or joined in memory.
+single product computes them, and nothing is sliced or joined in memory. The backward
+pass sums the gradients of their biases, too, while it has those of the vectors at hand.
 """
 
 import functools
@@ -59,6 +60,7 @@ class _Setting(NamedTuple):
     window: int  # nor to one farther away; 0 means to any
     rate: float  # of dropout; 0 means none
     tiling: Tiling
+    biased: bool  # the backward pass computes the biases' gradients
     interpret: bool  # run as JAX operations: for tests, on any device
 
 
@@ -70,6 +72,7 @@ def fused_attention(
     causal: bool = False,
     window: int = 0,
     *,
+    bias: Float[Array, "heads 3 head_dim"] | None = None,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Softmax attention of each query over the keys with its id.
@@ -81,6 +84,7 @@ def fused_attention(
       key: for dropout; None for evaluation.
       causal: a query attends to no position after its own.
       window: it attends to at most so many on each side; 0 means to all.
+      bias: is part of `packed` already, as a constant: its gradient comes from here.
       interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
     batch, length, heads, _, size = packed.shape
@@ -105,63 +109,92 @@ def fused_attention(
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
     tiles = tiling(length + padded, size, packed.dtype)
     rate = rate if words else 0.0
-    setting = _Setting(size**-0.5, causal, window, rate, tiles, interpret)
-    attend = on_mesh(functools.partial(_attend, setting), _SPECS)
-    return attend(packed, key_ids, query_ids, words)[:, :length]
+    biased = bias is not None
+    setting = _Setting(size**-0.5, causal, window, rate, tiles, biased, interpret)
+    return _attend(setting, bias, packed, key_ids, query_ids, words)[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(setting: _Setting, *inputs: Any) -> Array:
-    """The arguments are those of `_forward`."""
-    return _forward(setting, *inputs)[0]
+def _attend(setting: _Setting, bias: Array | None, *inputs: Any) -> Array:
+    """The inputs are those of `_forward_call`."""
+    return _forward(setting, bias, *inputs)[0]
 
 
-def _forward(
+def _forward(setting: _Setting, bias: Array | None, *inputs: Any) -> tuple:
+    del bias
+    compute = functools.partial(_forward_call, setting)
+    output, log_sum = on_mesh(compute, _SPECS, (VECTORS, WORDS))(*inputs)
+    return output, (*inputs, output, log_sum)
+
+
+def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
+    compute = functools.partial(_backward_call, setting)
+    in_specs = (*_SPECS, VECTORS, WORDS, VECTORS)
+    out_specs = (VECTORS,) * (1 + setting.biased)
+    to_packed, *sums = on_mesh(compute, in_specs, out_specs)(*kept, gradient)
+    to_bias = None
+    if sums:
+        to_queries, to_values = jnp.moveaxis(sums[0].sum(axis=(0, 1)), 1, 0)
+        # The keys' bias adds the same to all scores of a query: it changes nothing.
+        zeros = jnp.zeros_like(to_queries)
+        to_bias = jnp.stack([to_queries, zeros, to_values], axis=1)
+    return to_bias, to_packed, None, None, None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _forward_call(
     setting: _Setting,
     packed: Array,
     key_ids: Array,
     query_ids: Array | None,
     words: tuple[Array, Array] | None,
-) -> tuple[Array, tuple]:
+) -> tuple[Array, ...]:
+    """For the rows and heads of one device: the output, and the logarithm of each
+    query's sum [batch, heads, length]."""
     batch, length, heads, _, size = packed.shape
     specs = _Specs(packed.shape, setting.tiling.block)
-    output, log_sum = _call(
+    return _call(
         setting,
         _forward_kernel,
         specs,
-        [
-            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
-            (specs.row,) * 2 if words else None,
-        ],
+        specs.inputs(query_ids, words),
         [specs.own, specs.row_own],
         [
             jax.ShapeDtypeStruct((batch, length, heads, size), packed.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
     )(packed, key_ids, query_ids, words)
-    return output, (packed, key_ids, query_ids, words, output, log_sum)
 
 
-def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
-    packed, key_ids, query_ids, words, output, log_sum = kept
-    whole = setting.tiling.whole
-    specs = _Specs(packed.shape, packed.shape[1] if whole else setting.tiling.block)
-    (to_packed,) = _call(
+def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
+    """For the rows and heads of one device: the gradient of packed and, with biases,
+    partial sums of those of queries and values [batch, blocks, heads, 2, head_dim]."""
+    packed, _, query_ids, words, *_ = kept
+    batch, length, heads, _, size = packed.shape
+    block, whole, _ = setting.tiling
+    own = length if whole else block
+    specs, outs = _Specs(packed.shape, own), 1 + setting.biased
+    sums = pl.BlockSpec(
+        (None, own // block, None, 2, size), lambda h, i, row: (row, i, h, 0, 0)
+    )
+    of_sums = (batch, length // block, heads, 2, size)
+    shapes = [
+        jax.ShapeDtypeStruct(packed.shape, packed.dtype),
+        jax.ShapeDtypeStruct(of_sums, jnp.float32),
+    ]
+    return _call(
         setting,
         _whole_backward_kernel if whole else _backward_kernel,
         specs,
         [
-            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
-            (specs.row,) * 2 if words else None,
+            *specs.inputs(query_ids, words),
             *(specs.vectors, specs.row, specs.vectors),
         ],
-        [specs.packed_own],
-        [jax.ShapeDtypeStruct(packed.shape, packed.dtype)],
-    )(packed, key_ids, query_ids, words, output, log_sum, gradient)
-    return to_packed, None, None, None
-
-
-_attend.defvjp(_forward, _backward)
+        [specs.packed_own, sums][:outs],
+        shapes[:outs],
+    )(*kept)
 
 
 class _Specs:
@@ -194,6 +227,11 @@ class _Specs:
         self.vectors, self.own = vectors(length, first), vectors(own, block)
         self.row, self.row_own = numbers(length, first), numbers(own, block)
         self.ids = pl.BlockSpec((None, length), lambda h, i, row: (row, 0))
+
+    def inputs(self, query_ids: Any, words: Any) -> list:
+        """Of what both passes read; None where there is none."""
+        ids = None if query_ids is None else self.ids
+        return [self.packed, self.ids, ids, None if words is None else (self.row,) * 2]
 
 
 def _call(
@@ -382,7 +420,7 @@ def _backward_kernel(
 ) -> None:
     """A program computes the gradients of one block of keys and values, over all
     queries, and of the same block of queries, over all keys."""
-    *given, to_packed = outputs
+    given, results = outputs[:3], outputs[3:]
     block, length = setting.tiling.block, packed.shape[0]
     own = pl.program_id(1)
 
@@ -409,11 +447,11 @@ def _backward_kernel(
     keys = load_keys(own)
     ends = _others(setting, own, length, queries=True)
     to_keys, to_values = jax.lax.fori_loop(*ends, add_queries, (zeros, zeros))
-    _store(setting, to_packed, slice(None), to_keys=to_keys, to_values=to_values)
+    _store(setting, results, 0, to_keys=to_keys, to_values=to_values)
     queries = load_queries(own)
     ends = _others(setting, own, length, queries=False)
     to_queries = jax.lax.fori_loop(*ends, add_keys, zeros)
-    _store(setting, to_packed, slice(None), to_queries=to_queries)
+    _store(setting, results, 0, to_queries=to_queries)
 
 
 def _whole_backward_kernel(
@@ -421,7 +459,7 @@ def _whole_backward_kernel(
 ) -> None:
     """A program computes all gradients of a row of one head, whose keys are one block
     or two."""
-    *given, to_packed = outputs
+    given, results = outputs[:3], outputs[3:]
     block = setting.tiling.block
     starts = range(0, packed.shape[0], block)
     zeros = jnp.zeros((block, packed.shape[2]), jnp.float32)
@@ -441,16 +479,19 @@ def _whole_backward_kernel(
                     for each in reversed(starts)
                 )
                 to_queries = functools.reduce(jnp.add, products)
-                rows = pl.ds(start, block)
-                _store(setting, to_packed, rows, to_queries=to_queries.T)
-        rows = pl.ds(first, block)
-        _store(setting, to_packed, rows, to_keys=to_keys, to_values=to_values)
+                _store(setting, results, start // block, to_queries=to_queries.T)
+        of_keys = {"to_keys": to_keys, "to_values": to_values}
+        _store(setting, results, first // block, **of_keys)
 
 
-def _store(setting: _Setting, to_packed: Any, rows: Any, **gradients: Array) -> None:
-    """Writes gradients to their parts of an array."""
+def _store(setting: _Setting, results: tuple, number: int, **gradients: Array) -> None:
+    """Writes gradients of one of a program's blocks and, with biases, their sums."""
+    to_packed, *sums = results
+    rows = pl.ds(number * setting.tiling.block, setting.tiling.block)
     kept = 1.0 / (1.0 - setting.rate)
     parts = {"to_queries": 0, "to_keys": 1, "to_values": 2}
     for name, gradient in gradients.items():
-        factor = kept if name == "to_values" else kept * setting.scale
-        to_packed[rows, parts[name], :] = (gradient * factor).astype(to_packed.dtype)
+        scaled = gradient * (kept if name == "to_values" else kept * setting.scale)
+        to_packed[rows, parts[name], :] = scaled.astype(to_packed.dtype)
+        if sums and name != "to_keys":
+            sums[0][number, parts[name] // 2, :] = jnp.sum(scaled, axis=0)
