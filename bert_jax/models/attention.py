@@ -140,9 +140,9 @@ class SelfAttention(nn.Module):
         if config.attention == "fused" and platform() != "tpu" and turned is None:
             from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
-            packed = _packed(config, hidden, query, keys, values)
+            packed, bias = _packed(config, hidden, query, keys, values)
             sight = (seen.ids, rate, key, config.causal, seen.window)
-            mixed, probs = fused_attention(packed, *sight), None
+            mixed, probs = fused_attention(packed, *sight, bias=bias), None
         else:
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
@@ -167,8 +167,11 @@ class SelfAttention(nn.Module):
 
 def _packed(
     config: BertConfig, hidden: Float[Array, "batch length hidden"], *parts: Dense
-) -> Float[Array, "batch length heads 3 head_dim"]:
-    """Queries, keys and values by one product; the parameters stay those of `parts`.
+) -> tuple[
+    Float[Array, "batch length heads 3 head_dim"], Float[Array, "heads 3 head_dim"]
+]:
+    """Queries, keys and values by one product; and their biases, whose gradients are
+    not the product's to compute. The parameters stay those of `parts`.
 
     The heads are the outer axis because a mesh splits them.
     """
@@ -177,5 +180,6 @@ def _packed(
     )
     names = ("embed", "heads", None, "head_dim")
     kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
-    packed = linear(names, hidden.astype(config.dtype), kernel, bias)
-    return checkpoint_name(packed, PRODUCT)
+    constant = jax.lax.stop_gradient(bias)
+    packed = linear(names, hidden.astype(config.dtype), kernel, constant)
+    return checkpoint_name(packed, PRODUCT), bias

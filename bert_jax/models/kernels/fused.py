@@ -5,7 +5,8 @@ keys, and its probabilities computed again in the backward pass. Dropout is that
 `layers.dropout`, from the same words, so the same elements are dropped.
 
 Queries, keys and values come in one array and their gradients leave in one, so that a
-single product computes them, and nothing is sliced or joined in memory.
+single product computes them, and nothing is sliced or joined in memory. The backward
+pass sums the gradients of their biases, too, while it has those of the vectors at hand.
 """
 
 import functools
@@ -27,75 +28,28 @@ _SPECS = (VECTORS, IDS, IDS, WORDS)
 _LOG2_E = math.log2(math.e)  # the exponential function is one of 2 on a GPU
 
 
-class Blocks(NamedTuple):
-    """How a kernel divides a row of one head."""
+class Tiling(NamedTuple):
+    """How the kernels divide a row of one head."""
 
-    own: int  # queries of a forward program, keys of a backward one
-    other: int  # keys or queries that it loads at a time; both are powers of 2
-    warps: int = 4
-    stages: int = 2  # of loads ahead of the products
+    block: int  # queries or keys at a time: a power of 2 that divides the length
     # A program of the backward pass computes a whole row of one head: five products of
     # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
     # those of the same block of queries: seven.
     whole: bool = False
-
-
-class Tiling(NamedTuple):
-    """The blocks of both passes."""
-
-    forward: Blocks
-    backward: Blocks
-
-
-# By the length of a row: for vectors of 64 in bfloat16. The first are what is chosen.
-_FORWARD = {
-    128: [
-        *(Blocks(64, 64), Blocks(64, 128), Blocks(64, 64, stages=1)),
-        *(Blocks(128, 64, 8), Blocks(128, 128, 8), Blocks(128, 32, 8)),
-    ],
-    512: [
-        *(Blocks(64, 64), Blocks(128, 64, 8), Blocks(64, 64, stages=3)),
-        *(Blocks(128, 64, 8, 3), Blocks(128, 128, 8), Blocks(64, 32, stages=3)),
-    ],
-}
-_BACKWARD = {
-    128: [
-        *(Blocks(64, 64, whole=True), Blocks(64, 64), Blocks(64, 32, whole=True)),
-        *(Blocks(128, 64, 8, whole=True), Blocks(128, 128, 8, whole=True)),
-        *(Blocks(128, 64, 8, 1, whole=True), Blocks(128, 32, 8, whole=True)),
-    ],
-    512: [
-        *(Blocks(64, 64), Blocks(64, 64, stages=3), Blocks(64, 32, stages=3)),
-        *(Blocks(128, 64, 8), Blocks(128, 32, 8), Blocks(64, 64, whole=True)),
-        *(Blocks(128, 64, 8, whole=True), Blocks(128, 32, 8, whole=True)),
-    ],
-}
-
-
-def candidates(length: int) -> dict[str, Tiling]:
-    """Tilings to compare, by name: each pass's blocks beside the other's first.
-
-    Args:
-      length: 128 or 512.
-    """
-    forward, backward = _FORWARD[length], _BACKWARD[length]
-    found = {f"forward {_name(one)}": Tiling(one, backward[0]) for one in forward}
-    return found | {
-        f"backward {_name(one)}": Tiling(forward[0], one) for one in backward
-    }
-
-
-def _name(blocks: Blocks) -> str:
-    own, other, warps, stages, whole = blocks
-    return f"{own}x{other}, {warps} warps, {stages} stages" + ", whole" * whole
+    stages: int = 2  # of loads ahead of the products, in the backward pass
 
 
 def tiling(length: int, size: int, dtype: Any) -> Tiling:
-    """The blocks for a length, which is a multiple of 16, and the size of vectors."""
-    if size == 64 and dtype == jnp.bfloat16 and length in _FORWARD:
-        return Tiling(_FORWARD[length][0], _BACKWARD[length][0])
+    """The fastest blocks on an H200 for bfloat16 vectors of 64.
+
+    Args:
+      length: a multiple of 16.
+      size: of the vectors.
+      dtype: of the vectors.
+    """
     block = next(block for block in (64, 32, 16) if length % block == 0)
-    return Tiling(Blocks(block, block), Blocks(block, block))
+    small = dtype == jnp.bfloat16 and size <= 64
+    return Tiling(block, small and length <= 2 * block, 3 if small else 2)
 
 
 class _Setting(NamedTuple):
@@ -106,6 +60,7 @@ class _Setting(NamedTuple):
     window: int  # nor to one farther away; 0 means to any
     rate: float  # of dropout; 0 means none
     tiling: Tiling
+    biased: bool  # the backward pass computes the biases' gradients
     interpret: bool  # run as JAX operations: for tests, on any device
 
 
@@ -117,7 +72,7 @@ def fused_attention(
     causal: bool = False,
     window: int = 0,
     *,
-    tiles: Tiling | None = None,
+    bias: Float[Array, "heads 3 head_dim"] | None = None,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Softmax attention of each query over the keys with its id.
@@ -129,7 +84,7 @@ def fused_attention(
       key: for dropout; None for evaluation.
       causal: a query attends to no position after its own.
       window: it attends to at most so many on each side; 0 means to all.
-      tiles: the blocks, which divide the length; None means those of `tiling`.
+      bias: is part of `packed` already, as a constant: its gradient comes from here.
       interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
     batch, length, heads, _, size = packed.shape
@@ -152,79 +107,94 @@ def fused_attention(
             )
         if words is not None:
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
-    tiles = tiles or tiling(length + padded, size, packed.dtype)
+    tiles = tiling(length + padded, size, packed.dtype)
     rate = rate if words else 0.0
-    setting = _Setting(size**-0.5, causal, window, rate, tiles, interpret)
-    attend = on_mesh(functools.partial(_attend, setting), _SPECS)
-    return attend(packed, key_ids, query_ids, words)[:, :length]
+    biased = bias is not None
+    setting = _Setting(size**-0.5, causal, window, rate, tiles, biased, interpret)
+    return _attend(setting, bias, packed, key_ids, query_ids, words)[:, :length]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(setting: _Setting, *inputs: Any) -> Array:
-    """The arguments are those of `_forward`."""
-    return _forward(setting, *inputs)[0]
+def _attend(setting: _Setting, bias: Array | None, *inputs: Any) -> Array:
+    """The inputs are those of `_forward_call`."""
+    return _forward(setting, bias, *inputs)[0]
 
 
-def _forward(
+def _forward(setting: _Setting, bias: Array | None, *inputs: Any) -> tuple:
+    del bias
+    compute = functools.partial(_forward_call, setting)
+    output, log_sum = on_mesh(compute, _SPECS, (VECTORS, WORDS))(*inputs)
+    return output, (*inputs, output, log_sum)
+
+
+def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
+    compute = functools.partial(_backward_call, setting)
+    in_specs = (*_SPECS, VECTORS, WORDS, VECTORS)
+    out_specs = (VECTORS,) * (1 + setting.biased)
+    to_packed, *sums = on_mesh(compute, in_specs, out_specs)(*kept, gradient)
+    to_bias = None
+    if sums:
+        to_queries, to_values = jnp.moveaxis(sums[0].sum(axis=(0, 1)), 1, 0)
+        # The keys' bias adds the same to all scores of a query: it changes nothing.
+        zeros = jnp.zeros_like(to_queries)
+        to_bias = jnp.stack([to_queries, zeros, to_values], axis=1)
+    return to_bias, to_packed, None, None, None
+
+
+_attend.defvjp(_forward, _backward)
+
+
+def _forward_call(
     setting: _Setting,
     packed: Array,
     key_ids: Array,
     query_ids: Array | None,
     words: tuple[Array, Array] | None,
-) -> tuple[Array, tuple]:
+) -> tuple[Array, ...]:
+    """For the rows and heads of one device: the output, and the logarithm of each
+    query's sum [batch, heads, length]."""
     batch, length, heads, _, size = packed.shape
-    own = setting.tiling.forward.own
-    specs = _Specs(packed.shape, own)
-    output, log_sum = _call(
+    specs = _Specs(packed.shape, setting.tiling.block)
+    return _call(
         setting,
         _forward_kernel,
         specs,
-        [
-            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
-            (specs.row,) * 2 if words else None,
-        ],
+        specs.inputs(query_ids, words),
         [specs.own, specs.row_own],
         [
             jax.ShapeDtypeStruct((batch, length, heads, size), packed.dtype),
             jax.ShapeDtypeStruct((batch, heads, length), jnp.float32),
         ],
     )(packed, key_ids, query_ids, words)
-    return output, (packed, key_ids, query_ids, words, output, log_sum)
 
 
-def _backward(setting: _Setting, kept: tuple, gradient: Array) -> tuple:
-    packed, key_ids, query_ids, words, output, log_sum = kept
-    tiles = setting.tiling
-    specs = _Specs(
-        packed.shape, packed.shape[1] if tiles.backward.whole else tiles.backward.own
+def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
+    """For the rows and heads of one device: the gradient of packed and, with biases,
+    partial sums of those of queries and values [batch, blocks, heads, 2, head_dim]."""
+    packed, _, query_ids, words, *_ = kept
+    batch, length, heads, _, size = packed.shape
+    block, whole, _ = setting.tiling
+    own = length if whole else block
+    specs, outs = _Specs(packed.shape, own), 1 + setting.biased
+    sums = pl.BlockSpec(
+        (None, own // block, None, 2, size), lambda h, i, row: (row, i, h, 0, 0)
     )
-    kernel, outs = _backward_kernel, [specs.packed_own]
-    shapes = [jax.ShapeDtypeStruct(packed.shape, packed.dtype)]
-    if tiles.backward.whole:
-        kernel = _whole_backward_kernel
-    if tiles.backward.whole and packed.shape[1] > 2 * tiles.backward.own:
-        batch, length, heads, _, size = packed.shape
-        kernel = _long_backward_kernel
-        outs.append(
-            pl.BlockSpec((None, None, size, length), lambda h, i, row: (row, h, 0, 0))
-        )
-        shapes.append(jax.ShapeDtypeStruct((batch, heads, size, length), jnp.float32))
-    to_packed, *_ = _call(
+    of_sums = (batch, length // block, heads, 2, size)
+    shapes = [
+        jax.ShapeDtypeStruct(packed.shape, packed.dtype),
+        jax.ShapeDtypeStruct(of_sums, jnp.float32),
+    ]
+    return _call(
         setting,
-        kernel,
+        _whole_backward_kernel if whole else _backward_kernel,
         specs,
         [
-            *(specs.packed, specs.ids, None if query_ids is None else specs.ids),
-            (specs.row,) * 2 if words else None,
+            *specs.inputs(query_ids, words),
             *(specs.vectors, specs.row, specs.vectors),
         ],
-        outs,
-        shapes,
-    )(packed, key_ids, query_ids, words, output, log_sum, gradient)
-    return to_packed, None, None, None
-
-
-_attend.defvjp(_forward, _backward)
+        [specs.packed_own, sums][:outs],
+        shapes[:outs],
+    )(*kept)
 
 
 class _Specs:
@@ -258,13 +228,17 @@ class _Specs:
         self.row, self.row_own = numbers(length, first), numbers(own, block)
         self.ids = pl.BlockSpec((None, length), lambda h, i, row: (row, 0))
 
+    def inputs(self, query_ids: Any, words: Any) -> list:
+        """Of what both passes read; None where there is none."""
+        ids = None if query_ids is None else self.ids
+        return [self.packed, self.ids, ids, None if words is None else (self.row,) * 2]
+
 
 def _call(
     setting: _Setting, kernel: Any, specs: _Specs, ins: list, outs: list, shapes: list
 ) -> Any:
     """`pl.pallas_call` of one of the kernels below."""
     forward = kernel is _forward_kernel
-    blocks = setting.tiling.forward if forward else setting.tiling.backward
     return pl.pallas_call(
         functools.partial(kernel, setting),
         grid=specs.grid,
@@ -272,7 +246,7 @@ def _call(
         out_specs=outs,
         out_shape=shapes,
         compiler_params=triton.CompilerParams(
-            num_warps=blocks.warps, num_stages=blocks.stages
+            num_warps=4, num_stages=2 if forward else setting.tiling.stages
         ),
         interpret=setting.interpret,
         name="attention_forward" if forward else "attention_backward",
@@ -300,14 +274,12 @@ class _Keys(NamedTuple):
     ids: Array  # or what is added to the scores
 
 
-def _queries(
-    setting: _Setting, start: Any, size: int, packed, ids, words, *outputs
-) -> _Queries:
+def _queries(setting: _Setting, start: Any, packed, ids, words, *outputs) -> _Queries:
     """Loads a block. `outputs`: the refs of output, log_sum and gradient."""
-    rows = pl.ds(start, size)
+    rows = pl.ds(start, setting.tiling.block)
     loaded = _Queries(
         packed[rows, 0, :],
-        start + jnp.arange(size),
+        start + jnp.arange(rows.size),
         None if ids is None else ids[rows],
         None if words is None else (words[0][rows], words[1][rows]),
     )
@@ -323,11 +295,10 @@ def _queries(
     )
 
 
-def _keys(start: Any, size: int, packed, ids) -> _Keys:
-    rows = pl.ds(start, size)
-    return _Keys(
-        packed[rows, 1, :], packed[rows, 2, :], start + jnp.arange(size), ids[rows]
-    )
+def _keys(setting: _Setting, start: Any, packed, ids) -> _Keys:
+    rows = pl.ds(start, setting.tiling.block)
+    positions = start + jnp.arange(rows.size)
+    return _Keys(packed[rows, 1, :], packed[rows, 2, :], positions, ids[rows])
 
 
 class _Pair:
@@ -395,34 +366,32 @@ class _Pair:
 
 
 def _others(
-    setting: _Setting, start: Array, blocks: Blocks, length: int, queries: bool
+    setting: _Setting, index: Array, length: int, queries: bool
 ) -> tuple[Any, Any]:
-    """The first block of keys that a block of queries from `start` on sees, and the one
-    after the last; or with `queries` those of queries that see a block of keys."""
-    size = blocks.other
+    """The first block of keys that a block of queries sees, and the one after the last;
+    or with `queries` those of queries that see a block of keys."""
     first: Any = 0
-    end: Any = length // size
-    before, after = start, start + blocks.own  # where the block itself is
+    end: Any = length // setting.tiling.block
     if setting.window:
-        first = jnp.maximum(before - setting.window, 0) // size
-        end = jnp.minimum(-(-(after + setting.window) // size), end)
+        reach = -(-setting.window // setting.tiling.block)
+        first = jnp.maximum(index - reach, 0)
+        end = jnp.minimum(index + reach + 1, end)
     if setting.causal and queries:  # those after it
-        first = before // size
+        first = index
     elif setting.causal:
-        end = -(-after // size)
+        end = index + 1
     return first, end
 
 
 def _forward_kernel(
     setting: _Setting, packed, key_ids, query_ids, words, output, log_sum
 ) -> None:
-    blocks = setting.tiling.forward
-    start = pl.program_id(1) * blocks.own
-    queries = _queries(setting, start, blocks.own, packed, query_ids, words)
+    block, own = setting.tiling.block, pl.program_id(1)
+    queries = _queries(setting, own * block, packed, query_ids, words)
 
     def add(index: Array, carry: tuple) -> tuple:
         total, largest, mass = carry
-        keys = _keys(index * blocks.other, blocks.other, packed, key_ids)
+        keys = _keys(setting, index * block, packed, key_ids)
         pair = _Pair(setting, queries, keys, keys_first=False)
         scores = pair.scores()
         new = jnp.maximum(largest, jnp.max(scores, axis=1))
@@ -436,10 +405,10 @@ def _forward_kernel(
 
     first = (
         jnp.zeros(output.shape, jnp.float32),
-        jnp.full((blocks.own,), -math.inf, jnp.float32),
-        jnp.zeros((blocks.own,), jnp.float32),
+        jnp.full((block,), -math.inf, jnp.float32),
+        jnp.zeros((block,), jnp.float32),
     )
-    ends = _others(setting, start, blocks, packed.shape[0], queries=False)
+    ends = _others(setting, own, packed.shape[0], queries=False)
     total, largest, mass = jax.lax.fori_loop(*ends, add, first)
     inverse = 1.0 / (mass * (1.0 - setting.rate))
     output[...] = (total * inverse[:, None]).astype(output.dtype)
@@ -451,17 +420,18 @@ def _backward_kernel(
 ) -> None:
     """A program computes the gradients of one block of keys and values, over all
     queries, and of the same block of queries, over all keys."""
-    *given, to_packed = outputs
-    blocks, length = setting.tiling.backward, packed.shape[0]
-    own, other, *_ = blocks
-    start = pl.program_id(1) * own
-    load_keys = functools.partial(_keys, packed=packed, ids=key_ids)
+    given, results = outputs[:3], outputs[3:]
+    block, length = setting.tiling.block, packed.shape[0]
+    own = pl.program_id(1)
 
-    def load_queries(start: Array, size: int) -> _Queries:
-        return _queries(setting, start, size, packed, query_ids, words, *given)
+    def load_keys(index: Array) -> _Keys:
+        return _keys(setting, index * block, packed, key_ids)
+
+    def load_queries(index: Array) -> _Queries:
+        return _queries(setting, index * block, packed, query_ids, words, *given)
 
     def add_queries(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-        queries = load_queries(index * other, other)
+        queries = load_queries(index)
         dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
         return (
             sums[0] + triton.dot(to_scores, queries.vectors),
@@ -469,19 +439,19 @@ def _backward_kernel(
         )
 
     def add_keys(index: Array, total: Array) -> Array:
-        keys = load_keys(index * other, other)
+        keys = load_keys(index)
         _, to_scores = _Pair(setting, queries, keys, False).gradients()
         return total + triton.dot(to_scores, keys.vectors)
 
-    zeros = jnp.zeros((own, packed.shape[2]), jnp.float32)
-    keys = load_keys(start, own)
-    ends = _others(setting, start, blocks, length, queries=True)
+    zeros = jnp.zeros((block, packed.shape[2]), jnp.float32)
+    keys = load_keys(own)
+    ends = _others(setting, own, length, queries=True)
     to_keys, to_values = jax.lax.fori_loop(*ends, add_queries, (zeros, zeros))
-    _store(setting, to_packed, slice(None), to_keys=to_keys, to_values=to_values)
-    queries = load_queries(start, own)
-    ends = _others(setting, start, blocks, length, queries=False)
+    _store(setting, results, 0, to_keys=to_keys, to_values=to_values)
+    queries = load_queries(own)
+    ends = _others(setting, own, length, queries=False)
     to_queries = jax.lax.fori_loop(*ends, add_keys, zeros)
-    _store(setting, to_packed, slice(None), to_queries=to_queries)
+    _store(setting, results, 0, to_queries=to_queries)
 
 
 def _whole_backward_kernel(
@@ -489,90 +459,39 @@ def _whole_backward_kernel(
 ) -> None:
     """A program computes all gradients of a row of one head, whose keys are one block
     or two."""
-    *given, to_packed = outputs
-    own, other, *_ = setting.tiling.backward
-    length, size = packed.shape[0], packed.shape[2]
-    zeros = jnp.zeros((own, size), jnp.float32)
-    load_keys = functools.partial(_keys, size=own, packed=packed, ids=key_ids)
-    # Of the first of two blocks of keys; products with the keys come at the end.
-    earlier: list[Array] = []
-
-    def add(keys: _Keys, last: bool, index: Any, sums: tuple) -> tuple:
-        start = index * other
-        queries = _queries(setting, start, other, packed, query_ids, words, *given)
-        dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
-        sums = (
-            sums[0] + triton.dot(to_scores, queries.vectors),
-            sums[1] + triton.dot(dropped, queries.gradient),
-        )
-        if last:  # transposed, so that Triton computes no scores twice
-            to_queries = triton.dot(keys.vectors.T, to_scores)
-            if earlier:
-                to_queries += triton.dot(load_keys(0).vectors.T, earlier[index])
-            rows = pl.ds(start, other)
-            _store(setting, to_packed, rows, to_queries=to_queries.T)
-        else:
-            earlier.append(to_scores)
-        return sums
-
-    for start in range(0, length, own):
-        step = functools.partial(add, load_keys(start), start + own == length)
-        if length == own:
-            sums = jax.lax.fori_loop(0, length // other, step, (zeros, zeros))
-        else:
-            sums = zeros, zeros
-            for index in range(length // other):
-                sums = step(index, sums)
-        rows = pl.ds(start, own)
-        _store(setting, to_packed, rows, to_keys=sums[0], to_values=sums[1])
+    given, results = outputs[:3], outputs[3:]
+    block = setting.tiling.block
+    starts = range(0, packed.shape[0], block)
+    zeros = jnp.zeros((block, packed.shape[2]), jnp.float32)
+    load_keys = functools.partial(_keys, setting, packed=packed, ids=key_ids)
+    to_scores: dict[tuple[int, int], Array] = {}
+    for first in starts:
+        keys, to_keys, to_values = load_keys(first), zeros, zeros
+        for start in starts:
+            queries = _queries(setting, start, packed, query_ids, words, *given)
+            dropped, found = _Pair(setting, queries, keys, True).gradients()
+            to_keys += triton.dot(found, queries.vectors)
+            to_values += triton.dot(dropped, queries.gradient)
+            to_scores[first, start] = found
+            if first == starts[-1]:  # transposed: Triton computes no scores twice
+                products = (
+                    triton.dot(load_keys(each).vectors.T, to_scores[each, start])
+                    for each in reversed(starts)
+                )
+                to_queries = functools.reduce(jnp.add, products)
+                _store(setting, results, start // block, to_queries=to_queries.T)
+        of_keys = {"to_keys": to_keys, "to_values": to_values}
+        _store(setting, results, first // block, **of_keys)
 
 
-def _long_backward_kernel(
-    setting: _Setting, packed, key_ids, query_ids, words, *outputs
-) -> None:
-    """A program computes all gradients of a row of one head. Those of the queries are
-    summed in memory, transposed."""
-    *given, to_packed, sums = outputs
-    own, other, *_ = setting.tiling.backward
-    length, size = packed.shape[0], packed.shape[2]
-    zeros = jnp.zeros((own, size), jnp.float32)
-
-    def add_keys(number: Array, carry: Array) -> Array:
-        keys = _keys(number * own, own, packed, key_ids)
-
-        def add(index: Array, totals: tuple) -> tuple:
-            start = index * other
-            queries = _queries(setting, start, other, packed, query_ids, words, *given)
-            dropped, to_scores = _Pair(setting, queries, keys, True).gradients()
-            more = triton.dot(keys.vectors.T, to_scores)
-            here = sums.at[:, pl.ds(start, other)]
-            later = jnp.full(more.shape, number > 0)
-            triton.store(here, triton.load(here, mask=later, other=0.0) + more)
-            return (
-                totals[0] + triton.dot(to_scores, queries.vectors),
-                totals[1] + triton.dot(dropped, queries.gradient),
-            )
-
-        totals = jax.lax.fori_loop(0, length // other, add, (zeros, zeros))
-        rows = pl.ds(number * own, own)
-        _store(setting, to_packed, rows, to_keys=totals[0], to_values=totals[1])
-        if not setting.interpret:
-            triton.debug_barrier()  # what other threads have added
-        return carry
-
-    def write(index: Array, carry: Array) -> Array:
-        rows = pl.ds(index * other, other)
-        _store(setting, to_packed, rows, to_queries=sums[:, rows].T)
-        return carry
-
-    jax.lax.fori_loop(0, length // own, add_keys, 0)
-    jax.lax.fori_loop(0, length // other, write, 0)
-
-
-def _store(setting: _Setting, to_packed: Any, rows: Any, **gradients: Array) -> None:
-    """Writes gradients to their parts of an array."""
+def _store(setting: _Setting, results: tuple, number: int, **gradients: Array) -> None:
+    """Writes gradients of one of a program's blocks and, with biases, their sums."""
+    to_packed, *sums = results
+    rows = pl.ds(number * setting.tiling.block, setting.tiling.block)
     kept = 1.0 / (1.0 - setting.rate)
     parts = {"to_queries": 0, "to_keys": 1, "to_values": 2}
     for name, gradient in gradients.items():
-        factor = kept if name == "to_values" else kept * setting.scale
-        to_packed[rows, parts[name], :] = (gradient * factor).astype(to_packed.dtype)
+        scaled = gradient * (kept if name == "to_values" else kept * setting.scale)
+        to_packed[rows, parts[name], :] = scaled.astype(to_packed.dtype)
+        if sums and name != "to_keys":
+            sums[0][number, parts[name] // 2, :] = jnp.sum(scaled, axis=0)
