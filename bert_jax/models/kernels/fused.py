@@ -279,7 +279,7 @@ def _queries(setting: _Setting, start: Any, packed, ids, words, *outputs) -> _Qu
     rows = pl.ds(start, setting.tiling.block)
     loaded = _Queries(
         packed[rows, 0, :],
-        start + jnp.arange(rows.size),
+        start + jnp.arange(setting.tiling.block),
         None if ids is None else ids[rows],
         None if words is None else (words[0][rows], words[1][rows]),
     )
@@ -297,7 +297,7 @@ def _queries(setting: _Setting, start: Any, packed, ids, words, *outputs) -> _Qu
 
 def _keys(setting: _Setting, start: Any, packed, ids) -> _Keys:
     rows = pl.ds(start, setting.tiling.block)
-    positions = start + jnp.arange(rows.size)
+    positions = start + jnp.arange(setting.tiling.block)
     return _Keys(packed[rows, 1, :], packed[rows, 2, :], positions, ids[rows])
 
 
