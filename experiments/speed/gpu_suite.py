@@ -6,8 +6,6 @@
 Each part's results are in FOLDER/suite.json, and its table is printed, as soon as it
 ends. A part that fails or takes too long leaves its error there, and the next begins.
 
-    blocks    the blocks and warps that the kernels could have, alone; the next parts
-              take the fastest
     ablation  three layers of Base without one change or another, in turns
     whole     Base as it was and as it is, beside torch.compile, in turns
     profile   the kernels of Base with all changes, beside a model's prediction; its
@@ -27,13 +25,12 @@ nothing.
 import argparse
 import contextlib
 import gzip
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -87,7 +84,6 @@ class Suite:
         self, folder: Path, facts: Mapping[str, Any], before: Path | None, *, dry: bool
     ):
         self._folder, self._before, self._dry = folder, before, dry
-        self._best: dict[str, Any] = {}  # blocks of the kernels; empty means today's
         self.found: dict[str, Any] = {**facts}
         self._start = time.monotonic()
 
@@ -109,7 +105,7 @@ class Suite:
         if self._dry:
             size, length, batch = "1/32", 32, 4
         shape = {"size": size, "length": length, "batch": batch}
-        return {"name": name, **shape, "dry": self._dry, "best": self._best, **how}
+        return {"name": name, **shape, "dry": self._dry, **how}
 
     def _ablation(self) -> dict[str, Any]:
         cases = [
@@ -211,11 +207,6 @@ class Suite:
             "profile", 100, **self.case("all", "base", 128, 256, **AFTER)
         )
 
-    def _blocks(self) -> dict[str, Any]:
-        found = self._alone("blocks", 150)
-        self._best = {} if self._dry else found["best"]
-        return found
-
     def _fp8(self) -> dict[str, Any]:
         return self._alone("fp8", 80)
 
@@ -234,7 +225,7 @@ class Suite:
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                timeout=120,
+                timeout=1200 if self._dry else 200,
             ).returncode
         lines = (self._folder / "numbers.txt").read_text().splitlines()
         print("\n".join(lines[-15:]))
@@ -247,9 +238,7 @@ class Suite:
         }
 
 
-PARTS = [
-    *("blocks", "ablation", "whole", "profile", "others", "fp8", "numbers", "predict")
-]
+PARTS = [*("ablation", "whole", "profile", "others", "fp8", "numbers", "predict")]
 
 
 @contextlib.contextmanager
@@ -314,24 +303,9 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     if "options" in case:
         compilation.PRODUCTS = {}
         compilation.IN_ORDER = {**compilation.IN_ORDER, **case["options"]}
-    if case.get("best") and not case.get("before"):
-        _choose_blocks(case["best"], config)
     if case.get("float32_logits"):  # of the vocabulary's own size
         heads.platform = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
-
-
-def _choose_blocks(best: Mapping[str, Any], config: Any) -> None:
-    """Gives the kernels the blocks that were the fastest alone."""
-    from bert_jax.models.kernels import activation, norm
-
-    hidden = config.model.hidden_size
-    for name, kernel in zip(
-        best[f"norm {hidden}"], ("FORWARD", "BACKWARD"), strict=True
-    ):
-        setattr(norm, kernel, norm.Blocks(*json.loads(name.partition(" ")[2])))
-    (name,) = best["activation 3072"]
-    activation.BLOCKS = activation.Blocks(*json.loads(name.partition(" ")[2]))
 
 
 def _interpret() -> None:
@@ -353,9 +327,8 @@ def _interpret() -> None:
 
 def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """What a process alone measures; `table` is for the reader."""
-    return {"profile": profile, "blocks": blocks, "fp8": fp8, "predict": predict}[
-        case["what"]
-    ](case)
+    parts = {"profile": profile, "fp8": fp8, "predict": predict}
+    return parts[case["what"]](case)
 
 
 def profile(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -366,109 +339,12 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
     peaks = measuring.peaks("jax", size, megabytes, seconds)
     step, _ = _step(case)
     step(2)
-    text = (step.compiled.as_text() or "").encode()
-    Path(case["folder"], "program.txt.gz").write_bytes(gzip.compress(text))
+    text = (step.compiled.as_text() or "").replace(f"{measuring.ROOT}/", "")
+    Path(case["folder"], "program.txt.gz").write_bytes(gzip.compress(text.encode()))
     found = gpu.profile(step, peaks, top=2000)
     longest = {**found, "kernels": found["kernels"][:30]}
     shown = gpu.show_profile(longest) if not case["dry"] else ""
     return {"peaks": peaks, **found, "table": shown}
-
-
-def blocks(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Milliseconds of the kernels with other blocks and warps, both passes in bfloat16
-    with dropout; and those of the fastest."""
-    import jax
-    import jax.numpy as jnp
-
-    from bert_jax.models.kernels import activation, norm
-
-    dry = case["dry"]
-    if dry:
-        _interpret()
-    key = jax.random.key(0)
-    lowered: dict[str, dict[str, Any]] = {}
-    for hidden, rows in (
-        ((32, (1, 8)),) if dry else ((768, (256, 128)), (1024, (128, 128)))
-    ):
-        timed = lowered[f"norm {hidden}"] = {}
-        x, residual, gradient = jax.random.normal(key, (3, *rows, hidden), jnp.bfloat16)
-        ones = jnp.ones(hidden)
-        for name, kernel, chosen in NORM_BLOCKS[:: 9 if dry else 1]:
-            setattr(norm, kernel, norm.Blocks(*chosen))
-
-            def one(x: Any, residual: Any, scale: Any) -> Any:
-                given = (x, scale, residual, scale, scale)
-                return norm.fused_norm(*given, 0.1, key, 1e-12)
-
-            call, given = one, (x, residual, ones)
-            if name == "backward":
-                call, given = _both(one), (gradient, given)
-            timed[f"{name} {json.dumps(chosen)}"] = (jax.jit(call).lower(*given), given)
-    timed = lowered["activation 3072"] = {}
-    columns, rows = (32, (1, 8)) if dry else (3072, (256, 128))
-    x, gradient = jax.random.normal(key, (2, *rows, columns), jnp.bfloat16)
-    for blocks_of in ACTIVATION_BLOCKS[: 1 if dry else None]:
-        activation.BLOCKS = activation.Blocks(*blocks_of)
-
-        def act(x: Any, bias: Any) -> Any:
-            return activation.fused_activation("gelu", x, bias)
-
-        given = (gradient, (x, jnp.ones(columns)))
-        name = f"backward {json.dumps(blocks_of)}"
-        timed[name] = (jax.jit(_both(act)).lower(*given), given)
-    found = _timed(lowered, dry)
-    lines = [
-        (kernel, name, f"{ms:.4f}")
-        for kernel, timed in found.items()
-        for name, ms in timed.items()
-    ]
-    best = {
-        kernel: [
-            min((n for n in timed if n.startswith(start)), key=lambda n: timed[n])
-            for start in ("forward", "backward")
-            if any(n.startswith(start) for n in timed)
-        ]
-        for kernel, timed in found.items()
-    }
-    header = ("kernel", "blocks", "ms")
-    return {"ms": found, "best": best, "table": f"{table(lines, header)}\nbest: {best}"}
-
-
-# Rows at once, warps; of the backward pass also its loops, and whether it loads ahead.
-NORM_BLOCKS: list[tuple[str, str, tuple]] = [
-    *(
-        ("forward", "FORWARD", (rows, warps))
-        for rows, warps in (
-            *((1, 1), (2, 1), (1, 2), (2, 2), (4, 2)),
-            *((1, 4), (2, 4), (4, 4), (8, 8)),
-        )
-    ),
-    *(
-        ("backward", "BACKWARD", (rows, warps, loops, ahead))
-        for rows, warps, loops in (
-            *((1, 2, 64), (2, 2, 16), (2, 2, 32), (2, 2, 64), (1, 1, 32)),
-            *((2, 4, 16), (2, 4, 32), (4, 4, 16), (4, 4, 32), (4, 8, 16)),
-        )
-        for ahead in (False, True)
-    ),
-]
-
-# Rows at once, columns, loops, warps.
-ACTIVATION_BLOCKS = [
-    *((4, 512, 16, 4), (8, 512, 8, 4), (8, 256, 8, 4), (4, 1024, 16, 8)),
-    *((4, 512, 32, 4), (2, 1024, 16, 4), (8, 512, 16, 8), (4, 256, 16, 2)),
-]
-
-
-def _both(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function's result, and the gradients of its arguments."""
-    import jax
-
-    def both(gradient: Any, given: tuple) -> Any:
-        result, pull = jax.vjp(function, *given)
-        return result, pull(gradient)
-
-    return both
 
 
 def _timed(

@@ -7,7 +7,6 @@ XLA sums over rows in the same kernel, too, but reaches half of the memory's spe
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +20,9 @@ from bert_jax.models.layers import ACTIVATION_FUNCTIONS
 
 _COLUMNS = PartitionSpec("tensor")
 _ROWS = PartitionSpec(("data", "fsdp"), None, "tensor")
-
-
-class Blocks(NamedTuple):
-    """What a program computes, and with how many warps."""
-
-    rows: int = 4  # at once
-    columns: int = 512
-    loops: int = 16  # so many times, before it writes its sums
-    warps: int = 4
-
-
-BLOCKS = Blocks()
+# What a program computes: rows at once, columns, and how often before it writes its
+# sums; and its warps. The fastest of eight on an H200 (experiments/results/gpu.txt).
+_BLOCK_ROWS, _BLOCK_COLUMNS, _LOOPS, _WARPS = 8, 512, 16, 8
 
 # 1 - erf(z) = polynomial(1 / (1 + _STEP z)) exp(-z^2) for z >= 0, within 1.5e-7
 # (Abramowitz and Stegun 1964, 7.1.26); Triton has no erf.
@@ -84,26 +74,24 @@ def fused_activation(
       bias: that layer's bias.
       interpret: run the kernel as JAX operations; otherwise it needs a GPU.
     """
-    return _activate((name, BLOCKS, interpret), x, bias)
+    return _activate(name, interpret, x, bias)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _activate(setting: tuple[str, Blocks, bool], x: Array, bias: Array) -> Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _activate(name: str, interpret: bool, x: Array, bias: Array) -> Array:
     biased = x.astype(jnp.float32) + bias
-    return ACTIVATION_FUNCTIONS[setting[0]](biased).astype(x.dtype)
+    return ACTIVATION_FUNCTIONS[name](biased).astype(x.dtype)
 
 
-def _forward(setting: Any, x: Array, bias: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _activate(setting, x, bias), (x, bias)
+def _forward(name: str, interpret: bool, x: Array, bias: Array) -> tuple:
+    return _activate(name, interpret, x, bias), (x, bias)
 
 
 def _backward(
-    setting: tuple[str, Blocks, bool],
-    kept: tuple[Array, Array],
-    gradient: Array,
+    name: str, interpret: bool, kept: tuple[Array, Array], gradient: Array
 ) -> tuple[Array, Array]:
     compute = on_mesh(
-        functools.partial(_backward_call, *setting),
+        functools.partial(_backward_call, name, interpret),
         (_ROWS, _COLUMNS, _ROWS),
         (_ROWS, PartitionSpec(("data", "fsdp"), "tensor")),
     )
@@ -115,26 +103,21 @@ _activate.defvjp(_forward, _backward)
 
 
 def _backward_call(
-    name: str,
-    blocks: Blocks,
-    interpret: bool,
-    x: Array,
-    bias: Array,
-    gradient: Array,
+    name: str, interpret: bool, x: Array, bias: Array, gradient: Array
 ) -> tuple[Array, Array]:
     """For one device: the gradient of x, and partial sums [programs, columns]."""
     columns = x.shape[-1]
     flat, outer = (each.reshape(-1, columns) for each in (x, gradient))
-    padding = -len(flat) % blocks.rows
+    padding = -len(flat) % _BLOCK_ROWS
     if padding:
         flat, outer = (jnp.pad(each, ((0, padding), (0, 0))) for each in (flat, outer))
-    width = math.gcd(columns & -columns, blocks.columns)
-    count = len(flat) // blocks.rows
-    loops = math.gcd(count, blocks.loops)
+    width = math.gcd(columns & -columns, _BLOCK_COLUMNS)
+    count = len(flat) // _BLOCK_ROWS
+    loops = math.gcd(count, _LOOPS)
     programs = count // loops
-    block = pl.BlockSpec((loops * blocks.rows, width), lambda i, j: (i, j))
+    block = pl.BlockSpec((loops * _BLOCK_ROWS, width), lambda i, j: (i, j))
     to_x, sums = pl.pallas_call(
-        functools.partial(_backward_kernel, DERIVATIVES[name], blocks.rows),
+        functools.partial(_backward_kernel, DERIVATIVES[name]),
         grid=(programs, columns // width),
         in_specs=[block, pl.BlockSpec((width,), lambda i, j: (j,)), block],
         out_specs=[block, pl.BlockSpec((None, width), lambda i, j: (i, j))],
@@ -142,7 +125,7 @@ def _backward_call(
             jax.ShapeDtypeStruct(flat.shape, x.dtype),
             jax.ShapeDtypeStruct((programs, columns), jnp.float32),
         ],
-        compiler_params=triton.CompilerParams(num_warps=blocks.warps, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=_WARPS, num_stages=1),
         interpret=interpret,
         name="activation_backward",
     )(flat, bias, outer)
@@ -151,9 +134,9 @@ def _backward_call(
 
 
 def _backward_kernel(
-    derivative: Callable[[Array], Array], rows: int, x, bias, gradient, to_x, sums
+    derivative: Callable[[Array], Array], x, bias, gradient, to_x, sums
 ) -> None:
-    added = bias[...][None, :]
+    added, rows = bias[...][None, :], _BLOCK_ROWS
 
     def add(index: Array, total: Array) -> Array:
         block = pl.ds(index * rows, rows)
