@@ -37,7 +37,6 @@ class Squad(Finetuning[Example, Prediction]):
     """
 
     head, loss_name, main_score = "question_answering", "span_loss", "f1"
-    in_windows = ("context",)
     causal = False  # a token's vector has seen what is before it only
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
