@@ -16,6 +16,7 @@ class Wanted(NamedTuple):
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    format: str = ""  # csv, tsv or jsonl; empty: by the file's ending
 
     @property
     def numbers(self) -> tuple[str, ...]:
