@@ -35,7 +35,18 @@ log = logging.getLogger(__name__)
 # A first line of these alone is a header, though columns are named by number.
 _USUAL_NAMES = {
     *("id", "index", "text", "text_a", "text_b", "sentence", "sentence1", "sentence2"),
-    *("premise", "hypothesis", "question", "review", "label", "class", "score"),
+    *(
+        "premise",
+        "hypothesis",
+        "question",
+        "question1",
+        "question2",
+        "context",
+        "title",
+    ),
+    *("review", "comment", "tweet", "content", "document", "body", "description"),
+    *("label", "labels", "class", "category", "target", "gold_label", "sentiment"),
+    *("stars", "rating", "score"),
 }
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
 # In lines of TSV: fields with a quote or a tab, as CSV quotes them.

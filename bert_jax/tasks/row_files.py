@@ -23,22 +23,24 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     """The rows of a table or of lines of text, as places and JSON; None: another file.
 
     Args:
-      wanted: the columns of a table; by number: it has no header. Its format is that
-        of files of another ending than .jsonl and .parquet.
+      wanted: the columns of a table; by number: it has no header. Its format is not
+        that of .jsonl and .parquet.
 
     Raises (when read):
       UserError: see `data.tables.read_table`.
     """
     name = uncompressed(source)
     ending = name.rpartition(".")[2]
-    known = ending in ("jsonl", "parquet")
-    form = ending if known else wanted.format or ending
+    own = (
+        {"jsonl", "parquet"} if wanted.overrides else {"jsonl", "parquet", "csv", "tsv"}
+    )
+    form = ending if ending in own else wanted.format or ending
     if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
         from bert_jax.data.tables import read_rows  # JSON lines do without
 
         return (
             (where, json.dumps(fields, default=str))
-            for where, fields in read_rows(source, wanted)
+            for where, fields in read_rows(source, wanted._replace(format=form))
         )
     is_text = form == "txt"
     if not is_text and (name == source or form != "jsonl"):

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
 from bert_jax.data.columns import ANY, BY_NAME, Wanted, is_number
+from bert_jax.data.lines import uncompressed
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -104,9 +105,12 @@ class Text(Classification):
         `text_b`."""
         if "text" not in self.config.task:
             return ANY
-        texts, labels, form = self._columns.wanted(labelled=False)
-        wanted = Wanted(texts, tuple(filter(is_number, labels)), form)
-        return wanted if wanted.numbers else Wanted(format=form)
+        texts, labels, form, _ = self._columns.wanted(labelled=False)
+        # Which said how files are read whose endings do not say it.
+        ending = uncompressed(self.config.task.train_file).rpartition(".")[2]
+        overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
+        wanted = Wanted(texts, tuple(filter(is_number, labels)), form, overrides)
+        return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
         """Names one column, or both of a pair: by number in a table without a
@@ -243,10 +247,13 @@ class Text(Classification):
         return [name.partition("=")[2] for name in task.label_names]
 
     def _named(self, records: list[LabelledText]) -> list[LabelledText]:
-        """Gives labels their names of `label_names`, if these say whose they are."""
+        """Gives labels their names of `label_names`. Without the labels before "=" they
+        are 0, 1, ..., if it is known that these are the model's."""
         pairs = self.config.task.get("label_names", ())
+        if self.labels and not all("=" in pair for pair in pairs):
+            pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
         names = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-        if not names or self.kind == "regression":
+        if not names:
             return records
 
         def named(label: texts.Label) -> texts.Label:

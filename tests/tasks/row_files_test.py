@@ -141,3 +141,8 @@ def test_a_format_by_name(tmp_path, name, form, content, expected):
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     ((_, row),) = row_files.reader(str(path), Wanted(format=form))
     assert json.loads(row) == expected
+    by_ending = row_files.reader(str(path), Wanted(format=form, overrides=False))
+    if "." + form in name or name.endswith((".data", ".txt", ".gz")):
+        assert json.loads(next(by_ending)[1]) == expected
+    else:
+        assert json.loads(next(by_ending)[1]) == {"text": '"a"', "id": "1"}
