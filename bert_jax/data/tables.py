@@ -1,7 +1,7 @@
 """Reads records with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
 
     NAME.csv      fields quoted as in RFC 4180; they may contain line breaks. Separated
-                  by commas, or by semicolons or tabs if the header has no comma
+                  by commas; if the header has none, by semicolons, tabs or |
     NAME.tsv      tabs, no quoting: a quote is a normal character (as in GLUE)
     NAME.jsonl    one object per line
     NAME.parquet
@@ -178,8 +178,9 @@ def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines)
-    # A text in a file without a header may have a semicolon.
-    separators = ",\t" if wanted.numbers else ",;\t"
+    # Without a header the first line has a text, in which these are marks.
+    separators = ",\t" if wanted.format else ","
+    separators = separators if wanted.numbers else ",;\t|"
     separator = next((x for x in separators if x in first), ",")
     rows = csv.reader(itertools.chain([first], lines), strict=True, delimiter=separator)
     begin = 1

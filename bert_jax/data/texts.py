@@ -165,7 +165,8 @@ def _number(value: Any, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"{where}: the label is {value!r:.60}; regression needs a finite number"
+            f"{where}: the label is {value!r:.60}; regression needs a finite number, "
+            "such as 2.5"
         )
     return number
 

@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import importlib
 import json
 import unicodedata
 
@@ -99,6 +100,16 @@ def test_rows(tmp_path, content, name):
     assert [example.id for example in examples] == ["0", "1", "2", "3"]
     assert {example.question for example in examples} == {"Where?"}
     assert not counts
+
+
+def test_rows_of_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    rows = [row for row in ROWS if isinstance(row["answers"], dict)]
+    table = importlib.import_module("pyarrow").Table.from_pylist(rows)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    expected = squad.read(tmp_path / "a.jsonl")
+    assert squad.read(tmp_path / "a.parquet") == expected
 
 
 def test_a_file_of_one_row(tmp_path):

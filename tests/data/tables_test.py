@@ -240,7 +240,7 @@ def test_a_column_without_a_name(tmp_path):
     assert rows(source, ["text"]) == [{"": "0", "text": "one"}]
 
 
-@pytest.mark.parametrize("separator", ";\t")
+@pytest.mark.parametrize("separator", ";\t|")
 def test_other_separators(tmp_path, separator):
     lines = ["text,label", '"a, ""b"" , c",x', '"two\nlines",y']
     lines = [separator.join(line.rsplit(",", 1)) for line in lines]

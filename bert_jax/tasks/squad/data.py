@@ -70,7 +70,7 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
 
 def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:
     """Yields articles, paragraphs or rows, each with its location for errors."""
-    if str(path).startswith(BY_NAME):
+    if str(path).startswith(BY_NAME) or str(path).endswith(".parquet"):
         yield from ((row.fields, row.where) for row in tables.read_rows(str(path)))
         return
     lines = [(number, line) for number, line in read_lines(path) if line.strip()]
