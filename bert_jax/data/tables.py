@@ -97,8 +97,9 @@ def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
         if len(fields) == 1 and ";" in str(fields["0"]):
             text += "; separated by semicolons? Then add a header, and name the columns"
         return text
-    text = f"no column {column!r}; there are: {', '.join(fields)}"
-    if len(fields) == 1 and re.search("[,;]", *fields):
+    column_names = ", ".join(fields)
+    text = f"no column {column!r}; there are: {column_names}"
+    if len(fields) == 1 and re.search("[,;]", column_names):
         return f"{text}; in .tsv they are between tabs: is its format csv?"
     return f"{text} (a file without a header needs numbers for all columns, from 0)"
 

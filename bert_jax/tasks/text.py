@@ -96,8 +96,8 @@ class Text(Classification):
     @property
     def _columns(self) -> texts.Columns:
         task = self.config.task
-        names = ("text", "text_b", "label", "label_separator")
-        return texts.Columns(*(task[name] for name in names), task.get("format", ""))
+        names = (task.text, task.text_b, task.label)
+        return texts.Columns(*names, task.label_separator, task.get("format", ""))
 
     @property
     def row_columns(self) -> Wanted:

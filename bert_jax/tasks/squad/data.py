@@ -160,8 +160,11 @@ def _golds(item: dict[str, Any], where: str) -> Iterator[Gold]:
     answers = item["answers"]
     if isinstance(answers, dict):  # a row's, in columns
         texts, starts = answers.get("text"), answers.get("answer_start")
-        columns = isinstance(texts, list) and isinstance(starts, list)
-        if not columns or len(texts) != len(starts):
+        if not (
+            isinstance(texts, list)
+            and isinstance(starts, list)
+            and len(texts) == len(starts)
+        ):
             raise UserError(
                 f"{where}: 'answers' needs two lists of one length, 'text' and "
                 "'answer_start'"
