@@ -23,18 +23,16 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     """The rows of a table or of lines of text, as places and JSON; None: another file.
 
     Args:
-      wanted: the columns of a table; by number: it has no header. Its format is not
-        that of .jsonl and .parquet.
+      wanted: the columns of a table; by number: it has no header. Its format does not
+        hold for .jsonl and .parquet.
 
     Raises (when read):
       UserError: see `data.tables.read_table`.
     """
     name = uncompressed(source)
     ending = name.rpartition(".")[2]
-    own = (
-        {"jsonl", "parquet"} if wanted.overrides else {"jsonl", "parquet", "csv", "tsv"}
-    )
-    form = ending if ending in own else wanted.format or ending
+    decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
+    form = ending if ending in decisive else wanted.format or ending
     if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
         from bert_jax.data.tables import read_rows  # JSON lines do without
 

@@ -106,7 +106,7 @@ class Text(Classification):
         if "text" not in self.config.task:
             return ANY
         texts, labels, form, _ = self._columns.wanted(labelled=False)
-        # Which said how files are read whose endings do not say it.
+        # A format for training files of no known ending is only that of such files.
         ending = uncompressed(self.config.task.train_file).rpartition(".")[2]
         overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
         wanted = Wanted(texts, tuple(filter(is_number, labels)), form, overrides)
@@ -252,7 +252,8 @@ class Text(Classification):
         pairs = self.config.task.get("label_names", ())
         if self.labels and not all("=" in pair for pair in pairs):
             pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
-        names = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        split = [pair.partition("=") for pair in pairs if "=" in pair]
+        names = {texts.label_name(label): name for label, _, name in split}
         if not names:
             return records
 

@@ -180,9 +180,11 @@ def _as_in_context(context: str, answer: Gold) -> Gold:
 
     Then `start` may count the characters of either form.
     """
-    if context.isascii() or find(context, answer):
+    forms = ("NFC", "NFD")
+    has_one_form = all(unicodedata.is_normalized(form, context) for form in forms)
+    if has_one_form or find(context, answer):
         return answer
-    nfc, nfd = (functools.partial(unicodedata.normalize, x) for x in ("NFC", "NFD"))
+    nfc, nfd = (functools.partial(unicodedata.normalize, form) for form in forms)
     ends = [0, *itertools.accumulate(len(nfd(letter)) for letter in context)]
     start = min(max(0, answer.start), len(ends) - 1)
     for begin in (ends[start], len(nfd(nfc(context)[:start])), start):
