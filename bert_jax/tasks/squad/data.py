@@ -180,11 +180,10 @@ def _as_in_context(context: str, answer: Gold) -> Gold:
 
     Then `start` may count the characters of either form.
     """
-    forms = ("NFC", "NFD")
-    has_one_form = all(unicodedata.is_normalized(form, context) for form in forms)
-    if has_one_form or find(context, answer):
+    nfc = functools.partial(unicodedata.normalize, "NFC")
+    nfd = functools.partial(unicodedata.normalize, "NFD")
+    if find(context, answer) or nfc(context) == nfd(context):
         return answer
-    nfc, nfd = (functools.partial(unicodedata.normalize, form) for form in forms)
     ends = [0, *itertools.accumulate(len(nfd(letter)) for letter in context)]
     start = min(max(0, answer.start), len(ends) - 1)
     for begin in (ends[start], len(nfd(nfc(context)[:start])), start):
