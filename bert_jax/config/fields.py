@@ -148,6 +148,8 @@ _TABLE: dict[str, rules.Rule] = {
     "task.text_b": rules.text,
     "task.label": rules.filled,
     "task.label_separator": rules.filled,
+    "task.label_names": rules.distinct,
+    "task.format": rules.one_of("", "csv", "tsv", "jsonl"),
     "task.dev_fraction": rules.number("[0, 1)"),
     "task.null_answers": rules.flag,
     "task.doc_stride": rules.whole(1, rules.SIZE),

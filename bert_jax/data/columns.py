@@ -16,6 +16,8 @@ class Wanted(NamedTuple):
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    format: str = ""  # csv, tsv or jsonl; empty: by the file's ending
+    overrides: bool = True  # the format also holds for rows in a .csv or .tsv
 
     @property
     def numbers(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bert_jax.data.lines import read_lines, to_utf8
+from bert_jax.data.lines import read_lines
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -71,8 +71,7 @@ def _content(path: Path) -> str:
         return path.read_bytes().removeprefix(_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path}: byte {error.start} is not UTF-8; convert the file, for instance "
-            f"with {to_utf8(error.object)}"
+            f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
         ) from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error

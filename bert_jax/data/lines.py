@@ -18,7 +18,6 @@ from bert_jax.runtime.storage import Path
 LONGEST = 1 << 26
 
 _BOM = b"\xef\xbb\xbf"
-_BOMS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def _zstandard(file: Any) -> Any:
@@ -60,8 +59,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
     Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
-    and a byte order mark; decompresses the endings of COMPRESSED. Where all would be
-    one line, splits it at "\\r", as old Macs and some spreadsheets end lines.
+    and a byte order mark; decompresses the endings of COMPRESSED.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8; a line is longer than
@@ -70,7 +68,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     number = position = 0
     try:
         with _opened(path) as file:
-            for number, line in enumerate(_lines(file), 1):
+            lines = iter(functools.partial(file.readline, LONGEST + 1), b"")
+            for number, line in enumerate(lines, 1):
                 if len(line) > LONGEST:
                     raise UserError(
                         f"{path}:{number}: a line of more than {LONGEST:,} bytes; is "
@@ -83,29 +82,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         byte = position + start + error.start
         raise UserError(
-            f"{path}:{number}: byte {byte} is not UTF-8; convert the file, for "
-            f"instance with {to_utf8(line if number == 1 else b'')}"
+            f"{path}:{number}: byte {byte} is not UTF-8; save the file as UTF-8"
         ) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({why})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
-
-
-def _lines(file: Any) -> Iterator[bytes]:
-    """The lines with their line breaks; of one longer than LONGEST, its beginning."""
-    rest = iter(functools.partial(file.readline, LONGEST + 1), b"")
-    first = next(rest, b"")
-    if b"\r" in first.rstrip(b"\r\n") and not file.peek(1):
-        yield from first.splitlines(keepends=True)  # of bytes: at \r and \n alone
-        return
-    if first:
-        yield first
-    yield from rest
-
-
-def to_utf8(beginning: bytes) -> str:
-    """The command that converts a file which begins so."""
-    encoding = "UTF-16" if beginning.startswith(_BOMS_OF_UTF16) else "ISO-8859-1"
-    return f"iconv -f {encoding} -t UTF-8"

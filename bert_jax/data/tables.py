@@ -1,30 +1,57 @@
 """Reads records with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
 
-    NAME.csv      commas, fields quoted as in RFC 4180; they may contain line breaks
+    NAME.csv      fields quoted as in RFC 4180; they may contain line breaks. Separated
+                  by commas; if the header has none, by semicolons, tabs or |
     NAME.tsv      tabs, no quoting: a quote is a normal character (as in GLUE)
     NAME.jsonl    one object per line
     NAME.parquet
     tfds:NAME:SPLIT
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
-CSV and TSV start with a header of column names, unless all columns that are asked for
-are numbers: then there is no header, and the first column is "0". Several columns
-without a name are "unnamed 2" and so on, by their places from 0. The first three may be
-compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines are skipped,
-except in a TSV of one column, where they are empty texts.
+`Wanted.format` (csv, tsv, jsonl) overrides a file's ending. CSV and TSV start with a
+header of column names, unless all columns that are asked for are numbers: then there is
+no header, and the first column is "0". The first three may be compressed: the endings
+of `lines.COMPRESSED` follow the name. Empty lines are skipped, except in a TSV of one
+column, where they are empty texts.
 """
 
 import csv
+import itertools
+import logging
+import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.data.columns import ANY, Wanted, is_number
+from bert_jax.data.columns import ANY, BY_NAME, Wanted
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
+
+log = logging.getLogger(__name__)
+
+# A first line of these alone is a header, though columns are named by number.
+_USUAL_NAMES = {
+    *("id", "index", "text", "text_a", "text_b", "sentence", "sentence1", "sentence2"),
+    *(
+        "premise",
+        "hypothesis",
+        "question",
+        "question1",
+        "question2",
+        "context",
+        "title",
+    ),
+    *("review", "comment", "tweet", "content", "document", "body", "description"),
+    *("label", "labels", "class", "category", "target", "gold_label", "sentiment"),
+    *("stars", "rating", "score"),
+}
+_QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
+# In lines of TSV: fields with a quote or a tab, as CSV quotes them.
+_QUOTED_QUOTE = re.compile(r'(^|\t)"[^"\t]*""[^\t]*"(\t|$)')
+_QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')
 
 
 class Record(NamedTuple):
@@ -32,29 +59,6 @@ class Record(NamedTuple):
 
     where: str  # the file and the record's first line (TFDS: its number from 1)
     fields: dict[str, Any]
-
-
-# Of columns, in the data sets that people have; as a record they would say nothing.
-_USUAL_NAMES = {
-    *("id", "idx", "index", "pairid", "guid", "text", "text_a", "text_b", "textb"),
-    *("sentence", "sentence1", "sentence2", "question", "question1", "question2"),
-    *("premise", "hypothesis", "context", "answer", "review", "comment", "tweet"),
-    *("content", "document", "title", "body", "description", "label", "labels"),
-    *("class", "category", "target", "gold_label", "sentiment", "polarity"),
-    *("stars", "rating", "score"),
-}
-
-
-class NoColumn(UserError):
-    """A table has no column of a name.
-
-    Attributes:
-      header: what was taken for the names of its columns; empty for numbered ones.
-    """
-
-    def __init__(self, message: str, header: Sequence[str]) -> None:
-        super().__init__(message)
-        self.header = header
 
 
 def read_table(source: str, wanted: Wanted) -> list[Record]:
@@ -68,7 +72,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
     Raises:
       UserError: a file cannot be read or has an unknown ending; a column is missing; a
         record has too few or too many fields, or unpaired quotes; there are no records;
-        the columns are numbers, but the first line names its columns by them.
+        the columns are numbers, but the first line is a header.
     """
     records = list(read_rows(source, wanted))
     if not records:
@@ -78,98 +82,108 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
 
 def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
     """Reads records one by one, as `read_table`; there may be none."""
-    for number, fields in _numbered(source, wanted.numbers):
-        where = f"{source}:{number}"
+    has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
+    for number, fields in _numbered(source, wanted):
         for column in wanted.required:
             if column not in fields:
-                is_table = uncompressed(source).endswith((".csv", ".tsv"))
-                has_header = is_table and not wanted.numbers
-                place = f"{source}:1" if has_header else where
-                message = f"{place}: {_missing(column, fields, wanted)}"
-                raise NoColumn(message, list(fields) if has_header else ())
-        yield Record(where, fields)
+                place = f"{source}:{1 if has_header else number}"
+                raise UserError(f"{place}: {_missing(column, fields, wanted)}")
+        yield Record(f"{source}:{number}", fields)
 
 
 def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
     if wanted.numbers and "0" in fields:
-        return f"no column {column}: there are {len(fields)}, numbered from 0"
-    text = f"no column {column!r}; there are: {', '.join(fields)}"
-    if any(map(is_number, wanted.required)):
-        return f"{text} (a file without a header needs numbers for all columns)"
-    return text
+        text = f"no column {column}: there are {len(fields)}, numbered from 0"
+        if len(fields) == 1 and ";" in str(fields["0"]):
+            text += "; separated by semicolons? Then add a header, and name the columns"
+        return text
+    column_names = ", ".join(fields)
+    text = f"no column {column!r}; there are: {column_names}"
+    if len(fields) == 1 and re.search("[,;]", column_names):
+        return f"{text}; in .tsv they are between tabs: is its format csv?"
+    return f"{text} (a file without a header needs numbers for all columns, from 0)"
 
 
 def as_text(value: Any, where: str, column: str) -> str:
     """Returns a field that must be text.
 
     Raises:
-      UserError: it is not a string, or has half of a surrogate pair (only from JSON).
+      UserError: it is not a string.
     """
     if not isinstance(value, str):
         raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        half = value[error.start]
-        raise UserError(
-            f"{where}: {column!r} has {half!a}, half of a surrogate pair; write the "
-            "character itself"
-        ) from error
     return value
 
 
-_UNNAMED = "unnamed "
 Numbered = Iterator[tuple[int, dict[str, Any]]]
 
 
-def _numbered(source: str, numbers: Sequence[str]) -> Numbered:
-    if source.startswith("tfds:"):
-        return _read_tfds(source)
-    if source.startswith("hf:") or source.endswith(".parquet"):
-        from bert_jax.data.sources import hub
+def _format(source: str, wanted: Wanted) -> str:
+    """Returns what a source is read as: tfds, hf, or a file's format or ending."""
+    if source.startswith(BY_NAME):
+        return source.partition(":")[0]
+    ending = uncompressed(source).rpartition(".")[2]
+    return ending if ending == "parquet" else wanted.format or ending
 
-        rows = hub.rows if source.endswith(".parquet") else hub.split_rows
-        return enumerate(rows(source), 1)
-    name = uncompressed(source)
-    if name.endswith(".csv"):
-        return _named(source, _csv_rows(source), numbers)
-    if name.endswith(".tsv"):
-        return _named(source, _tsv_rows(source), numbers)
-    if name.endswith(".jsonl"):
-        return _read_json_lines(source)
+
+def _numbered(source: str, wanted: Wanted) -> Numbered:
+    match _format(source, wanted):
+        case "tfds":
+            return _read_tfds(source)
+        case "hf":
+            from bert_jax.data.sources import hub
+
+            return enumerate(hub.split_rows(source), 1)
+        case "parquet":
+            from bert_jax.data.sources import hub
+
+            return enumerate(hub.rows(source), 1)
+        case "csv":
+            return _named(source, _csv_rows(source, wanted), wanted)
+        case "tsv":
+            return _named(source, _tsv_rows(source), wanted)
+        case "jsonl":
+            return _read_json_lines(source)
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
-        "hf:OWNER/NAME:SPLIT"
+        "hf:OWNER/NAME:SPLIT; where the task has it, --config.task.format=csv, tsv or "
+        "jsonl names the format"
     )
 
 
 def _named(
-    path: str, rows: Iterable[tuple[int, list[str]]], numbers: Sequence[str]
+    path: str, rows: Iterable[tuple[int, list[str]]], wanted: Wanted
 ) -> Numbered:
-    """Names the fields of each row, by the header or (if `numbers`) by number."""
+    """Names the fields of each row, by the header or by number."""
     names: list[str] = []
     first = "the header names"
     for number, row in rows:
-        if not names and numbers:
-            _check_no_header(f"{path}:{number}", row, numbers)
+        if not names and wanted.numbers:
+            _check_no_header(f"{path}:{number}", row)
             names, first = [str(n) for n in range(len(row))], f"line {number} has"
         elif not names:
-            names = _header(path, row)
+            names = row
+            _check_header(f"{path}:{number}", row)
             continue
         if len(row) != len(names):
-            bare = sum(name.startswith(_UNNAMED) for name in names)
+            hint = _QUOTES if any(field.startswith('"') for field in row) else ""
             raise UserError(
-                f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}"
-                f"{f' ({bare} of them without a name)' * bool(bare)}; write as many"
+                f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}; "
+                f"write as many{hint}"
             )
         yield number, dict(zip(names, row, strict=True))
 
 
-def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
-    rows = csv.reader(lines, strict=True)
+    first = next(lines)
+    # Without a header the first line has a text, in which these are marks.
+    separators = ",\t" if wanted.format else ","
+    separators = separators if wanted.numbers else ",;\t|"
+    separator = next((x for x in separators if x in first), ",")
+    rows = csv.reader(itertools.chain([first], lines), strict=True, delimiter=separator)
     begin = 1
     try:
         for row in rows:
@@ -184,36 +198,43 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields numbers of lines and fields, of each line no more than of the first."""
     width = 0
+    extra = quoted = False
     for number, line in read_lines(path):
         row = line.split("\t")
         width = width or len(row)
+        if len(row) > width > 1 and not _QUOTED_TAB.search(line):
+            if not extra:
+                log.warning(
+                    "warning: %s:%d: has %d fields; only the first %d are read, here "
+                    "and in later lines",
+                    *(path, number, len(row), width),
+                )
+            extra, row = True, row[:width]
+        if '""' in line and not quoted and _QUOTED_QUOTE.search(line):
+            quoted = True
+            log.warning("warning: %s:%d: quotes are text%s", path, number, _QUOTES)
         if line or width == 1:
             yield number, row
 
 
-def _header(path: str, row: list[str]) -> list[str]:
+def _check_header(where: str, row: list[str]) -> None:
     doubled = sorted({name for name in row if name and row.count(name) > 1})
     if doubled:
         raise UserError(
-            f"{path}:1: the header has {doubled[0]!r} twice; rename one of the "
+            f"{where}: the header has {doubled[0]!r} twice; rename one of the "
             "columns, or, if it is a record, name all columns by number from 0"
         )
-    if row.count("") < 2:
-        return row
-    return [name or f"{_UNNAMED}{place}" for place, name in enumerate(row)]
 
 
-def _check_no_header(where: str, row: list[str], numbers: Sequence[str]) -> None:
-    """Raises UserError if the first line is a header: it has usual names alone, or
-    names its columns by these numbers, as pandas writes columns without names; they may
-    stand in another order. A record with a text is none, whatever its other fields."""
-    by_number = set(numbers) <= set(row) and all(map(is_number, row))
+def _check_no_header(where: str, row: list[str]) -> None:
+    """Raises UserError if the first line has usual names of columns alone."""
     names = {field.strip().lower() for field in row} - {""}
-    if by_number or (names and names <= _USUAL_NAMES):
+    if names and names <= _USUAL_NAMES:
         raise UserError(
             f"{where}: is it a header ({', '.join(row)})? Columns by number are for "
-            "files without one: remove the line, or train with the columns' names"
+            "files without one: give the names instead (--config.task.text=NAME)"
         )
 
 

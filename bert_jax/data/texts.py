@@ -5,12 +5,12 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from bert_jax.data.columns import Wanted
-from bert_jax.data.tables import NoColumn, Record, as_text, read_table
+from bert_jax.data.tables import Record, as_text, read_table
 from bert_jax.errors import UserError
 
 # A class's name, a number, or the names of all labels that apply; None if unknown.
@@ -33,12 +33,15 @@ class Columns(NamedTuple):
     text_b: str  # empty: single texts
     label: str
     separator: str = ","  # between several labels in one field of CSV or TSV
+    format: str = ""  # csv, tsv or jsonl; empty: by the file's ending
 
     def wanted(self, labelled: bool) -> Wanted:
         """The columns to read; that of the label is required only if `labelled`."""
         texts = (self.text, self.text_b) if self.text_b else (self.text,)
         label = (self.label,)
-        return Wanted((*texts, *label)) if labelled else Wanted(texts, label)
+        if labelled:
+            return Wanted((*texts, *label), format=self.format)
+        return Wanted(texts, label, self.format)
 
 
 def read_texts(
@@ -56,12 +59,8 @@ def read_texts(
       UserError: a text is not a string, or a label is empty, of the wrong type or not
         a finite number; names file and line.
     """
-    try:
-        records = read_table(source, columns.wanted(labelled))
-    except NoColumn as error:
-        raise UserError(f"{error}{_by_number(error.header, columns)}") from error
     texts = []
-    for record in records:
+    for record in read_table(source, columns.wanted(labelled)):
         where, fields = record
         text = as_text(fields[columns.text], where, columns.text)
         text_b = None
@@ -75,19 +74,6 @@ def read_texts(
             )
         texts.append(LabelledText(where, text, text_b, label))
     return texts
-
-
-def _by_number(header: Sequence[str], columns: Columns) -> str:
-    """How to read a file whose first line is a record: the longest field as the text,
-    and the first other one as the label."""
-    if len(header) < 2 or columns.text_b:
-        return ""
-    text = max(range(len(header)), key=lambda place: len(header[place]))
-    label = int(text == 0)
-    return (
-        "; if line 1 is a record, the file has no header: number the columns from 0, "
-        f"such as --config.task.text={text} --config.task.label={label}"
-    )
 
 
 def hold_out(
@@ -179,17 +165,34 @@ def _number(value: Any, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"{where}: the label is {value!r:.60}; regression needs a finite number"
+            f"{where}: the label is {value!r:.60}; regression needs a finite number, "
+            "such as 2.5"
         )
     return number
+
+
+def label_name(value: str) -> str:
+    """Returns a label without white space around it; 1.0 is the same label as 1."""
+    name = value.strip()
+    whole = re.fullmatch(r"(-?[0-9]{1,18})\.0*", name)
+    return str(int(whole[1])) if whole else name
+
+
+def seem_scores(names: Collection[str]) -> bool:
+    """Whether nearly all labels are numbers, and some of them have a fraction."""
+    numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
+    has_fraction = any(re.search("[.,]", number) for number in numbers)
+    return has_fraction and len(numbers) >= 0.9 * len(names)
 
 
 def _name(value: Any, where: str) -> str:
     if isinstance(value, int):  # from JSON, true and false included
         return json.dumps(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     if not isinstance(value, str) or not value.strip():
         raise UserError(
             f"{where}: the label is {value!r:.60}; it must be a name or an integer "
             "(config.task.kind: multilabel for lists, regression for numbers)"
         )
-    return as_text(value.strip(), where, "label")
+    return label_name(value)

@@ -23,7 +23,6 @@ from bert_jax.models.encoder import Encoded
 from bert_jax.models.pooling import means
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
 from bert_jax.tokenization import word_end
-from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -68,7 +67,6 @@ class Extractor(Predictor):
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
-        self._long = LongTexts(self._tokenizer)
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
         self._between = tokenization.between(tokenizer)
@@ -162,7 +160,7 @@ class Extractor(Predictor):
     def _of_words(self, words: Any) -> Pieces:
         words = self.checked(words)
         encoding = self._tokenizer.encode(
-            [f"{self._space}{self._long.cut(w, self._positions)}" for w in words],
+            [f"{self._space}{word}" for word in words],
             is_pretokenized=True,
             add_special_tokens=False,
         )
@@ -177,7 +175,6 @@ class Extractor(Predictor):
     def _of_text(self, text: Any, name: str) -> Pieces:
         if not isinstance(text, str):
             raise ValueError(f'"{name}" is not a string')
-        text = self._long.cut(text, self._positions)
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         words, names = _whole(encoding.word_ids), {}
         if self.vectors in ("words", "words_mean"):

@@ -18,7 +18,6 @@ from bert_jax.data.encodings import padded
 from bert_jax.data.rows import Batch, BatchSize, power_of_two, sorted_groups
 from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
-from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ class FillMask(Predictor):
         self._judges_pairs, self._warned = judges_pairs, False
         self._config = config
         self._model = model
-        self._tokenizer, self._long = tokenizer, LongTexts(tokenizer)
+        self._tokenizer = tokenizer
         self._special = tokenization.special_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
         self._positions = model.config.max_position_embeddings
@@ -76,13 +75,10 @@ class FillMask(Predictor):
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is not a string')
         texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]
-        read = [self._long.cut(text, self._positions) for text in texts]
-        encoding = self._tokenizer.encode(read[0], read[1] if read[1:] else None)
+        encoding = self._tokenizer.encode(*texts)
         if len(encoding.ids) > self._positions:
-            least = "at least " * (read != texts)
-            count = f"{least}{len(encoding.ids)} tokens"
             raise ValueError(
-                f"{count} with [CLS] and [SEP]; the model has "
+                f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
                 f"{self._positions} positions: shorten the text"
             )
         return Parsed(encoding, self._masks(encoding), row.get("text_b") is not None)

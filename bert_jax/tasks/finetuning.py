@@ -36,7 +36,6 @@ class Finetuning(Task, Generic[Example, Answer]):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-    in_windows: ClassVar[tuple[str, ...]] = ()  # fields of a row that are read whole
     answered: ClassVar[type[Answered]] = Answered  # the class of its results
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):

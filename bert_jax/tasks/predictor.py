@@ -8,10 +8,7 @@ from jaxtyping import Array
 
 from bert_jax.data.rows import BatchSize, Feature, sorted_groups
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
-from bert_jax.tokenization.long_texts import LongTexts
 from bert_jax.types import Arrays
-
-MOST = 3_000_000  # characters of a text that is read in windows: a long novel
 
 
 class TaskPredictor(Predictor):
@@ -20,27 +17,10 @@ class TaskPredictor(Predictor):
     def __init__(self, task: Any, max_seq_length: int):
         self._task = task
         self._max_seq_length = max_seq_length
-        self._long = LongTexts(task.tokenizer, self._count)
 
     def parse(self, row: dict[str, Any]) -> Any:
-        """Parses a row into an example of the task.
-
-        Of a text that is far too long it reads as much as can matter.
-        """
-        return self._task.parse({name: self._cut(name, x) for name, x in row.items()})
-
-    def _cut(self, name: str, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._cut(name, x) if isinstance(x, str) else x for x in value]
-        if not isinstance(value, str):
-            return value
-        if name in self._task.in_windows:
-            return self._long.beginning(value, MOST)
-        mode = self._task.config.task.get("truncation", "head")
-        return self._long.cut(value, self._max_seq_length, mode)
-
-    def _count(self, text: str) -> int:
-        return len(self._task.tokenize([text], offsets=False)[0].ids)
+        """Parses a row into an example of the task."""
+        return self._task.parse(row)
 
     def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The task's logits."""

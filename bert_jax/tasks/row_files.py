@@ -23,22 +23,25 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     """The rows of a table or of lines of text, as places and JSON; None: another file.
 
     Args:
-      wanted: the columns of a table; by number: it has no header.
+      wanted: the columns of a table; by number: it has no header. Its format does not
+        hold for .jsonl and .parquet.
 
     Raises (when read):
       UserError: see `data.tables.read_table`.
     """
     name = uncompressed(source)
-    is_table = name.endswith((".csv", ".tsv", ".parquet"))
-    if is_table or source.startswith(BY_NAME):
+    ending = name.rpartition(".")[2]
+    decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
+    form = ending if ending in decisive else wanted.format or ending
+    if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
         from bert_jax.data.tables import read_rows  # JSON lines do without
 
         return (
             (where, json.dumps(fields, default=str))
-            for where, fields in read_rows(source, wanted)
+            for where, fields in read_rows(source, wanted._replace(format=form))
         )
-    is_text = name.endswith(".txt")
-    if not is_text and (name == source or not name.endswith(".jsonl")):
+    is_text = form == "txt"
+    if not is_text and (name == source or form != "jsonl"):
         return None
     return (
         (f"{source}:{number}", json.dumps({"text": line}) if is_text else line)
@@ -91,11 +94,22 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
 
 
 def answered(row: Row, answer: Row) -> dict[str, Any]:
-    """The row and its answer; a label of its own stays as `gold`."""
-    for name in _LABELS:
-        if name in row and name in answer:
-            return {**row, "gold": row.get("gold", row[name]), **answer}
-    return {**row, **answer}
+    """Returns the row and its answer. A label of the row stays as `gold`; another field
+    that the answer has too, also as NAME.FIELD of a table, as `input_NAME`."""
+    objects = {name: x for name, x in answer.items() if isinstance(x, dict)}
+    taken = {
+        *answer,
+        *(f"{name}.{field}" for name in objects for field in objects[name]),
+    }
+    kept: Row = {}
+    for name, value in row.items():
+        if name in taken:
+            is_gold = name in _LABELS and "gold" not in {*row, *kept, *taken}
+            name = "gold" if is_gold else f"input_{name}"
+            while name in row or name in kept:
+                name = f"input_{name}"
+        kept[name] = value
+    return kept | answer
 
 
 def rounded(value: Any) -> Any:

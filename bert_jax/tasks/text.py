@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import folders, texts
 from bert_jax.data.columns import ANY, BY_NAME, Wanted, is_number
+from bert_jax.data.lines import uncompressed
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -21,6 +23,8 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.confusion import Classified
 from bert_jax.types import Arrays
+
+log = logging.getLogger(__name__)
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
@@ -32,9 +36,10 @@ class Text(Classification):
 
     Args:
       config: reads from `config.task`: `train_file`, `dev_file` and `test_file` (empty:
-        none), the columns `text`, `text_b` and `label`, and `label_separator`. If
-        `labels` is empty, uses those of the training data: integers in numeric order,
-        names in alphabetical order.
+        none), their `format`, the columns `text`, `text_b` and `label`, and
+        `label_separator`. If `labels` is empty, uses those of the training data:
+        integers in numeric order, names in alphabetical order; or, in their order,
+        `label_names`.
     """
 
     answered = Classified
@@ -47,6 +52,11 @@ class Text(Classification):
             raise UserError(
                 f"config.task.class_weights=balanced: config.task.kind={self.kind} has "
                 "no classes; leave it none"
+            )
+        if config.task.get("label_names") and self.kind == "regression":
+            raise UserError(
+                "config.task.label_names: config.task.kind=regression has no classes; "
+                "leave it empty"
             )
 
     def load(self, split: str) -> list[LabelledText] | None:
@@ -80,12 +90,14 @@ class Text(Classification):
         if not source:
             return None
         labelled = split != "test"
-        return texts.read_texts(source, self._columns, self.kind, labelled=labelled)
+        read = texts.read_texts(source, self._columns, self.kind, labelled=labelled)
+        return self._named(read)
 
     @property
     def _columns(self) -> texts.Columns:
         task = self.config.task
-        return texts.Columns(task.text, task.text_b, task.label, task.label_separator)
+        names = (task.text, task.text_b, task.label)
+        return texts.Columns(*names, task.label_separator, task.get("format", ""))
 
     @property
     def row_columns(self) -> Wanted:
@@ -93,16 +105,25 @@ class Text(Classification):
         `text_b`."""
         if "text" not in self.config.task:
             return ANY
-        texts, labels = self._columns.wanted(labelled=False)
-        wanted = Wanted(texts, tuple(filter(is_number, labels)))
-        return wanted if wanted.numbers else ANY
+        texts, labels, form, _ = self._columns.wanted(labelled=False)
+        # A format for training files of no known ending is only that of such files.
+        ending = uncompressed(self.config.task.train_file).rpartition(".")[2]
+        overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
+        wanted = Wanted(texts, tuple(filter(is_number, labels)), form, overrides)
+        return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Of a table without a header by number."""
-        column = self.config.task.get("text", "text")
-        if self.row_columns.numbers and column in row:
-            return f"column {column}, counted from 0, of {len(row)} (no header)"
-        return f"column {column if column in row else 'text'!r}"
+        """Names one column, or both of a pair: by number in a table without a
+        header."""
+        names = ["text"] if self.parse(dict(row)).text_b is None else ["text", "text_b"]
+        columns = [self.config.task.get(name) for name in names]
+        some = "columns" if len(names) > 1 else "column"
+        if self.row_columns.numbers and set(columns) <= row.keys():
+            numbers = " and ".join(columns)
+            return f"{some} {numbers}, counted from 0, of {len(row)} (no header)"
+        pairs = zip(columns, names, strict=True)
+        used = [repr(column if column in row else name) for column, name in pairs]
+        return f"{some} {' and '.join(used)}"
 
     def find_labels(self) -> Sequence[str]:
         """The labels of the training data, or one output for a number.
@@ -118,6 +139,14 @@ class Text(Classification):
             if names[name] == 1:
                 what = f"{records[0].where}: the only record with the label {name!r}"
                 self.notices[f"{what}; if it is a header, name the columns"] += 1
+        if self.config.task.get("label_names"):
+            return self._name_labels(texts.sorted_labels(set(names)))
+        if self.kind == "classification" and texts.seem_scores(names):
+            log.warning(
+                "warning: %s: the labels are numbers with fractions, such as %s, here "
+                "%d classes; if they are scores, set --config.task.kind=regression",
+                *(self.config.task.train_file, max(names, key=len), len(names)),
+            )
         least = 2 if self.kind == "classification" else 1
         if len(names) < least:
             listed = ", ".join(map(repr, names)) or "none"
@@ -133,7 +162,7 @@ class Text(Classification):
         records = self._texts.pop(split, None) or self.load(split)
         if records is None:
             return None
-        known = {name: index for index, name in enumerate(names)}
+        known = {texts.label_name(name): index for index, name in enumerate(names)}
         missing = sum(text.label is None for text in records)
         if 0 < missing < len(records):
             what = f"{split}: records without a label, so that none is scored"
@@ -196,6 +225,44 @@ class Text(Classification):
         if "text" in columns and task.get("text") != "text" and not task.get("text_b"):
             row = {name: value for name, value in row.items() if name != "text_b"}
         return super().parse(row | columns)
+
+    def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
+        """Returns `label_names` without the labels before "="; where there are none,
+        first puts them there, in the order of the training data's.
+
+        Raises:
+          UserError: there are fewer names than labels, or more.
+        """
+        task = self.config.task
+        if not all("=" in name for name in task.label_names):
+            if len(found) != len(task.label_names):
+                raise UserError(
+                    f"config.task.label_names: {len(task.label_names)} names, but the "
+                    f"training data has {len(found)} labels: {', '.join(found):.200}; "
+                    "name each of them, or write LABEL=NAME"
+                )
+            pairs = zip(found, task.label_names, strict=True)
+            task.label_names = tuple(f"{label}={name}" for label, name in pairs)
+            self._texts["train"] = self._named(self._texts["train"])
+        return [name.partition("=")[2] for name in task.label_names]
+
+    def _named(self, records: list[LabelledText]) -> list[LabelledText]:
+        """Gives labels their names of `label_names`. Without the labels before "=" they
+        are 0, 1, ..., if it is known that these are the model's."""
+        pairs = self.config.task.get("label_names", ())
+        if self.labels and not all("=" in pair for pair in pairs):
+            pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
+        split = [pair.partition("=") for pair in pairs if "=" in pair]
+        names = {texts.label_name(label): name for label, _, name in split}
+        if not names:
+            return records
+
+        def named(label: texts.Label) -> texts.Label:
+            if isinstance(label, tuple):
+                return tuple(names.get(each, each) for each in label)
+            return names.get(label, label) if isinstance(label, str) else label
+
+        return [text._replace(label=named(text.label)) for text in records]
 
     def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
         if text.label is None or isinstance(text.label, float):

@@ -33,6 +33,8 @@ MAY_DIFFER = (
     *("model.dtype", "model.attention", "model.epilogue", "model.remat"),
     *("corpus.runner", "corpus.beam_options"),
 )
+# How files are read that the run has not read: these names in full.
+COLUMNS = ("task.format", "task.text", "task.text_b", "task.label")
 
 
 def config_of(
@@ -103,7 +105,8 @@ def of_run(
             continue
         if field == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-        if not field.startswith(MAY_DIFFER) or "dropout" in field:
+        may_differ = field in COLUMNS or field.startswith(MAY_DIFFER)
+        if not may_differ or "dropout" in field:
             raise UserError(
                 f"--config.{field}={after}: the run in {folder} has {before!r}, and "
                 "this mode must use the run's value; leave this flag out"

@@ -31,7 +31,12 @@ FREE_FIELDS = (
     "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
-_NEWER = {"task.texts_per_row": 1, "model.epilogue": "xla"}
+_NEWER = {
+    "model.epilogue": "xla",
+    "task.texts_per_row": 1,
+    "task.format": "",
+    "task.label_names": [],
+}
 # These may grow with train.extend.
 _LENGTH = ("train.num_steps", "train.num_epochs")
 

@@ -49,8 +49,8 @@ def get_config(
     config = common.get_config(size, model)
     task = config.task
     task.name = "squad"
-    # SQuAD's JSON, that of a set in its form, hf:rajpurkar/squad:train or
-    # tfds:squad/v1.1:train
+    # SQuAD's JSON, that of a set in its form, rows (JSON lines, "data" or a list;
+    # .parquet), hf:rajpurkar/squad:train or tfds:squad/v1.1:train
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.null_answers = version == "2.0"  # a question may have no answer

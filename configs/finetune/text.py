@@ -24,9 +24,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     config = common.get_config(size, model)
     task = config.task
     task.name = "text"
-    # NAME.csv (quoted), NAME.tsv (not quoted) or NAME.jsonl, perhaps compressed (.gz,
-    # .bz2, .xz, .zst), NAME.parquet, hf:OWNER/NAME:SPLIT or tfds:NAME:SPLIT. Empty: no
-    # file.
+    # NAME.csv (quoted; between commas, semicolons or tabs), NAME.tsv (not quoted) or
+    # NAME.jsonl, perhaps compressed (.gz, .bz2, .xz, .zst), NAME.parquet,
+    # hf:OWNER/NAME:SPLIT or tfds:NAME:SPLIT. Empty: no file.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     # Without a dev_file: share of each class (kind=classification; else of all texts)
@@ -34,6 +34,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # equal texts stay together.
     task.dev_fraction = 0.0
     task.test_file = ""  # the same; may be unlabelled
+    # csv, tsv or jsonl, whatever the files' names end in; empty: by the ending.
+    task.format = ""
     # The texts' column: its name in the header; or, in CSV and TSV without a header,
     # the numbers of all columns, from 0 as in pandas (cut and awk count from 1).
     task.text = "text"
@@ -47,6 +49,9 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # multilabel: between the labels in a CSV or TSV field; JSON has lists.
     task.label_separator = ","
     task.labels = ()  # the classes; empty: those of the training data
+    # Names of numbered classes, in their order: ("ham", "spam") for 0 and 1; or
+    # ("1=World", "2=Sports"). Empty: as in the data.
+    task.label_names = ()
     # The part of a long text to keep: head, tail, or head_tail (a quarter from its
     # beginning, the rest from its end).
     task.truncation = "head"

@@ -88,8 +88,7 @@ class GptContinue(Continue):
             raise ValueError('an object with a string "text" is required')
         if row.get("text_b") is not None:
             raise ValueError('"text_b": a GPT continues one text')
-        text = self._long.cut(row["text"], self._positions)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._tokenizer.encode(row["text"], add_special_tokens=False)
         length = len(encoding.ids)
         if not 0 < length <= self._positions:
             raise ValueError(

@@ -2,7 +2,9 @@
 
 import copy
 import gzip
+import importlib
 import json
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -57,6 +59,95 @@ def test_what_is_read(tmp_path):
             "repeated ids (the last one's answer is kept)": 1,
             "empty questions": 1,
         }
+
+
+ROWS = [
+    {
+        "id": str(number),
+        "title": "",
+        "context": "Ann lives in Rome.",
+        "question": "Where?",
+        "answers": answers,
+    }
+    for number, answers in enumerate(
+        [
+            {"text": ["Rome", "in Rome"], "answer_start": [13, 10]},
+            {"text": [], "answer_start": []},
+            [{"text": "Rome", "answer_start": 13}],
+            None,
+        ]
+    )
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\n".join(map(json.dumps, ROWS)) + "\n\n",
+        json.dumps(ROWS, indent=2),
+        json.dumps({"version": "1.1", "data": ROWS}),
+        json.dumps([{"context": ROWS[0]["context"], "qas": ROWS}]),
+    ],
+    ids=["lines", "list", "data", "paragraphs"],
+)
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_rows(tmp_path, content, name):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    examples, counts = squad.read(tmp_path / name)
+    rome = Gold("Rome", 13)
+    answers = [(rome, Gold("in Rome", 10)), (), (rome,), None]
+    assert [example.answers for example in examples] == answers
+    assert [example.id for example in examples] == ["0", "1", "2", "3"]
+    assert {example.question for example in examples} == {"Where?"}
+    assert not counts
+
+
+def test_rows_of_parquet(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow")
+    rows = [row for row in ROWS if isinstance(row["answers"], dict)]
+    table = importlib.import_module("pyarrow").Table.from_pylist(rows)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    expected = squad.read(tmp_path / "a.jsonl")
+    assert squad.read(tmp_path / "a.parquet") == expected
+
+
+def test_a_file_of_one_row(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
+    (example,), _ = squad.read(tmp_path / "a.jsonl")
+    assert example.answers == (Gold("Rome", 13), Gold("in Rome", 10))
+
+
+PLAIN = (
+    "Nguy\u1ec5n Du sinh t\u1ea1i Th\u0103ng Long, \u00e0 c\u00f4t\u00e9. Th\u0103ng?"
+)
+
+
+@pytest.mark.parametrize("answer", ["Th\u0103ng Long", "Long", "Du", "c\u00f4t\u00e9"])
+@pytest.mark.parametrize("context", ["NFC", "NFD", "mixed"])
+@pytest.mark.parametrize("text", ["NFC", "NFD"])
+@pytest.mark.parametrize("counted", ["context", "NFC", "NFD"])
+def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
+    """The place may count the characters of any of the forms."""
+
+    def composed(text, form):
+        if form == "mixed":  # e and o with a hat, the other marks apart
+            return composed(text, "NFD").replace("e\u0302", "\u00ea")
+        return unicodedata.normalize(form, text)
+
+    before = PLAIN[: PLAIN.index(answer)]
+    start = len(composed(before, context if counted == "context" else counted))
+    row = {
+        **{"id": "1", "question": "?", "context": composed(PLAIN, context)},
+        "answers": [{"text": composed(answer, text), "answer_start": start}],
+    }
+    (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
+    (example,), _ = squad.read(tmp_path / "a.json")
+    (gold,) = example.answers
+    expected = composed(answer, context)
+    begin = len(composed(before, context))
+    assert gold.text == expected
+    assert squad.find(example.context, gold) == (begin, begin + len(expected))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +245,15 @@ QUESTION = (*PARAGRAPH, "qas", 0)
         ("\0", "not JSON"),
         ('{"data": [{"paragraphs": "a\0b"}]}', "not JSON (Invalid control character"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "not a JSON object; one with 'data' is required"),
+        ("3", "not a JSON object; one with 'data' is required"),
+        ("[]", "has no questions"),
+        ("[3]", "data[0]: not a JSON object; one with 'paragraphs' is"),
+        ('{"id": 1}\n{"id": 2}', "bad.json:1: has no 'paragraphs'"),
+        ('{"id": 1, "context": "a", "question": "b"}\n{', "bad.json:2: not JSON"),
+        (
+            '{"id": 1, "context": "a", "question": "b", "answers": {"text": ["a"]}}',
+            "(id 1): 'answers' needs two lists of one length",
+        ),
         ("{}", "has no 'data'"),
         ('{"data": {}}', "'data' is not a list"),
         ('{"data": []}', "has no questions"),
@@ -188,7 +287,7 @@ def test_bad_files(tmp_path, content, message):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError) as error:
         squad.read(path)
-    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -13,6 +13,7 @@ from bert_jax.data.texts import (
     LabelledText,
     hold_out,
     read_texts,
+    seem_scores,
     sorted_labels,
 )
 from bert_jax.errors import UserError
@@ -48,6 +49,11 @@ def test_single_texts_and_pairs(tmp_path):
     ("kind", "values", "expected"),
     [
         ("classification", ["a b", 3, True, "-1"], ["a b", "3", "true", "-1"]),
+        (
+            "classification",
+            [1, 1.0, "1", "1.0", " 1.00", "-2.0", "1.5", "1.0.0", "v1.0"],
+            ["1", "1", "1", "1", "1", "-2", "1.5", "1.0.0", "v1.0"],
+        ),
         ("regression", [1, -2.5, "3.25", " 1e3\t"], [1.0, -2.5, 3.25, 1000.0]),
         (
             "multilabel",
@@ -66,9 +72,8 @@ def test_labels_of_each_kind(tmp_path, kind, values, expected):
         ("classification", "", "the label ('label') is empty"),
         ("classification", " ", "is empty"),
         ("classification", None, "is empty"),
-        ("classification", 1.0, "the label is 1.0; it must be a name or an integer"),
+        ("classification", 1.5, "the label is 1.5; it must be a name or an integer"),
         ("classification", ["a"], "multilabel for lists"),
-        ("classification", "\ud800", "half of a surrogate pair"),
         ("regression", "", "is empty"),
         ("regression", "good", "the label is 'good'; regression needs a"),
         ("regression", "nan", "finite number"),
@@ -111,23 +116,18 @@ def test_a_test_file_may_lack_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "numbers"),
+    ("names", "seem"),
     [
-        ("pos\ta very good film", (1, 0)),
-        ("a very good film\tpos", (0, 1)),
-        ("7\tpos\ta very good film", (2, 0)),
-        ("a very good film", None),  # no label
+        (["0", "0.2", "3.75", "5"], True),
+        (["1,5", "2", "-0,25"], True),
+        ([*map(str, range(20)), "0.5", "none"], True),
+        (["0", "1", "2"], False),
+        (["pos", "1.5", "2.5"], False),
+        (["1.2.3", "1.2.4"], False),
     ],
 )
-def test_a_file_without_a_header_is_offered_numbers(tmp_path, line, numbers):
-    path = tmp_path / "a.tsv"
-    path.write_text(f"{line}\n" * 2)
-    with pytest.raises(UserError, match=rf"{path}:1: no column 'text'; ") as raised:
-        read_texts(str(path), COLUMNS, "classification", labelled=True)
-    _, offers, flags = str(raised.value).partition("such as --config.task.")
-    text, label = numbers or (0, 0)
-    assert flags == (f"text={text} --config.task.label={label}" if numbers else "")
-    assert bool(offers) == bool(numbers)
+def test_labels_that_seem_scores(names, seem):
+    assert seem_scores(names) == seem
 
 
 def test_the_order_of_labels():
@@ -251,7 +251,7 @@ def test_folders(tmp_path):
         (str(tmp_path / "pos/9_8.txt"), "é\0", None, "pos"),
     ]
     (tmp_path / "pos/8_8.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(UserError, match=r"pos/8_8.txt: byte 3 is not UTF-8; convert"):
+    with pytest.raises(UserError, match=r"pos/8_8.txt: byte 3 is not UTF-8; save"):
         read_folders(tmp_path)
     for nothing in (tmp_path / "none", tmp_path / "neg"):
         with pytest.raises(UserError, match=r"has no texts; CLASS/\*.txt is required"):

@@ -269,7 +269,7 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
         for example in examples
         for answer in dict.fromkeys(example.answers)
     ]
-    tokens = squad_features.tokens(each, tokenize, space="")
+    tokens = squad_features.tokens(each, tokenize)
     exact = 0
     for example, (_, ids, offsets, gold) in zip(each, tokens, strict=True):
         found = squad_features.answer(example, ids, offsets, gold, null_answers=False)

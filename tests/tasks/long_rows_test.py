@@ -1,4 +1,4 @@
-"""Rows with texts that are far too long: as if they had been read to the end."""
+"""Rows with texts that are far too long: predict reads them as evaluation does."""
 
 import micro
 import numpy as np
@@ -8,13 +8,13 @@ from small_texts import shrunk
 
 from bert_jax.extract.extractor import Extractor
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.tasks import predictor
+from bert_jax.tasks import classification
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.text import Text
-from bert_jax.tokenization.long_texts import LIMIT
+from bert_jax.tokenization.byte_level import ANGLED
 from configs.finetune import text
 
 LONG = {
@@ -25,50 +25,82 @@ LONG = {
 
 
 @pytest.fixture
-def task(tmp_path):
+def config(tmp_path):
     config = shrunk(text.get_config("tiny"), tmp_path)
     config.task.labels = ("no", "yes")
+    return config
+
+
+@pytest.fixture
+def task(config):
     return Text(config)
+
+
+def columns(task, parsed):
+    return task.encode([parsed], "predict")[0].columns
 
 
 @pytest.mark.parametrize("mode", ["head", "tail", "head_tail"])
 @pytest.mark.parametrize("kind", LONG)
 @pytest.mark.parametrize("other", [None, "b", LONG["words"]], ids=["", "b", "long"])
-def test_a_row_has_the_pieces_of_its_whole_texts(task, mode, kind, other):
-    task.truncation = mode
-    with task.config.unlocked():
-        task.config.task.truncation = mode
+def test_a_row_has_the_pieces_of_its_whole_texts(config, mode, kind, other):
+    config.task.truncation = mode
+    task = Text(config)
     asked = TaskPredictor(task, task.config.task.max_seq_length)
     parsed = asked.parse({"text": LONG[kind], "text_b": other})
-    assert len(parsed.text) < LIMIT * 4
     found, expected = (
-        task.encode([example], "predict")[0].columns
-        for example in (parsed, TextExample(0, LONG[kind], other))
+        columns(task, each) for each in (parsed, TextExample(0, LONG[kind], other))
     )
     for name in ("input_ids", "segment_ids"):
         np.testing.assert_array_equal(found[name], expected[name])
 
 
-def test_a_context_is_read_to_a_limit_as_it_is(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(predictor, "MOST", 1000)
+def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
+    """With a byte-level vocabulary; of equally long ones the second, as there."""
+    config.task.max_seq_length = 13
+    vocabulary = ANGLED.train(["good a b"] * 3, 270, lowercase=False)
+    task = Text(config, vocabulary)
+    asked = TaskPredictor(task, 13)
+    some, more = "a b " * 22_000, "b a " * 30_000
+    for pair, first in {(some, more): 4, (more, some): 5, (more, more): 4}.items():
+        a, b = (vocabulary.encode(text).ids[1:-1] for text in pair)
+        found = columns(task, asked.parse({"text": pair[0], "text_b": pair[1]}))
+        special = task.special
+        ids = [*a[:first], special.sep, special.sep, *b[: 9 - first], special.sep]
+        assert found["input_ids"].tolist() == [special.cls, *ids]
+
+
+def test_texts_are_tokenized_some_at_a_time(task, monkeypatch):
+    monkeypatch.setattr(classification, "_CHARACTERS", 10)
+    texts = ["good", "a b", "", "bad bad a b good", "a", "b"]
+    calls = []
+    tokenize = task.tokenize
+    monkeypatch.setattr(
+        task, "tokenize", lambda some, **x: calls.append(some) or tokenize(some, **x)
+    )
+    rows = task.encode([TextExample(i, text) for i, text in enumerate(texts)], "dev")
+    assert [text for some in calls for text in some if text] == list(
+        filter(None, texts)
+    )
+    assert all(sum(map(len, some)) <= 10 or len(some) == 1 for some in calls[:-1])
+    alone = [columns(task, TextExample(0, text)) for text in texts]
+    for row, expected in zip(rows, alone, strict=True):
+        np.testing.assert_array_equal(row.columns["input_ids"], expected["input_ids"])
+
+
+def test_a_context_is_read_as_it_is(tmp_path):
     task = Squad(small_config(tmp_path))
     asked = TaskPredictor(task, task.config.task.max_seq_length)
-    context = "a b   c " * 10_000
+    context = "a b   c " * 20_000
     parsed = asked.parse({"question": "a" * 300_000 + "?", "context": context})
-    assert len(parsed.question) < 2 * LIMIT
-    assert context.startswith(parsed.context) and 990 < len(parsed.context) <= 1000
-    assert parsed.context.endswith(" ")
-    (said,) = caplog.messages
-    assert "is not read to its end, but its first 1,000 characters only" in said
-    short = asked.parse({"question": "a?", "context": context[:1000]})
-    assert short.context == context[:1000]
+    assert parsed.context == context
 
 
 def test_a_blank_in_a_text_that_is_too_long(task):
     config = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     model = BertForPreTraining(config)
     asked = FillMask(task.config, model, task.tokenizer)
-    with pytest.raises(ValueError, match=r"^at least \d+ tokens with .* 32 positions"):
+    with pytest.raises(ValueError, match=r"^\d{5} tokens with .* 32 positions"):
         asked.parse({"text": LONG["words"]})
     with pytest.raises(ValueError, match=r"^4\d tokens with"):
         asked.parse({"text": "a " * 40})

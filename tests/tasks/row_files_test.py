@@ -103,7 +103,46 @@ def test_a_label_of_the_row_stays_as_gold():
     row, answer = {"text": "a", "score": 5.0}, {"score": 2.5}
     found = row_files.answered(row, answer)
     assert found == {"text": "a", "gold": 5.0, "score": 2.5}
-    assert list(found) == ["text", "score", "gold"]
     again = row_files.answered(found, {"score": 3.0})  # by another model
-    assert again == {"text": "a", "gold": 5.0, "score": 3.0}
+    assert again == {"text": "a", "gold": 5.0, "input_score": 2.5, "score": 3.0}
+    third = row_files.answered(again, {"score": 4.0})
+    assert third == again | {"input_input_score": 3.0, "score": 4.0}
     assert row_files.answered({"text": "a"}, answer) == {"text": "a", "score": 2.5}
+
+
+def test_no_field_of_the_row_is_lost(tmp_path):
+    """Nor under the columns of the answer's objects in a table."""
+    table = tmp_path / "rows.csv"
+    table.write_text("text,label,gold,scores.pos,labels\ngood film,pos,x,9,many\n")
+    answer = {"label": "neg", "scores": {"pos": 0.25, "neg": 0.75}}
+    (row,) = read(table)
+    found = row_files.answered(row, answer)
+    assert found == {
+        **{"text": "good film", "input_label": "pos", "gold": "x"},
+        **{"input_scores.pos": "9", "labels": "many"},
+        **answer,
+    }
+    header, line = csv.reader(io.StringIO(written("a.csv", [found])))
+    assert len(set(header)) == len(header) == len(line) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "content", "expected"),
+    [
+        ("rows.data", "tsv", 'text\tid\n"a\t1\n', {"text": '"a', "id": "1"}),
+        ("rows.tsv", "csv", 'text\tid\n"a"\t1\n', {"text": "a", "id": "1"}),
+        ("rows.txt", "csv", "text,id\na,1\n", {"text": "a", "id": "1"}),
+        ("rows.jsonl.gz", "csv", '{"text": "a"}\n', {"text": "a"}),
+    ],
+)
+def test_a_format_by_name(tmp_path, name, form, content, expected):
+    path = tmp_path / name
+    data = content.encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    ((_, row),) = row_files.reader(str(path), Wanted(format=form))
+    assert json.loads(row) == expected
+    by_ending = row_files.reader(str(path), Wanted(format=form, overrides=False))
+    if "." + form in name or name.endswith((".data", ".txt", ".gz")):
+        assert json.loads(next(by_ending)[1]) == expected
+    else:
+        assert json.loads(next(by_ending)[1]) == {"text": '"a"', "id": "1"}

@@ -90,6 +90,98 @@ def test_a_name_s_column_is_said(config):
     assert Text(config).place_of_text({"text": "a"}) == "column 'text'"
 
 
+def test_both_columns_of_a_pair_are_said(config):
+    task = config.task
+    assert Text(config).place_of_text({"text": "a", "text_b": "b"}) == (
+        "columns 'text' and 'text_b'"
+    )
+    task.text, task.text_b = "premise", "claim"
+    pair = {"premise": "a", "claim": "b", "label": "1"}
+    assert Text(config).place_of_text(pair) == "columns 'premise' and 'claim'"
+    task.text, task.text_b, task.label = "5", "6", "4"
+    row = dict(zip("0123456", "abcdefg", strict=True))
+    assert Text(config).place_of_text(row) == (
+        "columns 5 and 6, counted from 0, of 7 (no header)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "labels"),
+    [("1212", ["1", "2"]), (["0", "1.0", "1", "0.0"], ["0", "1"])],
+)
+def test_names_of_numbered_labels(config, tmp_path, numbers, labels):
+    rows = [(f"a {'good' if n[0] == '1' else 'b'}", n) for n in numbers]
+    config.task.train_file = config.task.dev_file = write(tmp_path / "n.csv", rows)
+    config.task.label_names = ("ham", "eggs")  # not in alphabetical order
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("ham", "eggs")
+    assert config.task.label_names == (f"{labels[0]}=ham", f"{labels[1]}=eggs")
+    expected = [labels.index(number[0]) for number in numbers]
+    assert [x.label for x in task.read("train")] == expected
+    _, results = evaluate(task, "dev")
+    results.write(tmp_path)
+    golds = [row["gold"] for row in rows_of(tmp_path / "dev.jsonl")]
+    assert golds == [task.labels[index] for index in expected]
+    # A later mode reads the recorded config, and no training data.
+    config.task.train_file = ""
+    assert [x.label for x in Text(config).read("dev")] == expected
+
+
+def test_names_of_several_numbered_labels(config, tmp_path):
+    config.task.kind = "multilabel"
+    rows = [("a", "3, 10"), ("b", ""), ("c", "10")]
+    config.task.train_file = write(tmp_path / "n.csv", rows)
+    config.task.label_names = ("10=news", "3=old")
+    task = Text(config)
+    task.resolve()
+    assert task.labels == ("news", "old")
+    assert [x.label for x in task.read("train")] == [(1, 1), (0, 0), (1, 0)]
+
+
+def test_names_of_a_released_model_s_labels(config, tmp_path):
+    config.task.dev_file = write(tmp_path / "n.csv", [("a", "1"), ("b", "0")])
+    config.task.labels = config.task.label_names = ("neg", "pos")
+    assert [x.label for x in Text(config).read("dev")] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "words"),
+    [
+        (
+            "classification",
+            ("a", "b"),
+            "2 names, but the training data has 3 labels: -",
+        ),
+        ("classification", ("9=a", "10=b"), "label '-1' is not in the training data"),
+        ("regression", ("a", "b"), "kind=regression has no classes"),
+    ],
+)
+def test_names_that_do_not_fit(config, kind, names, words):
+    config.task.kind, config.task.label_names = kind, names
+    with pytest.raises(UserError) as caught:
+        task = Text(config)
+        task.resolve()
+        task.read("train")
+    assert words in str(caught.value)
+
+
+def test_scores_as_classes_are_said(config, tmp_path, caplog):
+    rows = [("a", str(n / 5)) for n in range(26)]
+    config.task.train_file = write(tmp_path / "scores.csv", rows)
+    assert len(Text(config).find_labels()) == 26
+    (said,) = caplog.messages
+    assert "numbers with fractions, such as" in said and "26 classes" in said
+    assert "--config.task.kind=regression" in said
+    caplog.clear()
+    config.task.kind = "regression"
+    Text(config).resolve()
+    config.task.kind = "classification"
+    config.task.train_file = write(tmp_path / "stars.csv", [("a", "1"), ("b", "5.0")])
+    assert Text(config).find_labels() == ["1", "5"]
+    assert not caplog.messages
+
+
 def test_a_header_that_is_read_as_a_record_is_noticed(config, tmp_path):
     records = [("good", "10"), ("bad", "9")] * 2
     config.task.train_file = write(tmp_path / "train.csv", records, ("Satz", "Art"))

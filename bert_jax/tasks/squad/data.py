@@ -1,13 +1,20 @@
-"""Reads questions and answers in SQuAD's JSON, versions 1.1 and 2.0.
+"""Reads questions and answers in SQuAD's JSON, versions 1.1 and 2.0, or in rows.
 
 {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers":
 [{"text", "answer_start"}], "is_impossible"}]}]}]}
+
+A row has `id`, `context`, `question` and `answers`, which may be {"text": [...],
+"answer_start": [...]}. Rows are lines of JSON, or the members of "data" or of a list.
 """
 
+import bisect
+import functools
+import itertools
 import json
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,18 +56,10 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     Raises:
       UserError: not JSON, or not SQuAD's format; says where.
     """
-    content: Any
-    if str(path).startswith(BY_NAME):
-        rows = (record.fields for record in tables.read_rows(str(path)))
-        content = _as_file(rows)
-    else:
-        text = "\n".join(line for _, line in read_lines(path))
-        hint = "; SQuAD's files are one JSON object each"
-        content = untrusted.parse(text, str(path), hint)
-    counts: Counter[str] = Counter()
-    examples = list(_examples(content, str(path)))
+    examples = [x for entry, where in _entries(path) for x in _examples(entry, where)]
     if not examples:
         raise UserError(f"{path}: has no questions; is it a SQuAD file?")
+    counts: Counter[str] = Counter()
     times = Counter(example.id for example in examples)
     repeated = sum(count - 1 for count in times.values())
     empty = sum(not example.question.strip() for example in examples)
@@ -69,24 +68,31 @@ def read(path: str | Path) -> tuple[list[Example], Counter[str]]:
     return examples, +counts
 
 
-def _as_file(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The Hub's or TFDS's rows as SQuAD's files have them; without an answer:
-    impossible."""
-    paragraphs = []
-    for row in rows:
-        answers = row.get("answers") or {}
-        texts, starts = answers.get("text", []), answers.get("answer_start", [])
-        question: dict[str, Any] = {
-            **{name: row[name] for name in ("id", "question") if name in row},
-            "answers": [
-                {"text": text, "answer_start": start}
-                for text, start in zip(texts, starts, strict=True)
-            ],
-            "is_impossible": not texts,
-        }
-        context = {"context": row["context"]} if "context" in row else {}
-        paragraphs.append({**context, "qas": [question]})
-    return {"data": [{"paragraphs": paragraphs}]}
+def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:
+    """Yields articles, paragraphs or rows, each with its location for errors."""
+    if str(path).startswith(BY_NAME) or str(path).endswith(".parquet"):
+        yield from ((row.fields, row.where) for row in tables.read_rows(str(path)))
+        return
+    lines = [(number, line) for number, line in read_lines(path) if line.strip()]
+    if len(lines) > 1 and _is_object(lines[0][1]):
+        for number, line in lines:
+            where = f"{path}:{number}"
+            yield untrusted.parse(line, where), where
+        return
+    hint = "; a SQuAD file is one JSON object, or a row in each line"
+    content = untrusted.parse("\n".join(line for _, line in lines), str(path), hint)
+    if isinstance(content, dict) and "context" in content:
+        yield content, str(path)
+        return
+    file = {"data": content} if isinstance(content, list) else content
+    yield from _items(file, "data", str(path))
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(untrusted.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def find(context: str, answer: Gold) -> tuple[int, int] | None:
@@ -112,28 +118,26 @@ def find(context: str, answer: Gold) -> tuple[int, int] | None:
 
 
 def check_text(text: Any) -> str:
-    """Returns `text` if it is valid text.
+    """Returns `text`.
 
     Raises:
-      ValueError: it is not a string, or has half of a surrogate pair.
+      ValueError: it is not a string.
     """
     if not isinstance(text, str):
         raise ValueError(f"is {json.dumps(text)[:40]}, not text")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"character {error.start} is half of a surrogate pair"
-        ) from error
     return text
 
 
-def _examples(content: Any, where: str) -> Iterator[Example]:
-    for article, place in _items(content, "data", where):
-        for paragraph, at in _items(article, "paragraphs", place):
-            context = _text(paragraph, "context", at)
-            for question, here in _items(paragraph, "qas", at):
-                yield _example(question, context, here)
+def _examples(entry: Any, where: str) -> Iterator[Example]:
+    is_article = not isinstance(entry, dict) or "context" not in entry
+    paragraphs = _items(entry, "paragraphs", where) if is_article else [(entry, where)]
+    for paragraph, at in paragraphs:
+        context = _text(paragraph, "context", at)
+        if "question" in paragraph and "qas" not in paragraph:  # a row
+            yield _example(paragraph, context, at)
+            continue
+        for question, here in _items(paragraph, "qas", at):
+            yield _example(question, context, here)
 
 
 def _example(item: dict[str, Any], context: str, where: str) -> Example:
@@ -142,16 +146,53 @@ def _example(item: dict[str, Any], context: str, where: str) -> Example:
         raise UserError(f"{where}: id is neither text nor an integer")
     where = f"{where} (id {number})"
     answers = None
-    if "answers" in item:
-        answers = tuple(
-            Gold(_text(answer, "text", at), _start(answer, at))
-            for answer, at in _items(item, "answers", where)
-        )
-    impossible = item.get("is_impossible", False)
+    if item.get("answers") is not None:
+        golds = _golds(item, where)
+        answers = tuple(_as_in_context(context, gold) for gold in golds)
+    impossible = item.get("is_impossible", answers == ())
     if not isinstance(impossible, bool):
         raise UserError(f"{where}: is_impossible is neither true nor false")
     question = _text(item, "question", where)
     return Example(str(number), question, context, answers, impossible)
+
+
+def _golds(item: dict[str, Any], where: str) -> Iterator[Gold]:
+    answers = item["answers"]
+    if isinstance(answers, dict):  # a row's, in columns
+        texts, starts = answers.get("text"), answers.get("answer_start")
+        if not (
+            isinstance(texts, list)
+            and isinstance(starts, list)
+            and len(texts) == len(starts)
+        ):
+            raise UserError(
+                f"{where}: 'answers' needs two lists of one length, 'text' and "
+                "'answer_start'"
+            )
+        pairs = zip(texts, starts, strict=True)
+        item = {"answers": [{"text": t, "answer_start": n} for t, n in pairs]}
+    for answer, at in _items(item, "answers", where):
+        yield Gold(_text(answer, "text", at), _start(answer, at))
+
+
+def _as_in_context(context: str, answer: Gold) -> Gold:
+    """Returns an answer as its context composes it, if that differs (NFC and NFD).
+
+    Then `start` may count the characters of either form.
+    """
+    nfc = functools.partial(unicodedata.normalize, "NFC")
+    nfd = functools.partial(unicodedata.normalize, "NFD")
+    if find(context, answer) or nfc(context) == nfd(context):
+        return answer
+    ends = [0, *itertools.accumulate(len(nfd(letter)) for letter in context)]
+    start = min(max(0, answer.start), len(ends) - 1)
+    for begin in (ends[start], len(nfd(nfc(context)[:start])), start):
+        if place := find(nfd(context), Gold(nfd(answer.text), begin)):
+            first = bisect.bisect_right(ends, place[0]) - 1
+            text = context[first : bisect.bisect_left(ends, place[1])]
+            if nfd(text).split() == nfd(answer.text).split():
+                return Gold(text, first)
+    return answer
 
 
 def _value(item: Any, key: str, where: str) -> Any:
@@ -164,7 +205,7 @@ def _value(item: Any, key: str, where: str) -> Any:
 
 def _items(item: Any, key: str, where: str) -> Iterator[tuple[dict[str, Any], str]]:
     """The members of a list, each with its place for errors."""
-    members: Sequence[Any] = _value(item, key, where)
+    members = _value(item, key, where)
     if not isinstance(members, list):
         raise UserError(f"{where}: {key!r} is not a list")
     separator = ": " if key == "data" else "."

@@ -35,16 +35,9 @@ class Located(NamedTuple):
     left_out: bool = False  # it cannot be trained on
 
 
-def tokens(
-    examples: Sequence[Example], tokenize: Tokenize, *, space: str | None
-) -> Iterator[Tokens]:
-    """Tokenizes the examples' texts; consecutive equal contexts only once.
-
-    Args:
-      space: before an answer that stands after white space, see `Kind.before_word`;
-        None: leaves the ids of answers empty.
-    """
-    texts = [_answer_text(example, space) for example in examples]
+def tokens(examples: Sequence[Example], tokenize: Tokenize) -> Iterator[Tokens]:
+    """Tokenizes the examples' texts; consecutive equal contexts only once."""
+    texts = [x.answers[0].text.strip() if x.answers else "" for x in examples]
     questions = _ids([example.question for example in examples], tokenize)
     for (context, offsets), question, answer in zip(
         _contexts([example.context for example in examples], tokenize),
@@ -87,15 +80,6 @@ def answer(
     if span is None:
         notices += ("answers without a token, left out",)
     return Located(span, notices, left_out=span is None)
-
-
-def _answer_text(example: Example, space: str | None) -> str:
-    """The first answer, as it stands in its context."""
-    if not example.answers or space is None:
-        return ""
-    first = example.answers[0]
-    before = example.context[max(0, first.start - 1) : first.start]
-    return f"{space if before.isspace() else ''}{first.text.strip()}"
 
 
 def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "_"]]:

@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
@@ -38,7 +37,6 @@ class Squad(Finetuning[Example, Prediction]):
     """
 
     head, loss_name, main_score = "question_answering", "span_loss", "f1"
-    in_windows = ("context",)
     causal = False  # a token's vector has seen what is before it only
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
@@ -78,8 +76,7 @@ class Squad(Finetuning[Example, Prediction]):
         `null_answers`, if it has none; `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        space = tokenization.kind_of(self.tokenizer).before_word if training else None
-        tokens = squad_features.tokens(examples, self.tokenize, space=space)
+        tokens = squad_features.tokens(examples, self.tokenize)
         features: list[Feature] = []
         for number, (example, (question, ids, offsets, gold)) in enumerate(
             zip(examples, tokens, strict=True)

@@ -4,6 +4,7 @@ The rules are those of google-research/bert, run_squad.py,
 convert_examples_to_features.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ from bert_jax import tokenization
 
 # What Google's code treats as white space; it keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
+# And scripts without it: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han.
+_WORD_ENDS = re.compile(
+    f"[{_SPACES}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
 
 
 class Span(NamedTuple):
@@ -103,11 +109,13 @@ def answer_tokens(
     offsets: Int[np.ndarray, "tokens 2"],
     answer_ids: Sequence[int],
 ) -> tuple[int, int] | None:
-    """The first and the last token of an answer; None where it has no token.
+    """Finds the first and the last token of an answer; None if it has no token.
 
-    In the words (between white space) that the answer touches, takes the first run of
-    pieces equal to the answer's own. If there is none ("Japan" in "Japanese"), takes
-    all pieces of these words (_improve_answer_span).
+    These are the tokens at the answer's characters, if they begin and end with them or
+    equal the answer's own ([UNK] for a part of a word that is [UNK]). Otherwise ("8" in
+    "20-18") all tokens of the words that the answer touches, as in run_squad.py's
+    _improve_answer_span. Unlike there, the tokens are never others than those at the
+    answer, and a word also ends where a script without spaces begins.
 
     Args:
       place: the answer's first character and the one past its last.
@@ -116,20 +124,26 @@ def answer_tokens(
       answer_ids: the ids of the answer's text alone.
     """
     begin, end = place
-    while begin and context[begin - 1] not in _SPACES:
-        begin -= 1
-    while end < len(context) and context[end] not in _SPACES:
-        end += 1
-    first = int(np.searchsorted(offsets[:, 0], begin))
-    last = int(np.searchsorted(offsets[:, 0], end)) - 1
+    first, last = _covering(offsets, begin, end)
     if last < first:
         return None
-    words = ids[first : last + 1].tolist()
-    size = len(answer_ids)
-    for index in range(len(words) - size + 1 if size else 0):
-        if words[index : index + size] == list(answer_ids):
-            return first + index, first + index + size - 1
-    return first, last
+    fits = begin <= offsets[first, 0] and offsets[last, 1] <= end
+    if fits or ids[first : last + 1].tolist() == list(answer_ids):
+        return first, last
+    while begin and not _WORD_ENDS.match(context[begin - 1]):
+        begin -= 1
+    while end < len(context) and not _WORD_ENDS.match(context[end]):
+        end += 1
+    return _covering(offsets, begin, end)
+
+
+def _covering(
+    offsets: Int[np.ndarray, "tokens 2"], begin: int, end: int
+) -> tuple[int, int]:
+    """Returns the first and the last token with a character from `begin` to `end`; the
+    last one comes before the first if there is none."""
+    first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
+    return first, int(np.searchsorted(offsets[:, 0], end)) - 1
 
 
 def rows(
