@@ -1,6 +1,7 @@
 """Reads Google's checkpoints: bert_config.json, bert_model.ckpt.* and vocab.txt."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from bert_jax.convert.reading import GOOGLE_CONFIG
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+
+log = logging.getLogger(__name__)
 
 DIALECT = "google"
 # The optimizer's variables, which are not weights (optimization.py).
@@ -35,6 +38,12 @@ def read(
         damaged.
     """
     config = read_config(folder)
+    if config.hidden_act == "gelu":
+        log.info(
+            "%s: hidden_act gelu uses erf, as when Google released BERT; for the tanh "
+            'approximation of its code since 2019 write "gelu_new" there',
+            folder / GOOGLE_CONFIG,
+        )
     variables = _Variables(_prefix(folder))
     reading.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)

@@ -137,6 +137,16 @@ def assert_right(found, arrays):
     np.testing.assert_array_equal(layer["attention_layer_norm"]["bias"], norm)
 
 
+@pytest.mark.parametrize("act", ["gelu", "gelu_new"])
+def test_the_log_says_which_gelu_is_taken(tmp_path, stand_in, caplog, act):
+    stand_in(variables())
+    caplog.set_level("INFO", "bert_jax")
+    found = weights.read(make_folder(tmp_path, {"hidden_act": act}))
+    assert found.config.hidden_act == {"gelu": "gelu", "gelu_new": "gelu_tanh"}[act]
+    said = [line for line in caplog.messages if "bert_config.json: hidden_act" in line]
+    assert len(said) == (act == "gelu") and all('"gelu_new"' in line for line in said)
+
+
 def test_a_released_checkpoint(tmp_path, stand_in):
     arrays = variables()
     stand_in(arrays)
