@@ -61,6 +61,15 @@ def read_config(folder: Path) -> BertConfig:
     return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
 
 
+def read_architecture(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The architecture and the labels, by the heads that the checkpoint has.
+
+    Raises:
+      UserError: see `read`.
+    """
+    return _architecture(_Variables(_prefix(folder)).shapes)
+
+
 class _Variables:
     """The weights of a checkpoint; TensorFlow reads them."""
 
@@ -153,7 +162,7 @@ def _prefix(folder: Path) -> Path:
 def _architecture(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, tuple[str, ...]]:
-    """The architecture, by the heads (the config does not name it), and the labels."""
+    """See `read_architecture`; the config does not name it."""
     if "output_weights" in shapes:
         labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
         return "BertForSequenceClassification", layout.default_labels(labels)

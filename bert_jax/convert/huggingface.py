@@ -161,9 +161,18 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def read_heads(fields: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """The heads of the architecture that config.json names; none if it is not known."""
+    named = fields.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else ""
+    heads: tuple[str, ...] = _family(fields, path).layout.ARCHITECTURES.get(
+        architecture, ()
+    )
+    return heads
+
+
 def read_kind(fields: Mapping[str, Any]) -> str | None:
-    """What a text classifier predicts, as in `task.kind`; None where it does not say,
-    which is one class."""
+    """The `task.kind` of a text classifier; None where problem_type does not say."""
     kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
     problem = fields.get("problem_type")
     return kinds.get(problem) if isinstance(problem, str) else None

@@ -108,6 +108,27 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
             fields = untrusted.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
+        case "google":
+            from bert_jax.convert import google
+
+            return google.read_architecture(folder)[1]
+        case _:
+            return ()
+
+
+def read_heads(path: str | Path) -> tuple[str, ...]:
+    """The heads of weights without a run; none where the folder does not say."""
+    folder, _ = origins.located(path)
+    match origins.kind(folder):
+        case "huggingface":
+            from bert_jax.convert import huggingface
+
+            fields = untrusted.read_json(folder, "config.json")
+            return huggingface.read_heads(fields, folder / "config.json")
+        case "google":
+            from bert_jax.convert import google
+
+            return layout.ARCHITECTURES[google.read_architecture(folder)[0]]
         case _:
             return ()
 

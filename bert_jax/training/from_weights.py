@@ -18,40 +18,75 @@ from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks.ner.scores import is_tag
 from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
 
+# The task that answers with a head.
+TASKS = {
+    "sequence_classification": "text",
+    "token_classification": "ner",
+    "question_answering": "squad",
+    "multiple_choice": "swag",
+}
+
 
 def without_config(overrides: Sequence[str]) -> ConfigDict:
-    """The config that the weights of `init_from` record, to ask on any device."""
+    """The config that the weights of `init_from` record, or else one with which they
+    answer as they are, to query them on any device."""
     config = configuration.defaults()
     for override in overrides:
         if field_of(override) == "init_from":
             configuration.override(config, override)
     saved = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
-    there = origins.family_of(config.init_from)
     if saved is None:
-        config.model.update(weights.read_shape(config.init_from))
-        if config.model.causal:
-            config.task.objective = "ltr"
-        there.complete(config)
-        # Nothing is prepared or trained: the length only has to fit.
-        positions = config.model.max_position_embeddings
-        config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+        config = _released(config.init_from)
     else:
         recorded = configuration.complete(saved, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
         recorded.model.dtype = config.model.dtype
         if recorded.model.attention in KERNELS:  # other devices may lack it
             recorded.model.attention = config.model.attention
-        if there.vocabulary is not None:  # else it says how words are cut
-            recorded.tokenizer = config.tokenizer
+        if origins.family_of(config.init_from).vocabulary is not None:
+            recorded.tokenizer = config.tokenizer  # the weights have their own
         config = recorded
     for override in overrides:
         configuration.override(config, override)
     fields.check(config)
+    return config
+
+
+def _released(path: str) -> ConfigDict:
+    """The config of weights without a run: the task of their head, with their sizes and
+    labels. Texts may be as long as the model allows."""
+    shape, there = weights.read_shape(path), origins.family_of(path)
+    heads = weights.read_heads(path)
+    name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
+    config = configuration.schema(name, there.name)
+    config.init_from = path
+    config.model.update(shape)
+    if config.model.causal and name == "pretraining":
+        config.task.objective = "ltr"
+    there.complete(config)
+    # Nothing is prepared or trained: the length only has to fit.
+    task, positions = config.task, config.model.max_position_embeddings
+    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    match name:
+        case "text" | "ner" | "swag":
+            task.max_seq_length = positions
+        case "squad" if positions < task.max_seq_length:  # it reads in windows
+            task.max_seq_length = positions
+            task.max_query_length = min(task.max_query_length, positions // 4)
+            task.doc_stride = min(task.doc_stride, positions // 4)
+    if name in ("text", "ner"):
+        task.labels = weights.read_labels(path)
+    if name == "text":
+        one = "regression" if len(task.labels) == 1 else task.kind
+        task.kind = weights.read_kind(path) or one
+    if name == "ner" and not all(map(is_tag, task.labels)):
+        task.scheme = "none"
     return config
 
 

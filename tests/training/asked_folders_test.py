@@ -116,7 +116,6 @@ def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
         ("BertForMaskedLM", "squad.py:size=tiny", "question_answering"),
         ("BertForMaskedLM", "swag.py:size=tiny", "bert/pooler, multiple_choice"),
         ("BertForPreTraining", "swag.py:size=tiny", "multiple_choice"),
-        ("BertForQuestionAnswering", "", "masked_lm"),
     ],
 )
 def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing):
