@@ -1,13 +1,13 @@
-"""Reads Hugging Face model folders: config.json, model.safetensors, tokenizer files.
+"""Reads Hugging Face model folders: config.json, weights and tokenizer files.
 
 What a family's files say is read by its own module: BERT's is bert.py.
 
-Executes nothing from such a folder: it reads only JSON and safetensors.
+Executes nothing from such a folder: it reads only JSON, safetensors and msgpack.
 """
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert import layout, reading
-from bert_jax.convert.reading import INDEX, PICKLE, WEIGHTS
+from bert_jax.convert.reading import FLAX, INDEX, PICKLE, WEIGHTS
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import BertConfig
@@ -26,6 +26,10 @@ from bert_jax.runtime import untrusted
 PROVENANCE = "bert_jax"
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
+_FLAX_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+# What wrappers put before every name: DataParallel, torch.compile, Lightning and
+# modules of one's own, Flax's variables.
+_WRAPPERS = ("module.", "_orig_mod.", "model.", "params.")
 _TRUNK = ("embeddings.", "encoder.", "pooler.")
 # `weights_only` executes nothing.
 _CONVERT = (
@@ -49,7 +53,7 @@ def read(
     path = folder / "config.json"
     fields = untrusted.read_json(folder, "config.json")
     form = _family(fields, path).huggingface
-    tensors = _Tensors(folder, form.BUFFER)
+    tensors = Tensors(folder, form.BUFFER)
     weights: layout.Weights = form.read(
         tensors, fields, folder, read_labels(fields, path), place
     )
@@ -178,26 +182,39 @@ def read_kind(fields: Mapping[str, Any]) -> str | None:
     return kinds.get(problem) if isinstance(problem, str) else None
 
 
-class _Tensors:
-    """The tensors of one or more safetensors files, under current names."""
+class Tensors:
+    """The tensors of one or more files, under current names."""
 
-    def __init__(self, folder: Path, buffer: re.Pattern[str]):
-        """`buffer`: names of what is saved and no parameter."""
-        self._buffer = buffer
-        self.where = str(folder / WEIGHTS)
-        self._places: dict[str, tuple[Path, str]] = {}
+    def __init__(self, folder: Path, buffer: re.Pattern[str] | None = None):
+        """Reads the names and shapes.
+
+        Args:
+          buffer: names of what is saved but is no parameter.
+        """
+        self._saved: dict[str, tuple[Path, str]] = {}
+        self._arrays: dict[str, np.ndarray] = {}  # of Flax's file, which is read whole
         self.shapes: dict[str, tuple[int, ...]] = {}
-        for path in _weight_files(folder):
-            for name, shape, kind in _header(path):
-                self._add(path, name, shape, kind)
+        paths = _weight_files(folder)
+        self.where = str(paths[0] if len(paths) == 1 else folder / WEIGHTS)
+        headers = []
+        for path in paths:
+            if path.name == FLAX:
+                self._arrays = _flax_arrays(path)
+                for name, array in self._arrays.items():
+                    floats = array.dtype.kind in "fV"  # V: bfloat16
+                    kind = "F32" if floats else str(array.dtype)
+                    headers.append((path, name, array.shape, kind))
+            else:
+                headers += [(path, *header) for header in _header(path)]
+        wrapper = _wrapper([name for _, name, *_ in headers])
+        for path, name, shape, kind in headers:
+            ours = _current(name.removeprefix(wrapper))
+            if buffer is None or not buffer.fullmatch(ours):
+                self._add(ours, path, name, shape, kind)
 
-    def _add(self, path: Path, name: str, shape: tuple[int, ...], kind: str) -> None:
-        ours = f"bert.{name}" if name.startswith(_TRUNK) else name
-        for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
-            if ours.endswith(old):
-                ours = ours.rpartition(".")[0] + f".{new}"
-        if self._buffer.fullmatch(ours):
-            return
+    def _add(
+        self, ours: str, path: Path, name: str, shape: tuple[int, ...], kind: str
+    ) -> None:
         if ours in self.shapes:
             raise UserError(
                 f"{path}: has {untrusted.shown(name)} twice, under two names"
@@ -207,11 +224,13 @@ class _Tensors:
                 f"{path}: {untrusted.shown(name)} holds {kind}, not floating-point "
                 "numbers"
             )
-        self._places[ours] = (path, name)
+        self._saved[ours] = (path, name)
         self.shapes[ours] = shape
 
     def read(self, name: str) -> layout.Array:
-        path, saved_name = self._places[name]
+        path, saved_name = self._saved[name]
+        if saved_name in self._arrays:
+            return self._arrays[saved_name].astype(np.float32, copy=False)
         # Opens the file for each tensor, so that the rest does not stay in memory.
         try:
             with safe_open(path, "np") as file, np.errstate(over="ignore"):
@@ -223,14 +242,57 @@ class _Tensors:
         """Renames `other` to `name`, if it exists."""
         if other in self.shapes:
             self.shapes[name] = self.shapes.pop(other)
-            self._places[name] = self._places.pop(other)
+            self._saved[name] = self._saved.pop(other)
+
+
+def _wrapper(names: Sequence[str]) -> str:
+    """The prefix of all names that a wrapper of the model has put there."""
+    prefix = ""
+    while names and (
+        more := [w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)]
+    ):
+        prefix += more[0]
+    return prefix
+
+
+def _current(name: str) -> str:
+    """A tensor's name as `transformers` has it today, in a model with heads."""
+    ours = f"bert.{name}" if name.startswith(_TRUNK) else name
+    for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
+        if ours.endswith(old):
+            ours = ours.rpartition(".")[0] + f".{new}"
+    return ours
+
+
+def _flax_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a flax_model.msgpack, named and laid out as in PyTorch."""
+    from flax import serialization, traverse_util
+
+    try:
+        tree = traverse_util.flatten_dict(
+            serialization.msgpack_restore(path.read_bytes())
+        )
+        return {
+            ".".join((*inner, _FLAX_NAMES.get(last, last))): np.asarray(
+                array.T if last == "kernel" else array
+            )
+            for (*inner, last), array in tree.items()
+        }
+    except (ValueError, TypeError, AttributeError, AssertionError) as error:
+        raise UserError(
+            f"{path}: {_one_line(error)}; not a file of Flax's weights, or damaged: "
+            "copy it again"
+        ) from error
 
 
 def _weight_files(folder: Path) -> list[Path]:
     whole = untrusted.inside(folder, WEIGHTS)
     if whole is not None:
         return [whole]
-    if untrusted.inside(folder, INDEX, untrusted.MAX_JSON_BYTES) is None:
+    has_index = untrusted.inside(folder, INDEX, untrusted.MAX_JSON_BYTES) is not None
+    if not has_index and (flax := untrusted.inside(folder, FLAX)):
+        return [flax]
+    if not has_index:
         if (folder / PICKLE).exists() or (folder / f"{PICKLE}.index.json").exists():
             raise UserError(
                 f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
