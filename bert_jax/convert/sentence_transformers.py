@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from tokenizers import Tokenizer, normalizers
 
-from bert_jax.convert.huggingface import Tensors
+from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 
