@@ -35,6 +35,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "torch.nn.modules.activation.ReLU": jax.nn.relu,
     "torch.nn.modules.activation.GELU": lambda x: jax.nn.gelu(x, approximate=False),
 }
+_FOLDER = re.compile(r"[\w-]*")  # of a module; the encoder's is often ""
 _CONFIGS = re.compile(r"sentence_[\w-]+_config\.json")
 
 Vectors = Float[Array, "batch size"]
@@ -110,7 +111,11 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     for module in listed if isinstance(listed, list) else ():
         fields = module if isinstance(module, dict) else {}
         kind, place = fields.get("type"), fields.get("path")
-        if not isinstance(kind, str) or not isinstance(place, str):
+        if not (
+            isinstance(kind, str)
+            and isinstance(place, str)
+            and _FOLDER.fullmatch(place)
+        ):
             raise _unsupported(folder, f"names {untrusted.shown(module)}")
         package, _, name = kind.rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":

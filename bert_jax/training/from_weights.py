@@ -59,33 +59,33 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
 
 
 def _released(path: str) -> ConfigDict:
-    """The config of weights without a run: the task of their head, with their sizes and
-    labels. Texts may be as long as the model allows."""
+    """Makes the config of weights without a run: the task of their head, with their
+    sizes. Texts may be as long as the model allows."""
     shape, there = weights.read_shape(path), origins.family_of(path)
     heads = weights.read_heads(path)
     name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
     config = configuration.schema(name, there.name)
     config.init_from = path
     config.model.update(shape)
-    if config.model.causal and name == "pretraining":
-        config.task.objective = "ltr"
     there.complete(config)
     # Nothing is prepared or trained: the length only has to fit.
     task, positions = config.task, config.model.max_position_embeddings
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    config.evaluate.batch_size = config.predict.batch_size  # of rows that long
+    labels = weights.read_labels(path) if "labels" in task else ()
     match name:
-        case "text" | "ner" | "swag":
-            task.max_seq_length = positions
-        case "squad" if positions < task.max_seq_length:  # it reads in windows
-            task.max_seq_length = positions
+        case "pretraining":
+            task.objective = "ltr" if config.model.causal else task.objective
+        case "squad":  # It reads in windows.
+            task.max_seq_length = min(task.max_seq_length, positions)
             task.max_query_length = min(task.max_query_length, positions // 4)
             task.doc_stride = min(task.doc_stride, positions // 4)
-    if name in ("text", "ner"):
-        task.labels = weights.read_labels(path)
+        case _:
+            task.max_seq_length = positions
     if name == "text":
-        one = "regression" if len(task.labels) == 1 else task.kind
+        one = "regression" if len(labels) == 1 else task.kind
         task.kind = weights.read_kind(path) or one
-    if name == "ner" and not all(map(is_tag, task.labels)):
+    if name == "ner" and not all(map(is_tag, labels)):
         task.scheme = "none"
     return config
 

@@ -67,6 +67,12 @@ def test_a_choice_among_one_is_refused(make_folder, ask):
     assert "has one output" in line and "--config.task.kind=regression" in line
 
 
+def test_several_numbers_are_refused(make_folder, ask):
+    fields = {"id2label": LABELS, "problem_type": "regression"}
+    line = ask(make_folder(CLASSIFIER, fields), status=2)
+    assert "has 3 outputs, and config.task.kind=regression gives one number" in line
+
+
 def exported(folder, out, labels):
     """A folder that a run of these labels would have exported."""
     found = weights.read(folder)

@@ -221,8 +221,12 @@ def test_a_prompt_that_is_not_pooled_is_refused(make):
         bert_jax.load(folder).sentences(TEXTS)
 
 
+ELSEWHERE = [{"type": f"{TYPE}Transformer", "path": "../other"}]
+OTHERS = [{"type": "mine.Transformer", "path": ""}]
+
+
 @pytest.mark.parametrize(
-    "content", ["{", "{}", "[1]", '[{"type": "mine.A", "path": ""}]']
+    "content", ["{", "{}", "[1]", json.dumps(ELSEWHERE), json.dumps(OTHERS)]
 )
 def test_a_damaged_list_is_one_line(make, content):
     folder, _ = make(MEAN)

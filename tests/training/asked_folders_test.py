@@ -129,6 +129,13 @@ def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing
     assert needed in err
 
 
+def test_an_evaluation_without_data_is_refused(folders, tmp_path):
+    args = ("--mode=evaluate", f"--workdir={tmp_path / 'none'}")
+    model = f"--config.init_from={folders('BertForTokenClassification')}"
+    _, err = bert(*args, model, status=2)
+    assert "no data is named to evaluate; set --config.task.dev_file" in err
+
+
 def test_scores_of_pre_training_need_every_head(folders, corpus, tmp_path):
     args = (
         "--mode=evaluate",
