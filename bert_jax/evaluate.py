@@ -3,6 +3,7 @@
 import json
 import logging
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
@@ -23,7 +24,15 @@ def evaluate(task: Task, folder: Path) -> None:
     For other data than the run's, or another checkpoint, the files go to a subfolder of
     `predictions`. What is fitted on the dev split (SQuAD's threshold) belongs to the
     run: it is fitted here only if the run has not done so for this checkpoint.
+
+    Raises:
+      UserError: no split has data.
     """
+    if not task.splits:
+        raise UserError(
+            f"config.evaluate.splits={tuple(task.config.evaluate.splits)}: no data is "
+            "named to evaluate; set --config.task.dev_file=FILE"
+        )
     is_run = has_checkpoint(folder)
     name = run_config.beside(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"

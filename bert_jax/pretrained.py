@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NotRequired, cast
 
 import jax
@@ -13,15 +13,16 @@ from jaxtyping import Array, Float
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import answering, tokenization
-from bert_jax.convert import weights
+from bert_jax.convert import sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
 from bert_jax.data.rows import BatchSize, power_of_two, sorted_groups
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
+from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Batch, finite
+from bert_jax.tasks.task import ApplyFn, Batch, Outputs, finite
 from bert_jax.training import inference, sharding
 from bert_jax.types import Arrays
 
@@ -42,6 +43,13 @@ def load(path: str | Path) -> "Bert":
 
 def _on_device(array: np.ndarray) -> Array:
     return jax.block_until_ready(jnp.asarray(array))
+
+
+def _check_texts(texts: Sequence[Any]) -> None:
+    if isinstance(texts, str):
+        raise TypeError("a list of texts is required, not one text")
+    if not texts:
+        raise ValueError("no texts")
 
 
 class Encoded(encodings.Columns):
@@ -77,8 +85,8 @@ class Bert:
         self._run = jax.jit(self.forward, static_argnames="attentions")
         axes, device = sharding.AXES, np.reshape(jax.devices()[0], (1, 1, 1))
         self._mesh = Mesh(device, axes, axis_types=(AxisType.Auto,) * len(axes))
-        # What `encode` has compiled, by the rows of a batch.
-        self._submits: dict[BatchSize, Callable[[Batch], inference.Waits]] = {}
+        # What `_computed` has compiled, by the function and the size of a batch.
+        self._submits: dict[tuple, Callable[[Batch], inference.Waits]] = {}
         # What `words` and `sentences` have compiled, by their fields.
         self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
 
@@ -165,31 +173,42 @@ class Bert:
         return cast(Encoded, {**self._encode_all(tokenized, pad), **columns})
 
     def _encode_all(self, texts: Sequence[Encoding], pad: int) -> dict[str, Array]:
-        lengths = [len(text.ids) for text in texts]
-        longest, limit = max(lengths), self.config.max_position_embeddings
+        longest = max(len(text.ids) for text in texts)
         shape = (len(texts), longest, self.config.hidden_size)
         hidden, pooled = np.zeros(shape, np.float32), np.zeros(shape[::2], np.float32)
-        size = inference.batch_size(self._mesh, _BATCH, self.config.hidden_size)
-        if not size.width:  # rows that fill a batch up cost as much as texts
-            size = BatchSize(min(_BATCH, power_of_two([len(texts)])))
-        if size not in self._submits:
-            of = (self._vectors, self.params, self._mesh, size)
-            self._submits[size] = inference.async_predict(*of)
-        submit = self._submits[size]
-
-        def started(group: np.ndarray, tokens: int) -> tuple[Any, inference.Waits]:
-            some = [texts[index] for index in group]
-            return group, submit(encodings.padded(some, pad, tokens))
-
-        waits: Any = itertools.starmap(started, sorted_groups(lengths, size, limit))
-        # Stores a batch while the next one is computed.
-        for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
-            outputs = finite(wait())
+        for group, outputs in self._computed(self._vectors, texts, pad):
             part = outputs["hidden_states"][:, :longest]
             hidden[group, : part.shape[1]] = part
             pooled[group] = outputs.get("pooled", 0)
         vectors = {"hidden_states": jnp.asarray(hidden), "pooled": jnp.asarray(pooled)}
         return {name: vectors[name] for name in outputs}
+
+    def _computed(
+        self, function: ApplyFn, texts: Sequence[Encoding], pad: int
+    ) -> Iterator[tuple[np.ndarray, Outputs]]:
+        """Computes a function of (params, batch) of all texts, by batches.
+
+        Yields:
+          The indices of a batch's texts, and its outputs, once the next batch is
+          being computed.
+        """
+        lengths = [len(text.ids) for text in texts]
+        size = inference.batch_size(self._mesh, _BATCH, self.config.hidden_size)
+        if not size.width:  # rows that fill a batch up cost as much as texts
+            size = BatchSize(min(_BATCH, power_of_two([len(texts)])))
+        if (function, size) not in self._submits:
+            of = (function, self.params, self._mesh, size)
+            self._submits[function, size] = inference.async_predict(*of)
+        submit = self._submits[function, size]
+
+        def started(group: np.ndarray, tokens: int) -> tuple[Any, inference.Waits]:
+            some = [texts[index] for index in group]
+            return group, submit(encodings.padded(some, pad, tokens))
+
+        groups = sorted_groups(lengths, size, self.config.max_position_embeddings)
+        waits: Any = itertools.starmap(started, groups)
+        for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
+            yield group, finite(wait())
 
     def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Answers rows as `--mode=predict` does; opens the weights a second time.
@@ -239,23 +258,54 @@ class Bert:
         return [(row["names"], row["vectors"]) for row in extracted]
 
     def sentences(
-        self, texts: Sequence[str], layer: int = -2
-    ) -> Float[np.ndarray, "texts hidden"]:
-        """A vector for each text: the mean of its pieces in a layer, by default the
-        one before the last, as BERT's author advised (google-research/bert#71).
+        self, texts: Sequence[str], layer: int | None = None
+    ) -> Float[np.ndarray, "texts size"]:
+        """Computes a vector for each text.
+
+        A folder of sentence-transformers says how, in its modules.json. Otherwise, or
+        for a given layer, it is the mean of the text's tokens in that layer, without
+        [CLS] and [SEP]; by default in the one before the last, as BERT's author advised
+        (google-research/bert#71).
+
+        Args:
+          layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
-          UserError: the layer does not exist; see also `tokenizer`.
+          UserError: the layer does not exist, or a module is not supported; see also
+            `tokenizer`.
         """
-        extracted = self._extracted(texts, layers=(layer,), vectors="mean")
-        size = self.config.hidden_size
-        return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
+        pipeline = None if layer is not None else self._pipeline
+        if pipeline is None:
+            layers = (-2 if layer is None else layer,)
+            extracted = self._extracted(texts, layers=layers, vectors="mean")
+            size = self.config.hidden_size
+            return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
+        _check_texts(texts)
+        tokenizer, pad = self._cutting, tokenization.special_ids(self.tokenizer).pad
+        tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
+        parts = list(self._computed(self._sentence_vectors, tokenized, pad))
+        vectors = np.concatenate([outputs["vectors"] for _, outputs in parts])
+        return vectors[np.argsort(np.concatenate([group for group, _ in parts]))]
+
+    @functools.cached_property
+    def _pipeline(self) -> sentence_transformers.Pipeline | None:
+        folder = hub.path(self._path)
+        return sentence_transformers.read(folder, self.config.max_position_embeddings)
+
+    @functools.cached_property
+    def _cutting(self) -> Tokenizer:
+        """The tokenizer that cuts texts as `_pipeline` says."""
+        assert self._pipeline is not None
+        return self._pipeline.tokenizer(self.tokenizer)
+
+    def _sentence_vectors(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        assert self._pipeline is not None
+        hidden = self._vectors(params, batch)["hidden_states"]
+        return {"vectors": self._pipeline.vectors(hidden, batch["input_mask"])}
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
-        if isinstance(rows, str):
-            raise TypeError("a list of texts is required, not one text")
-        if not rows:
-            raise ValueError("no texts")
+        _check_texts(rows)
+        assert self.tokenizer  # checks that it fits the model
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
             params = self._with_pooler(self.params)

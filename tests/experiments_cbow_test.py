@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from runs import here
 
-from bert_jax import tokenization
+from bert_jax import tasks, tokenization
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.tasks.squad.task import Squad
 from experiments.cbow import task as cbow
@@ -45,7 +46,7 @@ def fields(folder, *more):
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_the_model_is_the_mean_and_a_hidden_layer(pairs):
-    model = cbow.Cbow(9, 4, pairs, 3, 0.5, 2)
+    model = cbow.Cbow(9, 4, pairs, 3, 0.5, 2, special=(0, 1, 2, 3, 4))
     ids = np.array([[2, 7, 1, 8, 3, 6, 3, 0], [2, 5, 3, 3, 0, 0, 0, 0]])
     segments = np.array([[0, 0, 0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0, 0, 0]])
     given = (ids, ids > 0, segments)
@@ -60,6 +61,20 @@ def test_the_model_is_the_mean_and_a_hidden_layer(pairs):
     hidden, output = params["hidden"], params["output"]
     y = np.tanh(u @ hidden["kernel"] + hidden["bias"])
     np.testing.assert_allclose(got, y @ output["kernel"] + output["bias"], atol=1e-6)
+
+
+def test_special_tokens_of_a_released_vocabulary_are_no_words():
+    """[PAD] is 0 there, [UNK], [CLS], [SEP] and [MASK] are 100 to 103."""
+    unused = [f"[unused{number}]" for number in range(99)]
+    pieces = ["[PAD]", *unused, *tokenization.SPECIAL_TOKENS[1:], *WORDS]
+    config = configuration.load("experiments/cbow/config.py:of=text.py,size=tiny", ())
+    config.task.labels = ("x", "y")
+    task = tasks.create(config, tokenization.build(pieces, lowercase=True))
+    ids = np.array([[101, 104, 100, 106, 102, 0], [101, 104, 106, 0, 0, 0]])
+    segments = np.zeros_like(ids)
+    params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+    logits = task.model.apply({"params": params}, ids, ids > 0, segments)["logits"]
+    np.testing.assert_allclose(logits[0], logits[1], rtol=1e-6)
 
 
 def test_frozen_vectors_stay_and_others_learn(folder, tmp_path):

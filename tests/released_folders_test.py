@@ -1,5 +1,6 @@
 """The released vocabularies as people have them: in a folder with weights beside."""
 
+import dataclasses
 import functools
 import gzip
 import itertools
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import bert_jax
 from bert_jax import main, tokenization
-from bert_jax.convert import export, layout, merge
+from bert_jax.convert import export, layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
@@ -108,6 +109,21 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     found = tokenization.of_folder(google)
     assert tokenization.normalization(found) == cased
     assert found.model.max_input_chars_per_word == 200
+
+
+@pytest.mark.parametrize("name", CASED)
+def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
+    """As NVIDIA's 30,528 for 30,522 pieces; a vocab.txt may lack a line elsewhere."""
+    folder = released(name)
+    pieces = tokenization.of_folder(folder).get_vocab_size()
+    model = weights.read(folder).config
+    padded = dataclasses.replace(model, vocab_size=-(-(pieces + 1) // 64) * 64)
+    assert weights.read_tokenizer(folder, padded).get_vocab_size() == pieces
+    lines = (folder / "vocab.txt").read_text("utf-8").split("\n")
+    (folder / "vocab.txt").write_text("\n".join(lines[:200] + lines[201:]), "utf-8")
+    for config in (padded, model):
+        with pytest.raises(UserError, match=r"does vocab\.txt lack lines"):
+            weights.read_tokenizer(folder, config)
 
 
 @pytest.mark.parametrize("name", CASED)

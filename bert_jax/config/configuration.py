@@ -81,7 +81,7 @@ def defaults() -> ConfigDict:
     return _load_file(str(CONFIGS / "common.py"))
 
 
-def _schema(task: str, architecture: Any) -> ConfigDict:
+def schema(task: str, architecture: Any) -> ConfigDict:
     """The defaults, plus the fields of the model's family, and the task's from
     configs/finetune/; pre-training and a user's own task have none there."""
     config = defaults()
@@ -116,7 +116,7 @@ def complete(
         raise UserError(f"{where}: damaged: it has no task.name")
     model = recorded.get("model")
     named = model.get("architecture") if isinstance(model, Mapping) else None
-    config = _schema(task, named)
+    config = schema(task, named)
     try:
         defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
@@ -222,16 +222,16 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
         each if isinstance(each := config.get(group), ConfigDict) else ConfigDict()
         for group in ("task", "model")
     )
-    schema = _schema(str(task.get("name")), model.get("architecture"))
-    for group in schema:
+    known_fields = schema(str(task.get("name")), model.get("architecture"))
+    for group in known_fields:
         if group not in config:
             raise UserError(f"{spec}: no group {group}; add it as in configs/common.py")
-    known, values = dict(fields.each(schema)), dict(fields.each(config))
+    known, values = dict(fields.each(known_fields)), dict(fields.each(config))
     for name in sorted(values.keys() - known - fields.of_family(config).keys()):
         # What a config file has added may read fields of its own.
         if not name.startswith("task.") or not fields.has_added(config):
             raise registry.named(_FAULTS).no_field(
-                schema, name, f"{spec}: config.{name}"
+                known_fields, name, f"{spec}: config.{name}"
             )
     for name, default in known.items():
         if name not in values:

@@ -141,7 +141,8 @@ def _write(
             "model_max_length": most,
             **special,
         }
-        tokenization.save(_filled_up(tokenizer, weights.config.vocab_size), folder)
+        tokenizer = tokenization.filled_up(tokenizer, weights.config.vocab_size)
+        tokenization.save(tokenizer, folder)
         _write_json(folder / "tokenizer_config.json", tokenizer_config)
         _write_json(folder / "special_tokens_map.json", special)
 
@@ -172,22 +173,6 @@ def _fields(
     if weights.problem_type is not None:
         fields["problem_type"] = weights.problem_type
     return fields
-
-
-def _filled_up(tokenizer: Tokenizer, vocab_size: int) -> Tokenizer:
-    """Adds a piece [unusedN] for each spare row of the embeddings."""
-    pieces = tokenizer.get_vocab(with_added_tokens=True)
-    missing = vocab_size - len(pieces)
-    if missing <= 0:
-        return tokenizer
-    free = (f"[unused{n}]" for n in range(2 * vocab_size))
-    spare = [piece for piece in free if piece not in pieces][:missing]
-    form = json.loads(tokenizer.to_str())
-    # Tokens that are only added to a vocabulary would be numbered after the spare ones.
-    form["model"]["vocab"] |= pieces
-    last = len(pieces)
-    form["model"]["vocab"] |= {piece: last + n for n, piece in enumerate(spare)}
-    return Tokenizer.from_str(json.dumps(form))
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

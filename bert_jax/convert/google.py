@@ -1,6 +1,7 @@
 """Reads Google's checkpoints: bert_config.json, bert_model.ckpt.* and vocab.txt."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from bert_jax.convert.reading import GOOGLE_CONFIG
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
+
+log = logging.getLogger(__name__)
 
 DIALECT = "google"
 # The optimizer's variables, which are not weights (optimization.py).
@@ -35,6 +38,12 @@ def read(
         damaged.
     """
     config = read_config(folder)
+    if config.hidden_act == "gelu":
+        log.info(
+            "%s: hidden_act gelu uses erf, as when Google released BERT; for the tanh "
+            'approximation of its code since 2019 write "gelu_new" there',
+            folder / GOOGLE_CONFIG,
+        )
     variables = _Variables(_prefix(folder))
     reading.check_layers(variables, config)
     architecture, labels = _architecture(variables.shapes)
@@ -50,6 +59,15 @@ def read_config(folder: Path) -> BertConfig:
     """The model's sizes; raises UserError if they are wrong or not supported."""
     fields = untrusted.read_json(folder, GOOGLE_CONFIG)
     return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
+
+
+def read_architecture(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The architecture and the labels, by the heads that the checkpoint has.
+
+    Raises:
+      UserError: see `read`.
+    """
+    return _architecture(_Variables(_prefix(folder)).shapes)
 
 
 class _Variables:
@@ -144,7 +162,7 @@ def _prefix(folder: Path) -> Path:
 def _architecture(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, tuple[str, ...]]:
-    """The architecture, by the heads (the config does not name it), and the labels."""
+    """See `read_architecture`; the config does not name it."""
     if "output_weights" in shapes:
         labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
         return "BertForSequenceClassification", layout.default_labels(labels)

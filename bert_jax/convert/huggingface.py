@@ -1,21 +1,17 @@
-"""Reads Hugging Face model folders: config.json, model.safetensors, tokenizer files.
+"""Reads Hugging Face model folders: config.json, weights and tokenizer files.
 
 What a family's files say is read by its own module: BERT's is bert.py.
 
-Executes nothing from such a folder: it reads only JSON and safetensors.
+Executes nothing from such a folder: it reads only JSON, safetensors and msgpack.
 """
 
 import dataclasses
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError, safe_open
-
 from bert_jax.convert import layout, reading
-from bert_jax.convert.reading import INDEX, PICKLE, WEIGHTS
+from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import BertConfig
@@ -24,15 +20,6 @@ from bert_jax.runtime import untrusted
 # The field of config.json that says which run a model is from, and marks a folder as an
 # export.
 PROVENANCE = "bert_jax"
-
-_FLOATS = {"F64", "F32", "F16", "BF16"}
-_TRUNK = ("embeddings.", "encoder.", "pooler.")
-# `weights_only` executes nothing.
-_CONVERT = (
-    'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() '
-    f"for k, v in torch.load('{PICKLE}', weights_only=True).items()}}, "
-    f"'{WEIGHTS}', {{'format': 'pt'}})\""
-)
 
 
 def read(
@@ -49,7 +36,7 @@ def read(
     path = folder / "config.json"
     fields = untrusted.read_json(folder, "config.json")
     form = _family(fields, path).huggingface
-    tensors = _Tensors(folder, form.BUFFER)
+    tensors = Tensors(folder, form.BUFFER)
     weights: layout.Weights = form.read(
         tensors, fields, folder, read_labels(fields, path), place
     )
@@ -161,106 +148,18 @@ def read_labels(fields: dict[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(labels)
 
 
+def read_heads(fields: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """The heads of the architecture that config.json names; none if it is not known."""
+    named = fields.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else ""
+    heads: tuple[str, ...] = _family(fields, path).layout.ARCHITECTURES.get(
+        architecture, ()
+    )
+    return heads
+
+
 def read_kind(fields: Mapping[str, Any]) -> str | None:
-    """What a text classifier predicts, as in `task.kind`; None where it does not say,
-    which is one class."""
+    """The `task.kind` of a text classifier; None where problem_type does not say."""
     kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
     problem = fields.get("problem_type")
     return kinds.get(problem) if isinstance(problem, str) else None
-
-
-class _Tensors:
-    """The tensors of one or more safetensors files, under current names."""
-
-    def __init__(self, folder: Path, buffer: re.Pattern[str]):
-        """`buffer`: names of what is saved and no parameter."""
-        self._buffer = buffer
-        self.where = str(folder / WEIGHTS)
-        self._places: dict[str, tuple[Path, str]] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        for path in _weight_files(folder):
-            for name, shape, kind in _header(path):
-                self._add(path, name, shape, kind)
-
-    def _add(self, path: Path, name: str, shape: tuple[int, ...], kind: str) -> None:
-        ours = f"bert.{name}" if name.startswith(_TRUNK) else name
-        for old, new in (("LayerNorm.gamma", "weight"), ("LayerNorm.beta", "bias")):
-            if ours.endswith(old):
-                ours = ours.rpartition(".")[0] + f".{new}"
-        if self._buffer.fullmatch(ours):
-            return
-        if ours in self.shapes:
-            raise UserError(
-                f"{path}: has {untrusted.shown(name)} twice, under two names"
-            )
-        if kind not in _FLOATS:
-            raise UserError(
-                f"{path}: {untrusted.shown(name)} holds {kind}, not floating-point "
-                "numbers"
-            )
-        self._places[ours] = (path, name)
-        self.shapes[ours] = shape
-
-    def read(self, name: str) -> layout.Array:
-        path, saved_name = self._places[name]
-        # Opens the file for each tensor, so that the rest does not stay in memory.
-        try:
-            with safe_open(path, "np") as file, np.errstate(over="ignore"):
-                return file.get_tensor(saved_name).astype(np.float32, copy=False)
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{path}: {_one_line(error)}") from error
-
-    def replace(self, name: str, other: str) -> None:
-        """Renames `other` to `name`, if it exists."""
-        if other in self.shapes:
-            self.shapes[name] = self.shapes.pop(other)
-            self._places[name] = self._places.pop(other)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    whole = untrusted.inside(folder, WEIGHTS)
-    if whole is not None:
-        return [whole]
-    if untrusted.inside(folder, INDEX, untrusted.MAX_JSON_BYTES) is None:
-        if (folder / PICKLE).exists() or (folder / f"{PICKLE}.index.json").exists():
-            raise UserError(
-                f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
-                f"read; convert it, in that folder: {_CONVERT}"
-            )
-        raise UserError(f"{folder}: has no {WEIGHTS}")
-    shards = untrusted.read_json(folder, INDEX).get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        raise UserError(f"{folder / INDEX}: has no weight_map")
-    paths = []
-    for name in sorted({str(shard) for shard in shards.values()}):
-        try:
-            path = untrusted.inside(folder, name)
-        except (OSError, ValueError):  # no name of a file: too long, or with a NUL
-            path = None
-        if path is None:
-            raise UserError(
-                f"{folder / INDEX}: names {untrusted.shown(name)}, which does not "
-                "exist; download the folder again"
-            )
-        paths.append(path)
-    return paths
-
-
-def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Name, shape and type of each tensor."""
-    try:
-        with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118 (not a dict)
-                piece = file.get_slice(name)
-                yield name, tuple(piece.get_shape()), str(piece.get_dtype())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {_one_line(error)}") from error
-    except SafetensorError as error:
-        raise UserError(
-            f"{path}: {_one_line(error)}; damaged: export or copy it again; if it is "
-            f"in the Hub's cache, delete {path.resolve()}, and name hf:OWNER/NAME again"
-        ) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

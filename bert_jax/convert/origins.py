@@ -8,16 +8,25 @@ from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 
 _WEIGHT_FILES = (
-    *(reading.WEIGHTS, reading.INDEX, reading.PICKLE),
+    *(reading.WEIGHTS, reading.INDEX, reading.FLAX, reading.PICKLE),
     f"{reading.PICKLE}.index.json",
 )
+ADAPTER = "adapter_config.json"  # beside an adapter's weights
 
 
 def located(path: str | Path) -> tuple[Path, int | None]:
-    """The folder, and the step where `path` is RUN/checkpoints/STEP."""
+    """The folder, and the step where `path` is RUN/checkpoints/STEP.
+
+    In older folders of sentence-transformers the encoder is in a folder inside.
+    """
     from bert_jax.runtime import hub
 
-    return storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
+    folder, step = storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
+    if not storage.in_bucket(folder) and (folder / "modules.json").exists():
+        from bert_jax.convert import sentence_transformers
+
+        folder = sentence_transformers.encoder_folder(folder)
+    return folder, step
 
 
 def family_of(path: str | Path) -> Family:
@@ -68,6 +77,15 @@ def kind(folder: Path) -> str:
         )
     if names & set(_WEIGHT_FILES):
         return "huggingface"
+    if ADAPTER in names:
+        from bert_jax.runtime import untrusted
+
+        base = untrusted.read_json(folder, ADAPTER).get("base_model_name_or_path")
+        raise UserError(
+            f"{folder}: an adapter of PEFT for {untrusted.shown(base)}, not a whole "
+            "model; merge it into that one with peft's merge_and_unload(), and name "
+            "the folder to which save_pretrained() writes the result"
+        )
     if reading.GOOGLE_CONFIG in names:
         return "google"
     if {"config.json", runs.CHECKPOINTS} <= names:

@@ -13,6 +13,7 @@ from bert_jax.models.config import BertConfig
 # The files by which a folder of weights is known.
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+FLAX = "flax_model.msgpack"
 PICKLE = "pytorch_model.bin"
 GOOGLE_CONFIG = "bert_config.json"
 
@@ -65,6 +66,7 @@ def build(
             raise UserError(
                 f"{source.where}: {name} is missing, but the config requires it "
                 f"({config.num_hidden_layers} layers, hidden size {config.hidden_size})"
+                f"{_prefix_hint(source.shapes, name)}"
             )
         if actual != shape:
             raise UserError(
@@ -78,6 +80,14 @@ def build(
             )
         put(tree, parameter.path, place(parameter.take(array, dialect)))
     return tree
+
+
+def _prefix_hint(names: Iterable[str], missing: str) -> str:
+    """Names a prefix that all names have and the missing one has not."""
+    first, *others = {name.partition(".")[0] for name in names} or {""}
+    if others or not first or missing.startswith(f"{first}."):
+        return ""
+    return f"; all names there begin with {first!r}: take that off"
 
 
 def check_layers(source: Source, config: BertConfig) -> None:

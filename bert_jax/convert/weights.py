@@ -15,6 +15,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import folders
 from bert_jax.workdir import folder as workdir
 
 # The fields of `config.model` that must match for weights to be usable, besides the
@@ -85,11 +86,13 @@ def read_tokenizer(
     if tokenizer is not None and config is not None:
         pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
         padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
-        if pieces != rows and not padded and origin != "workdir":
+        fits = pieces == rows or (padded and folders.lacks_none(folder, tokenizer))
+        if not fits and origin != "workdir":
             raise UserError(
                 f"{folder}: its vocabulary has {pieces} pieces, but the model's "
-                f"vocab_size is {rows}; is it of another model? If the model has spare "
-                "rows, add a line [unused...] of its own for each to vocab.txt"
+                f"vocab_size is {rows}; is it of another model, or does vocab.txt lack "
+                "lines? If they are at its end, add a line [unused...] of its own for "
+                "each there"
             )
     return tokenizer
 
@@ -105,6 +108,27 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
             fields = untrusted.read_json(folder, "config.json")
             return huggingface.read_labels(fields, folder / "config.json")
+        case "google":
+            from bert_jax.convert import google
+
+            return google.read_architecture(folder)[1]
+        case _:
+            return ()
+
+
+def read_heads(path: str | Path) -> tuple[str, ...]:
+    """The heads of weights without a run; none where the folder does not say."""
+    folder, _ = origins.located(path)
+    match origins.kind(folder):
+        case "huggingface":
+            from bert_jax.convert import huggingface
+
+            fields = untrusted.read_json(folder, "config.json")
+            return huggingface.read_heads(fields, folder / "config.json")
+        case "google":
+            from bert_jax.convert import google
+
+            return layout.ARCHITECTURES[google.read_architecture(folder)[0]]
         case _:
             return ()
 

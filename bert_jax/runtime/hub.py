@@ -29,12 +29,15 @@ _FOLDERS = {
     *("export", "exports", "exported", "finetuned", "work", "tmp", "logs"),
 }
 # Nothing that runs code when it is read: no pickles, no programs.
-_FILES = (
+_NAMES = (
     *("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "model.safetensors.index.json"),
     *("vocab.json", "merges.txt"),
     *("model.safetensors", "model-*-of-*.safetensors"),
+    *("sentence_*_config.json", "config_sentence_transformers.json", "modules.json"),
 )
+# Also those of sentence-transformers' modules, such as 1_Pooling/config.json.
+_FILES = (*_NAMES, *(f"[0-9]_*/{name}" for name in _NAMES))
 
 
 def path(text: str | os.PathLike[str]) -> storage.Path:

@@ -21,6 +21,7 @@ from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build as build
+from bert_jax.tokenization.wordpiece import filled_up as filled_up
 from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
 
 
@@ -41,8 +42,8 @@ def load(
       whole: it must have the special tokens that a model needs.
 
     Raises:
-      UserError: the file is missing, not UTF-8 or empty; a piece repeats; a special
-        token is missing; the ids are not 0 to pieces - 1.
+      UserError: the file is missing, not UTF-8 or empty; a special token is missing;
+        two pieces have one id.
     """
     path = storage.path(path)
     try:
@@ -67,7 +68,7 @@ def load(
         rules = bert_normalizer(lowercase, strip_accents)
         claiming = [kind for kind in named if kind.claims(content)]
         tokenizer = (claiming or named or [WORDPIECE])[0].read(path, content, rules)
-    checks.ids(path, tokenizer)
+    tokenizer = filled_up(tokenizer, checks.number_of_ids(path, tokenizer))
     if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
         raise UserError(f"{path}: {fault}")
     return tokenizer

@@ -80,7 +80,7 @@ class ByteLevel(Kind):
         del normalizer
         pieces = merges.pieces(path, content)
         for marks in MARKS:
-            if pieces.keys() >= set(marks):
+            if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown piece
                 return _build(pieces, merges.pairs(path, pieces), marks)
         known = " or ".join(map(" ".join, MARKS))
         raise UserError(
@@ -91,7 +91,8 @@ class ByteLevel(Kind):
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """Also takes the space before a word out of its offsets, if nothing does."""
         for marks in MARKS if tokenizer.post_processor is None else ():
-            if all(tokenizer.token_to_id(token) is not None for token in marks):
+            needed = {*marks} - {marks.unk}
+            if all(tokenizer.token_to_id(token) is not None for token in needed):
                 tokenizer.post_processor = _around(tokenizer, marks)
         if self.fault(tokenizer):
             return tokenizer
@@ -222,7 +223,8 @@ def _build(
     tokenizer.decoder = decoders.ByteLevel()
     # As released: the space before a mask belongs to the word that it stands for.
     mask = AddedToken(marks.mask, lstrip=True, normalized=False)
-    tokenizer.add_special_tokens([*marks[:-1], mask])
+    known = [token for token in marks[:-1] if token in pieces]
+    tokenizer.add_special_tokens([*known, mask])
     tokenizer.post_processor = _around(tokenizer, marks)
     return tokenizer
 

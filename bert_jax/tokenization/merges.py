@@ -46,12 +46,12 @@ def pairs(path: Path, known: Mapping[str, int]) -> list[Pair]:
     """
     merges = _merges(path.parent / MERGES)
     for number, pair in merges:
-        missing = {*pair, "".join(pair)} - known.keys()
-        if missing:
-            raise UserError(
-                f"{path.parent / MERGES}:{number}: {min(missing)!r:.60} is not in "
-                f"{path.name}; the two files must be of one vocabulary"
-            )
+        for piece in ("".join(pair), *pair):
+            if piece not in known:
+                raise UserError(
+                    f"{path.parent / MERGES}:{number}: {piece!r:.60} is not in "
+                    f"{path.name}; the two files must be of one vocabulary"
+                )
     return [pair for _, pair in merges]
 
 

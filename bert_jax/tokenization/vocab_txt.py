@@ -2,21 +2,22 @@
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization.wordpiece import unused_names
 
 
 def pieces(path: Path, content: str) -> list[str]:
-    """The lines of a vocab.txt; raises UserError if it is empty or a piece repeats."""
+    """Reads the pieces by id, as `transformers` does.
+
+    Every line is an id. White space at its end is no part of the piece. Of equal lines,
+    blank ones too, the last counts; the other ids get names that no text has.
+
+    Raises:
+      UserError: the file is empty.
+    """
     # Split at "\n" only: U+2028 is a piece in the Chinese vocabulary.
-    vocabulary = [line.removesuffix("\r") for line in content.split("\n")]
-    if not vocabulary[-1]:
-        vocabulary.pop()
-    if not vocabulary:
+    lines = [x.rstrip(" \t\r") for x in content.removesuffix("\n").split("\n")]
+    if not any(lines):
         raise UserError(f"{path}: the vocabulary is empty; write one piece per line")
-    lines: dict[str, int] = {}
-    for number, piece in enumerate(vocabulary, 1):
-        if (first := lines.setdefault(piece, number)) != number:
-            raise UserError(
-                f"{path}:{number}: {piece!r} is already in line {first}; remove one of "
-                "the two"
-            )
-    return vocabulary
+    ids = {line: index for index, line in enumerate(lines)}
+    spare = unused_names(ids)
+    return [x if ids[x] == index else next(spare) for index, x in enumerate(lines)]

@@ -1,6 +1,8 @@
 """WordPiece, BERT's kind of vocabulary, and how another kind differs from it."""
 
-from collections.abc import Iterable
+import itertools
+import json
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -88,8 +90,9 @@ class Kind:
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
         """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
-        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        return SpecialIds(*(vocabulary[token] for token in SPECIAL_TOKENS))
+        ids = map(tokenizer.token_to_id, SPECIAL_TOKENS)
+        found = [index for index in ids if index is not None]  # all; see `fault`
+        return SpecialIds(*found)
 
     def last_id(self, tokenizer: Tokenizer) -> int:
         """The id of the token that ends a row: [SEP]."""
@@ -130,6 +133,26 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
     """The vocabulary as a list; a piece's index is its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])
+
+
+def unused_names(taken: Container[str]) -> Iterator[str]:
+    """Yields [unused0], [unused1], ... without those that are taken; no text has such a
+    piece, because a bracket is always a word of its own."""
+    every = (f"[unused{number}]" for number in itertools.count())
+    return (name for name in every if name not in taken)
+
+
+def filled_up(tokenizer: Tokenizer, size: int) -> Tokenizer:
+    """Gives every id below `size` that has no piece one of `unused_names`."""
+    if size <= tokenizer.get_vocab_size():
+        return tokenizer
+    pieces = tokenizer.get_vocab(with_added_tokens=True)
+    missing = sorted({*range(size)} - {*pieces.values()})
+    form = json.loads(tokenizer.to_str())
+    # Tokens that are only added to a vocabulary would be numbered after the new ones.
+    form["model"]["vocab"] |= pieces
+    form["model"]["vocab"] |= dict(zip(unused_names(pieces), missing, strict=False))
+    return Tokenizer.from_str(json.dumps(form))
 
 
 def bert_normalizer(

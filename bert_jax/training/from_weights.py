@@ -18,28 +18,31 @@ from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks.ner.scores import is_tag
 from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
 
+# The task that answers with a head.
+TASKS = {
+    "sequence_classification": "text",
+    "token_classification": "ner",
+    "question_answering": "squad",
+    "multiple_choice": "swag",
+}
+
 
 def without_config(overrides: Sequence[str]) -> ConfigDict:
-    """The config that the weights of `init_from` record, to ask on any device."""
+    """The config that the weights of `init_from` record, or else one with which they
+    answer as they are, to query them on any device."""
     config = configuration.defaults()
     for override in overrides:
         if field_of(override) == "init_from":
             configuration.override(config, override)
     saved = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
-    there = origins.family_of(config.init_from)
     if saved is None:
-        config.model.update(weights.read_shape(config.init_from))
-        if config.model.causal:
-            config.task.objective = "ltr"
-        there.complete(config)
-        # Nothing is prepared or trained: the length only has to fit.
-        positions = config.model.max_position_embeddings
-        config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+        config = _released(config.init_from)
     else:
         recorded = configuration.complete(saved, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
@@ -47,12 +50,44 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
         if recorded.model.attention in KERNELS:  # other devices may lack it
             recorded.model.attention = config.model.attention
         recorded.model.epilogue = config.model.epilogue
-        if there.vocabulary is not None:  # else it says how words are cut
-            recorded.tokenizer = config.tokenizer
+        if origins.family_of(config.init_from).vocabulary is not None:
+            recorded.tokenizer = config.tokenizer  # the weights have their own
         config = recorded
     for override in overrides:
         configuration.override(config, override)
     fields.check(config)
+    return config
+
+
+def _released(path: str) -> ConfigDict:
+    """Makes the config of weights without a run: the task of their head, with their
+    sizes. Texts may be as long as the model allows."""
+    shape, there = weights.read_shape(path), origins.family_of(path)
+    heads = weights.read_heads(path)
+    name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
+    config = configuration.schema(name, there.name)
+    config.init_from = path
+    config.model.update(shape)
+    there.complete(config)
+    # Nothing is prepared or trained: the length only has to fit.
+    task, positions = config.task, config.model.max_position_embeddings
+    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    config.evaluate.batch_size = config.predict.batch_size  # of rows that long
+    labels = weights.read_labels(path) if "labels" in task else ()
+    match name:
+        case "pretraining":
+            task.objective = "ltr" if config.model.causal else task.objective
+        case "squad":  # It reads in windows.
+            task.max_seq_length = min(task.max_seq_length, positions)
+            task.max_query_length = min(task.max_query_length, positions // 4)
+            task.doc_stride = min(task.doc_stride, positions // 4)
+        case _:
+            task.max_seq_length = positions
+    if name == "text":
+        one = "regression" if len(labels) == 1 else task.kind
+        task.kind = weights.read_kind(path) or one
+    if name == "ner" and not all(map(is_tag, labels)):
+        task.scheme = "none"
     return config
 
 

@@ -75,13 +75,18 @@ def _check(config: ConfigDict) -> None:
 
 
 def _check_outputs(config: ConfigDict) -> None:
-    """Raises UserError for a choice among one: its probability is always 1."""
-    one = len(config.task.labels) == 1
-    if one and config.task.get("kind") == "classification":
+    """Raises UserError for a choice among one output, whose probability is always 1,
+    and for several numbers."""
+    count, kind = len(config.task.labels), config.task.get("kind")
+    one = count == 1 and kind == "classification"
+    if one or (kind == "regression" and count > 1):
+        outputs = "one output" if count == 1 else f"{count} outputs"
+        does = "chooses among several" if one else "gives one number"
+        hint = "regression for its number, --config.task.kind=" if one else ""
         raise UserError(
-            f"--config.init_from={config.init_from}: has one output, and "
-            "config.task.kind=classification chooses among several; set "
-            "--config.task.kind=regression for its number, multilabel for its sigmoid"
+            f"--config.init_from={config.init_from}: has {outputs}, and "
+            f"config.task.kind={kind} {does}; set --config.task.kind={hint}"
+            f"multilabel for {'its sigmoid' if one else 'the sigmoid of each'}"
         )
 
 

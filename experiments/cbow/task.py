@@ -24,7 +24,6 @@ from bert_jax.models.layers import dropout
 from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Data, Shapes
-from bert_jax.tokenization import SPECIAL_TOKENS
 from families.elmo.systems import Linear
 
 
@@ -37,6 +36,7 @@ class Cbow(nn.Module):
     classifier_size: int
     dropout: float
     labels: int
+    special: tuple[int, ...]  # ids that are no words
 
     @nn.compact
     def __call__(
@@ -56,7 +56,7 @@ class Cbow(nn.Module):
         boxed = nn.with_logical_partitioning(normal, (None, None))
         shape = (self.words, self.size)
         table = jnp.asarray(self.param("embeddings", boxed, shape))
-        known = input_ids >= len(SPECIAL_TOKENS)
+        known = ~jnp.isin(input_ids, jnp.array(self.special))
         vectors = table[input_ids]
         x = _mean(vectors, known & (segment_ids == 0))
         if self.pairs:
@@ -93,6 +93,7 @@ class CbowTask(Finetuning[Any, Any]):
             classifier_size=task.classifier_size,
             dropout=float(task.dropout),
             labels=max(1, len(self.labels)),
+            special=tuple(self.special),
         )
 
     def sizes(self) -> BertConfig:

@@ -250,7 +250,7 @@ def test_a_model_too_large_ends_in_one_line(micro, tmp_path, capfd):
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
 def test_a_run_from_before_a_field_has_its_default(name):
-    schema = configuration._schema(name, "bert")
+    schema = configuration.schema(name, "bert")
     recorded = schema.to_dict() | {"task": {"name": name}}
     assert configuration.complete(recorded, "config.json").task == schema.task
     del recorded["task"]["name"]
@@ -270,4 +270,4 @@ def test_a_config_file_without_a_field_of_its_task(tmp_path):
 
 @pytest.mark.parametrize("name", ["glue", "common", "__init__", "questions"])
 def test_a_task_of_ones_own_may_be_called_as_a_file_is(name):
-    assert configuration._schema(name, "bert").task.to_dict() == {"name": name}
+    assert configuration.schema(name, "bert").task.to_dict() == {"name": name}

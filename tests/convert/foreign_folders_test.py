@@ -67,6 +67,12 @@ def test_a_choice_among_one_is_refused(make_folder, ask):
     assert "has one output" in line and "--config.task.kind=regression" in line
 
 
+def test_several_numbers_are_refused(make_folder, ask):
+    fields = {"id2label": LABELS, "problem_type": "regression"}
+    line = ask(make_folder(CLASSIFIER, fields), status=2)
+    assert "has 3 outputs, and config.task.kind=regression gives one number" in line
+
+
 def exported(folder, out, labels):
     """A folder that a run of these labels would have exported."""
     found = weights.read(folder)
@@ -128,7 +134,11 @@ def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
     names = {"id2label": LABELS}
     expected = ask(make_folder(CLASSIFIER, names), *TEXT)
     folder = make_folder(CLASSIFIER, {**names, "vocab_size": 56}, padded)
-    assert ask(folder, *TEXT) == expected
+    lines = (folder / "vocab.txt").read_text().splitlines()[:50]
+    (folder / "vocab.txt").write_text("\n".join(lines))
+    assert "does vocab.txt lack lines?" in ask(folder, *TEXT, status=2)
+    tokenization.load(folder / "vocab.txt").save(str(folder / "tokenizer.json"))
+    assert ask(folder, *TEXT) == expected  # here each piece says its id
 
 
 def test_a_byte_order_mark_before_the_rows(make_folder, ask):

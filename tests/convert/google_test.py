@@ -137,6 +137,27 @@ def assert_right(found, arrays):
     np.testing.assert_array_equal(layer["attention_layer_norm"]["bias"], norm)
 
 
+def test_a_fine_tuned_classifier_answers_as_it_is(tmp_path, stand_in):
+    stand_in(variables(heads=("",)))
+    folder = make_folder(tmp_path)
+    (answer,) = pretrained.load(folder).predict(["a b"])
+    assert answer["scores"].keys() == {"LABEL_0", "LABEL_1", "LABEL_2"}
+    ids, mask = np.array([[2, 5, 6, 3]]), np.ones((1, 4), int)
+    logits = pretrained.load(folder).apply(ids, mask, 0 * mask)["logits"][0]
+    shares = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose([*answer["scores"].values()], shares, atol=1e-6)
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new"])
+def test_the_log_says_which_gelu_is_taken(tmp_path, stand_in, caplog, act):
+    stand_in(variables())
+    caplog.set_level("INFO", "bert_jax")
+    found = weights.read(make_folder(tmp_path, {"hidden_act": act}))
+    assert found.config.hidden_act == {"gelu": "gelu", "gelu_new": "gelu_tanh"}[act]
+    said = [line for line in caplog.messages if "bert_config.json: hidden_act" in line]
+    assert len(said) == (act == "gelu") and all('"gelu_new"' in line for line in said)
+
+
 def test_a_released_checkpoint(tmp_path, stand_in):
     arrays = variables()
     stand_in(arrays)

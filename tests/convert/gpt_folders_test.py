@@ -73,7 +73,7 @@ def test_spare_rows_come_after_the_special_tokens(make, tmp_path):
     folder = make()
     source = weights.read(folder)
     own = weights.read_tokenizer(folder, source.config)
-    filled = export._filled_up(own, 104)
+    filled = tokenization.filled_up(own, 104)
     (tmp_path / "vocabulary").mkdir()
     tokenization.save(filled, tmp_path / "vocabulary")
     found = tokenization.of_folder(tmp_path / "vocabulary")

@@ -220,6 +220,14 @@ def test_no_folder(tmp_path):
     assert_one_line("has no config.json", lambda: pretrained.load(tmp_path))
 
 
+def test_an_adapter_is_named(tmp_path):
+    fields = {"peft_type": "LORA", "base_model_name_or_path": "google-bert/b"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(fields))
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    message = "adapter of PEFT for 'google-bert/b'.*merge_and_unload"
+    assert_one_line(message, lambda: pretrained.load(tmp_path))
+
+
 def assert_one_line(message, function):
     with pytest.raises(UserError, match=message) as caught:
         function()

@@ -13,6 +13,7 @@ from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.family import Family
 from bert_jax.registry import FAMILIES
+from bert_jax.tokenization import merges
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from families.gpt.vocabulary import BYTE_PAIRS
 
@@ -220,6 +221,54 @@ def test_a_tokenizer_without_special_tokens_is_refused(change, message, tmp_path
     (tmp_path / "tokenizer.json").write_text(json.dumps(form))
     with pytest.raises(UserError, match=message):
         tokenization.load(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
+def test_no_unknown_token_is_needed(kind, tmp_path):
+    folder = saved(tmp_path, trained(kind))
+    form = json.loads((folder / "tokenizer.json").read_text())
+    ids = form["model"]["vocab"]
+    last = next(piece for piece, index in ids.items() if index == len(ids) - 1)
+    ids[last] = ids.pop(kind.unknown)  # no id is free
+    form["added_tokens"] = [
+        token for token in form["added_tokens"] if token["content"] != kind.unknown
+    ]
+    form["model"]["merges"] = [
+        pair for pair in form["model"]["merges"] if "".join(pair) in ids
+    ]
+    without_processor(form)
+    (folder / "tokenizer.json").write_text(json.dumps(form))
+    (folder / "vocab.json").write_text(json.dumps(ids))
+    lines = [" ".join(pair) for pair in form["model"]["merges"]]
+    (folder / "merges.txt").write_text("\n".join(lines))
+    for name in ("vocab.json", "tokenizer.json"):
+        found = tokenization.load(folder / name)
+        assert found.get_vocab() == ids
+        assert tokenization.special_ids(found) == (
+            1,
+            1,
+            0,
+            2,
+            4,
+        )  # padding in its place
+        assert found.encode("the dog", "a").ids == (
+            trained(kind).encode("the dog", "a").ids
+        )
+
+
+class NeverWalked(dict):
+    """A vocabulary whose pieces are only looked up."""
+
+    def keys(self):
+        raise AssertionError("walks the whole vocabulary")
+
+
+def test_merges_look_their_pieces_up(tmp_path):
+    """Walking RoBERTa's 50,265 pieces for each merge took most of a minute."""
+    folder = saved(tmp_path, trained())
+    known = json.loads((folder / "vocab.json").read_text())
+    found = merges.pairs(folder / "vocab.json", NeverWalked(known))
+    assert len(found) == 300 - 256 - 5
 
 
 def test_files_without_special_tokens_are_refused(tmp_path):

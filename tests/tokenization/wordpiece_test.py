@@ -8,11 +8,14 @@ import unicodedata
 import zipfile
 from functools import cache
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
+from bert_jax.tokenization.wordpiece import WORDPIECE
 
 SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c", "##a", "."]
 UNCASED = "vocab/bert-base-uncased-vocab.txt"
@@ -286,11 +289,62 @@ def test_a_byte_order_mark_is_no_part_of_a_piece(tmp_path):
     assert tokenization.load(path).token_to_id(SMALL[0]) == 0
 
 
+LINES = [*tokenization.SPECIAL_TOKENS, "a", "b", "##b", "c", "[unused0]"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join([*LINES, "a", "", "d"]),
+        "\n".join(["", "[CLS]", *LINES, "a", "", "", "##b", "d", "", "", ""]),
+        "\r\n".join([*LINES, "", "b", "", "d", ""]),
+        "\n".join([*LINES, "b  ", "##b\t", "c \t ", "  d"]),
+    ],
+    ids=["doubled", "ends_in_blank_lines", "crlf", "white_space"],
+)
+def test_a_line_is_an_id_and_the_last_of_equal_lines_counts(tmp_path, text):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(text.encode())
+    ours = tokenization.load(path)
+    theirs = pytest.importorskip("transformers").BertTokenizer.from_pretrained(tmp_path)
+    pieces, every = theirs.get_vocab(), ours.get_vocab()
+    spare = dict(every.items() - pieces.items())
+    assert every == pieces | spare
+    assert sorted(every.values()) == list(range(1 + max(pieces.values())))
+    assert all(piece.startswith("[unused") for piece in spare)
+    sentence = "[unused1] a abb [unused0] c d x"
+    assert ours.encode(sentence).ids == theirs(sentence)["input_ids"]
+    tokenization.save(ours, tmp_path)
+    for name in ("vocab.txt", "tokenizer.json"):
+        assert tokenization.load(tmp_path / name).get_vocab() == ours.get_vocab()
+
+
+def test_ids_without_a_piece_in_a_tokenizer_json_stay_free(tmp_path):
+    """As `transformers` saves a vocab.txt with doubled lines."""
+    tokenizer = Tokenizer(
+        models.WordPiece(
+            {p: i + (i > 5) for i, p in enumerate(LINES)}, unk_token="[UNK]"
+        )
+    )
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    found = tokenization.load(tmp_path / "tokenizer.json")
+    assert found.token_to_id("c") == tokenizer.token_to_id("c") == 9
+    assert found.id_to_token(6) == "[unused1]"
+    assert found.get_vocab_size() == 11
+
+
+def test_special_ids_do_not_copy_the_vocabulary():
+    whole = tokenization.build(SMALL, lowercase=True)
+    lookup = mock.Mock(spec=Tokenizer, token_to_id=whole.token_to_id)
+    lookup.get_vocab.side_effect = AssertionError
+    assert WORDPIECE.special_ids(lookup) == tokenization.special_ids(whole)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (b"", "vocab.txt: the vocabulary is empty"),
-        (b"[PAD]\na\nb\na\n", "vocab.txt:4: 'a' is already in line 2"),
+        (b"\n\n", "vocab.txt: the vocabulary is empty"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", "vocab.txt: the vocabulary has no [MASK]"),
         (b"[PAD]\n\xe9\n", "vocab.txt:2: byte 6 is not UTF-8"),
     ],

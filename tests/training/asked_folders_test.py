@@ -116,7 +116,6 @@ def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
         ("BertForMaskedLM", "squad.py:size=tiny", "question_answering"),
         ("BertForMaskedLM", "swag.py:size=tiny", "bert/pooler, multiple_choice"),
         ("BertForPreTraining", "swag.py:size=tiny", "multiple_choice"),
-        ("BertForQuestionAnswering", "", "masked_lm"),
     ],
 )
 def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing):
@@ -128,6 +127,13 @@ def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing
                      f"--config.init_from={model}", status=2)  # fmt: skip
     needed = f"{architecture} without what this task needs: {missing}; "
     assert needed in err
+
+
+def test_an_evaluation_without_data_is_refused(folders, tmp_path):
+    args = ("--mode=evaluate", f"--workdir={tmp_path / 'none'}")
+    model = f"--config.init_from={folders('BertForTokenClassification')}"
+    _, err = bert(*args, model, status=2)
+    assert "no data is named to evaluate; set --config.task.dev_file" in err
 
 
 def test_scores_of_pre_training_need_every_head(folders, corpus, tmp_path):

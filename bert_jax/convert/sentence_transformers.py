@@ -1,0 +1,226 @@
+"""Sentence vectors as a folder of sentence-transformers defines them.
+
+Its modules.json names what follows the encoder: pooling, then perhaps linear layers and
+a normalization.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from tokenizers import Tokenizer, normalizers
+
+from bert_jax.convert.tensors import Tensors
+from bert_jax.errors import UserError
+from bert_jax.runtime import untrusted
+
+MODULES = "modules.json"
+# The names of Pooling's modes, in the order in which several are concatenated, with
+# those of older files.
+_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "torch.nn.modules.linear.Identity": lambda x: x,
+    "torch.nn.modules.activation.Tanh": jnp.tanh,
+    "torch.nn.modules.activation.ReLU": jax.nn.relu,
+    "torch.nn.modules.activation.GELU": lambda x: jax.nn.gelu(x, approximate=False),
+}
+_FOLDER = re.compile(r"[\w-]*")  # of a module; the encoder's is often ""
+_CONFIGS = re.compile(r"sentence_[\w-]+_config\.json")
+
+Vectors = Float[Array, "batch size"]
+
+
+class Pipeline(NamedTuple):
+    """What a folder computes of texts and of their tokens' vectors."""
+
+    poolings: tuple[str, ...]
+    steps: tuple[Callable[[Vectors], Vectors], ...]  # after pooling
+    max_seq_length: int
+    lowercase: bool
+    prompt: str  # before each text
+
+    def tokenizer(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Copies a tokenizer, to cut texts to `max_seq_length` tokens."""
+        copy = Tokenizer.from_str(tokenizer.to_str())
+        copy.enable_truncation(self.max_seq_length)
+        if self.lowercase:
+            others = [] if copy.normalizer is None else [copy.normalizer]
+            copy.normalizer = normalizers.Sequence([normalizers.Lowercase(), *others])
+        return copy
+
+    def vectors(
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        mask: Int[Array, "batch length"],
+    ) -> Vectors:
+        """Computes each text's vector from those of its tokens."""
+        pooled = [_pooled(hidden, mask, mode) for mode in self.poolings]
+        vectors = jnp.concatenate(pooled, axis=-1)
+        for step in self.steps:
+            vectors = step(vectors)
+        return vectors
+
+
+def encoder_folder(folder: Path) -> Path:
+    """Returns the folder of the encoder's weights: older versions have one inside."""
+    if (folder / "config.json").exists() or not (folder / MODULES).exists():
+        return folder
+    return folder / _modules(folder)[0][1]
+
+
+def read(folder: Path, positions: int) -> Pipeline | None:
+    """Reads what a folder's modules do; None if it has no modules.json.
+
+    Args:
+      positions: the most tokens that the model takes.
+
+    Raises:
+      UserError: a module is not supported, or damaged.
+    """
+    if not (folder / MODULES).exists():
+        return None
+    (_, encoder), *modules = _modules(folder)
+    if not modules or modules[0][0] != "Pooling":
+        raise _unsupported(folder, "has no Pooling after the Transformer")
+    poolings, all_of_it = _poolings(folder / modules[0][1])
+    prompt = _prompt(folder)
+    if prompt and not all_of_it:
+        raise _unsupported(folder, "leaves its prompt out of the pooling")
+    length, lowercase = _limits(folder / encoder, positions)
+    steps = tuple(_step(folder / path, kind) for kind, path in modules[1:])
+    return Pipeline(poolings, steps, length, lowercase, prompt)
+
+
+def _modules(folder: Path) -> list[tuple[str, str]]:
+    """The kind and the folder of each module; the first is a Transformer."""
+    modules = []
+    path = untrusted.inside(folder, MODULES, untrusted.MAX_JSON_BYTES)
+    assert path is not None
+    listed = untrusted.parse(path.read_bytes(), str(path))
+    for module in listed if isinstance(listed, list) else ():
+        fields = module if isinstance(module, dict) else {}
+        kind, place = fields.get("type"), fields.get("path")
+        if not (
+            isinstance(kind, str)
+            and isinstance(place, str)
+            and _FOLDER.fullmatch(place)
+        ):
+            raise _unsupported(folder, f"names {untrusted.shown(module)}")
+        package, _, name = kind.rpartition(".")
+        if package.partition(".")[0] != "sentence_transformers":
+            raise _unsupported(folder, f"has a module of its own code, {kind:.60}")
+        modules.append((name, place))
+    if not modules or modules[0][0] != "Transformer":
+        raise _unsupported(folder, "does not begin with a Transformer")
+    return modules
+
+
+def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
+    """The modes, and whether prompts are pooled as well."""
+    fields = untrusted.read_json(folder, "config.json")
+    modes = fields.get("pooling_mode")
+    if modes is None:
+        modes = [mode for name, mode in _POOLINGS.items() if fields.get(name)]
+    modes = [modes] if isinstance(modes, str) else modes or ["mean"]
+    if not isinstance(modes, list) or not {*map(str, modes)} <= {*_POOLINGS.values()}:
+        raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")
+    return tuple(modes), fields.get("include_prompt", True) is True
+
+
+def _limits(folder: Path, positions: int) -> tuple[int, bool]:
+    """The most tokens of a text, and whether texts are lowercased."""
+    names = [path.name for path in folder.iterdir() if _CONFIGS.fullmatch(path.name)]
+    fields = untrusted.read_json(folder, sorted(names)[0]) if names else {}
+    length = fields.get("max_seq_length")
+    if length is None and (folder / "tokenizer_config.json").exists():
+        config = untrusted.read_json(folder, "tokenizer_config.json")
+        length = config.get("model_max_length")
+    length = length if isinstance(length, int | float) and length > 2 else positions
+    return int(min(length, positions)), fields.get("do_lower_case") is True
+
+
+def _prompt(folder: Path) -> str:
+    """What is written before each text by default."""
+    name = "config_sentence_transformers.json"
+    if untrusted.inside(folder, name) is None:
+        return ""
+    fields = untrusted.read_json(folder, name)
+    prompts, default = fields.get("prompts"), fields.get("default_prompt_name")
+    prompt = prompts.get(default) if isinstance(prompts, dict) else None
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
+    has_fields = (folder / "config.json").exists()
+    fields = untrusted.read_json(folder, "config.json") if has_fields else {}
+    for name in ("module_input_name", "module_output_name"):
+        if fields.get(name) not in (None, "sentence_embedding"):
+            raise _unsupported(folder, f"has {name}={untrusted.shown(fields[name])}")
+    if kind == "Normalize":
+        return _normalized
+    if kind == "Dense":
+        return _dense(folder, fields)
+    raise _unsupported(folder, f"is a {kind:.60}")
+
+
+def _normalized(vectors: Vectors) -> Vectors:
+    lengths = jnp.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / jnp.maximum(lengths, 1e-12)
+
+
+def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vectors]:
+    act = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
+    if act not in _ACTIVATIONS or fields.get("use_residual"):
+        raise _unsupported(folder, f"has activation_function={untrusted.shown(act)}")
+    tensors = Tensors(folder)
+    names = (
+        {"linear.weight", "linear.bias"}
+        if fields.get("bias", True)
+        else {"linear.weight"}
+    )
+    if tensors.shapes.keys() != names:
+        raise _unsupported(folder, f"has the tensors {', '.join(tensors.shapes)}")
+    weight = jnp.asarray(tensors.read("linear.weight"))
+    bias = jnp.asarray(tensors.read("linear.bias")) if len(names) > 1 else 0.0
+    return lambda vectors: _ACTIVATIONS[act](vectors @ weight.T + bias)
+
+
+def _pooled(
+    hidden: Float[Array, "batch length hidden"],
+    mask: Int[Array, "batch length"],
+    mode: str,
+) -> Float[Array, "batch hidden"]:
+    """A text's [CLS] and [SEP] count as its other tokens do."""
+    rows, counts = jnp.arange(len(mask)), mask.sum(axis=1, keepdims=True)
+    match mode:
+        case "cls":
+            return hidden[:, 0]
+        case "lasttoken":
+            return hidden[rows, counts[:, 0] - 1]
+        case "max":
+            return jnp.where(mask[..., None] > 0, hidden, -jnp.inf).max(axis=1)
+        case "weightedmean":
+            weights = mask * jnp.arange(1, mask.shape[1] + 1)
+            total = weights.sum(axis=1, keepdims=True)
+        case _:
+            weights, total = mask, counts
+            total = jnp.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
+    return jnp.einsum("bl,blh->bh", weights.astype(jnp.float32), hidden) / total
+
+
+def _unsupported(folder: Path, why: str) -> UserError:
+    return UserError(
+        f"{folder}: {why}, so sentence vectors cannot be computed as its makers do; "
+        "encode, words, and sentences with a layer can be"
+    )

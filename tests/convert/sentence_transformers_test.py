@@ -1,0 +1,247 @@
+"""Vectors of a sentence-transformers folder, against its arithmetic in NumPy."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import bert_jax
+from bert_jax import tokenization
+from bert_jax.errors import UserError
+from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
+from bert_jax.tokenization.wordpiece import WORDPIECE
+
+TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
+the dog was quick and the fox was lazy so the cats watched them both going home"""
+TEXTS = ["the dog", "Seven CATS watch it", "", "home", TEXT]
+FAMILIES = {
+    "Bert": (WORDPIECE, {}),
+    "Roberta": (ANGLED, {"type_vocab_size": 1, "max_position_embeddings": 34}),
+    "ModernBert": (BRACKETED, {}),
+}
+HIDDEN, POSITIONS = 16, 32
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes a folder of an encoder and modules; returns it with the vectors of a text's
+    tokens as `transformers` computes them."""
+    torch = pytest.importorskip("torch", reason="needs the parity extra")
+    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+
+    def folder_of(modules, family="Bert", lowercase=True, inner="", **files):
+        kind, own = FAMILIES[family]
+        folder = tmp_path / "folder"
+        ours = kind.train([TEXT, TEXT.upper()] * 4, 320, lowercase=lowercase)
+        ids = {
+            f"{k}_token_id": i
+            for k, i in tokenization.special_ids(ours)._asdict().items()
+        }
+        sizes = {
+            "hidden_size": HIDDEN,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+        }
+        sizes |= {"intermediate_size": 24, "max_position_embeddings": POSITIONS}
+        fields = {"vocab_size": ours.get_vocab_size(), **ids, **sizes, **own}
+        torch.manual_seed(0)
+        config = getattr(transformers, f"{family}Config")(
+            **fields, initializer_range=0.5
+        )
+        model = getattr(transformers, f"{family}Model")(config).eval()
+        model.save_pretrained(folder / inner)
+        tokenization.save(ours, folder / inner)
+        named = [{"idx": 0, "name": "0", "path": inner, "type": TYPE + "Transformer"}]
+        for index, (kind, content) in enumerate(modules, 1):
+            path = f"{index}_{kind}"
+            named.append({"idx": index, "name": "", "path": path, "type": TYPE + kind})
+            (folder / path).mkdir()
+            if content is not None:
+                (folder / path / "config.json").write_text(json.dumps(content))
+        (folder / "modules.json").write_text(json.dumps(named))
+        for name, content in files.items():
+            (folder / inner / f"{name}.json").write_text(json.dumps(content))
+
+        def hidden(text, length=POSITIONS):
+            first, *inside, last = ours.encode(text).ids
+            kept = torch.tensor([[first, *inside[: length - 2], last]])
+            with torch.no_grad():
+                return model(kept).last_hidden_state[0].double().numpy()
+
+        return folder, hidden
+
+    return folder_of
+
+
+TYPE = "sentence_transformers.models."
+MODES = {
+    "cls_token": lambda h: h[0],
+    "max_tokens": lambda h: h.max(0),
+    "mean_tokens": lambda h: h.mean(0),
+    "mean_sqrt_len_tokens": lambda h: h.sum(0) / np.sqrt(len(h)),
+    "weightedmean_tokens": lambda h: np.average(h, 0, np.arange(len(h)) + 1),
+    "lasttoken": lambda h: h[-1],
+}
+
+
+def assert_close(found, expected):
+    expected = np.stack(expected)
+    assert (found.dtype, found.shape) == (np.float32, expected.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * abs(expected).max(), rtol=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_pooling(make, mode):
+    flags = {f"pooling_mode_{name}": name == mode for name in MODES}
+    folder, hidden = make([("Pooling", {"word_embedding_dimension": HIDDEN, **flags})])
+    found = bert_jax.load(folder).sentences(TEXTS)
+    assert_close(found, [MODES[mode](hidden(text)) for text in TEXTS])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_mean_and_length_1_of_every_family(make, family):
+    modules = [("Pooling", {"pooling_mode": "mean"}), ("Normalize", None)]
+    folder, hidden = make(modules, family)
+    means = [hidden(text).mean(0) for text in TEXTS]
+    found = bert_jax.load(folder).sentences(TEXTS)
+    assert_close(found, [x / np.linalg.norm(x) for x in means])
+
+
+def test_several_poolings_are_joined_in_one_order(make):
+    fields = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
+    folder, hidden = make([("Pooling", fields)])
+    states = [hidden(text) for text in TEXTS]
+    expected = [np.concatenate([h[0], h.mean(0)]) for h in states]
+    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("act", "function"),
+    [
+        ("torch.nn.modules.activation.Tanh", np.tanh),
+        ("torch.nn.modules.linear.Identity", lambda x: x),
+        ("torch.nn.modules.activation.ReLU", lambda x: np.maximum(x, 0)),
+    ],
+)
+def test_a_dense_layer(make, act, function, bias):
+    fields = {"in_features": HIDDEN, "out_features": 5, "bias": bias}
+    modules = [
+        ("Pooling", {"pooling_mode": "cls"}),
+        ("Dense", fields),
+        ("Normalize", {}),
+    ]
+    fields["activation_function"] = act
+    folder, hidden = make(modules)
+    random = np.random.default_rng(0)
+    weight = random.normal(size=(5, HIDDEN)).astype(np.float32)
+    tensors = {"linear.weight": weight}
+    if bias:
+        tensors["linear.bias"] = random.normal(size=5).astype(np.float32)
+    save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    add = tensors.get("linear.bias", 0)
+    expected = [function(weight @ hidden(text)[0] + add) for text in TEXTS]
+    expected = [x / np.linalg.norm(x) for x in expected]
+    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+
+
+MEAN = [("Pooling", {"pooling_mode_mean_tokens": True})]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"sentence_bert_config": {"max_seq_length": 9, "do_lower_case": False}},
+        {"tokenizer_config": {"model_max_length": 9}},
+    ],
+)
+def test_long_texts_are_cut_where_the_folder_says(make, files):
+    folder, hidden = make(MEAN, **files)
+    expected = [hidden(text, 9).mean(0) for text in TEXTS]
+    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+    assert abs(hidden(TEXT, 9).mean(0) - hidden(TEXT).mean(0)).max() > 0.01
+
+
+def test_texts_are_lowercased_and_prompted_where_the_folder_says(make):
+    prompts = {"prompts": {"query": "the dog: "}, "default_prompt_name": "query"}
+    folder, hidden = make(
+        MEAN,
+        lowercase=False,
+        sentence_bert_config={"max_seq_length": None, "do_lower_case": True},
+        config_sentence_transformers=prompts,
+    )
+    expected = [hidden("the dog: " + text.lower()).mean(0) for text in TEXTS]
+    assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
+
+
+def test_the_encoder_of_older_versions_is_in_a_folder_inside(make):
+    folder, hidden = make(MEAN, inner="0_Transformer")
+    model = bert_jax.load(folder)
+    assert_close(model.sentences(TEXTS), [hidden(text).mean(0) for text in TEXTS])
+    assert model.encode(["home"])["hidden_states"].shape == (1, 3, HIDDEN)
+
+
+def test_a_layer_is_taken_as_in_any_other_folder(make):
+    folder, _ = make([*MEAN, ("Normalize", None)])
+    plain = shutil.copytree(folder, folder.parent / "plain")
+    (plain / "modules.json").unlink()
+    expected = bert_jax.load(plain).sentences(TEXTS[:2])
+    np.testing.assert_array_equal(
+        bert_jax.load(folder).sentences(TEXTS[:2], layer=-2), expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("modules", "message"),
+    [
+        ([("WordWeights", {})], "has no Pooling after the Transformer"),
+        ([*MEAN, ("CNN", {})], "3_CNN|2_CNN: is a CNN"),
+        ([("Pooling", {"pooling_mode": "first_last"})], r"pools by \['first_last'\]"),
+        ([*MEAN, ("Normalize", {"module_input_name": "x"})], "module_input_name='x'"),
+        ([*MEAN, ("Dense", {"activation_function": "mine.Act"})], "'mine.Act'"),
+        ([*MEAN, ("Dense", {})], "has no model.safetensors"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(make, modules, message):
+    folder, _ = make(modules)
+    model = bert_jax.load(folder)
+    with pytest.raises(UserError, match=message) as error:
+        model.sentences(TEXTS)
+    assert "\n" not in str(error.value)
+    assert model.sentences(TEXTS[:1], layer=-1).shape == (1, HIDDEN)
+
+
+def test_a_prompt_that_is_not_pooled_is_refused(make):
+    prompts = {"prompts": {"q": "a: "}, "default_prompt_name": "q"}
+    modules = [("Pooling", {"pooling_mode": "mean", "include_prompt": False})]
+    folder, _ = make(modules, config_sentence_transformers=prompts)
+    with pytest.raises(UserError, match="leaves its prompt out of the pooling"):
+        bert_jax.load(folder).sentences(TEXTS)
+
+
+ELSEWHERE = [{"type": f"{TYPE}Transformer", "path": "../other"}]
+OTHERS = [{"type": "mine.Transformer", "path": ""}]
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "{}", "[1]", json.dumps(ELSEWHERE), json.dumps(OTHERS)]
+)
+def test_a_damaged_list_is_one_line(make, content):
+    folder, _ = make(MEAN)
+    model = bert_jax.load(folder)
+    (folder / "modules.json").write_text(content)
+    with pytest.raises(UserError) as error:
+        model.sentences(TEXTS)
+    assert "\n" not in str(error.value)
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(make):
+    folder, _ = make(MEAN)
+    (folder / "tokenizer.json").unlink()
+    lines = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").write_text("\n".join(lines[:-1]))
+    for layer in (None, -1):
+        with pytest.raises(UserError, match=r"does vocab\.txt lack lines"):
+            bert_jax.load(folder).sentences(TEXTS[:1], layer=layer)
