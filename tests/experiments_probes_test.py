@@ -239,15 +239,6 @@ def test_the_picture_is_grey(data, plain):
     assert (picture[..., 0] < 0.5).mean() > 0.005
 
 
-def test_no_result_before_its_picture(data, plain, capsys):
-    """The result says that all is there."""
-    pytest.importorskip("matplotlib", reason="needs the report extra")
-    (data / "out" / "probes.png").mkdir(parents=True)
-    assert probes.main(command(data, plain, "--plot")) == 2
-    assert "probes.png" in capsys.readouterr().err
-    assert not (data / "out" / "results.json").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -42,7 +42,7 @@ from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
 from experiments.lib import command_line, ending
-from experiments.lib.running import ROOT
+from experiments.lib.runner import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
 MASKED = 5  # of a row's tokens: 15%

@@ -28,8 +28,8 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from experiments.claims import both_losses, curves_report, frozen_vectors
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.lib import by_size, command_line, ending, execution, kept, report
-from experiments.lib.runs import Run, digest
+from experiments.lib import by_size, command_line, ending, kept, report, runner
+from experiments.lib.runner import Run, digest
 from experiments.paper.tables import SIZES
 
 CONFIG = Path(both_losses.__file__)
@@ -39,9 +39,6 @@ _SET = (
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
-)
-_FITTED = dict.fromkeys(
-    ("penalty", "train_accuracy", "train_loss", "test_accuracy", "test_loss"), float
 )
 
 
@@ -88,6 +85,8 @@ class Data(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
+    if not options.plan:
+        command_line.require("matplotlib", "report", "the plots need matplotlib")
     data = read(options)
     runs = plan(options, fields, data)
 
@@ -97,11 +96,8 @@ def main(argv: Sequence[str]) -> int:
         facts = report.facts("experiments.claims.learning_curves", argv)
         return curves_report.write(options.output, found, facts, options.draws)
 
-    return execution.finish(
-        *(list(runs.values()), options, said),
-        before=lambda: data.write(options),
-        needs=("matplotlib", "report", "the plots need matplotlib"),
-    )
+    before = lambda: data.write(options)  # noqa: E731
+    return runner.finish(list(runs.values()), options, said, before=before)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -188,9 +184,8 @@ def plan(
                 name = f"{part}-{digest(data.name, options.size, *own)}"
                 place = system.partition(",")[0].replace(" ", "-")
                 folder = options.output / place / name
-                run = Run(
-                    f"{count} examples", folder, (start, *own, *files), options.size
-                )
+                arguments = (start, *own, *files)
+                run = Run(f"{count} examples", folder, arguments)
                 runs[system, count, draw] = run
     return runs
 
@@ -204,9 +199,9 @@ def series(run: Run, count: int) -> Series:
                 values = found.setdefault(int(line["step"]), {})
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
-    train = run.config({"train": {"batch_size": int}})["train"]
+    size = run.config()["train"]["batch_size"]
     return [
-        {"step": step, "epoch": step * train["batch_size"] / count}
+        {"step": step, "epoch": step * size / count}
         | {name: float(np.mean(each)) for name, each in found[step].items()}
         for step in sorted(found)
     ]
@@ -246,7 +241,7 @@ def frozen(
                         draw,
                     )
                     kept.write(path, fitted)
-                found[system, count, draw] = [kept.read(path, _FITTED)]
+                found[system, count, draw] = [kept.read(path)]
     return found
 
 

@@ -170,13 +170,6 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
             )
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
-    each = (float,) * (bert.config.num_hidden_layers + 1)
-    has_words = any(example.words for example in probe.train)
-    kind = {"accuracy": each, "unconverged": int, "vectors": (int, int)}
-    kind |= {"control": each} if has_words else {}
-    kind["baselines"] = {"majority": float} | dict.fromkeys(
-        [probe_fits.USUAL_TAG] if has_words else [], float
-    )
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
         known = repr((model, probe.unit, probe_fits.SETTINGS, number, train, dev))
         path = folder / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.json"
@@ -190,7 +183,7 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
             except UserError as error:
                 raise UserError(f"{probe.files[0]}: {error}") from error
             kept.write(path, found)
-        scored.append(kept.read(path, kind))
+        scored.append(kept.read(path))
     return probe_fits.summary(scored)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from experiments.lib import kept, published
-from experiments.lib.runs import Run
+from experiments.lib.runner import Run
 
 _PAPER = "Base*"
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restart{{s}}
@@ -118,7 +118,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
         numbers["scale"] = learnt.pop("scale")
         weights = {name.partition("_")[2]: value for name, value in learnt.items()}
         numbers["weights"] = weights
-    seconds = kept.read(run.result, {"seconds": float})["seconds"]
+    seconds = kept.read(run.result)["seconds"]
     return {**numbers, "epochs": epochs, "seconds": seconds}
 
 

@@ -28,8 +28,8 @@ from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, execution, kept
-from experiments.lib.runs import Run, digest
+from experiments.lib import command_line, ending, kept, runner
+from experiments.lib.runner import Run, digest
 from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
 
@@ -40,10 +40,8 @@ _SET = (
     *("train.num_steps", "train.eval_every", "train.eval_every_epoch"),
     *("evaluate.splits", "evaluate.checkpoint", "tokenizer.lowercase"),
 )
-
-
 # Options that do not change the results.
-_NOT_OF_RESULTS = ("output", "choices", "plan", "verbose")
+_NOT_OF_RESULTS = ("output", "choices", "plan")
 
 
 class Data(NamedTuple):
@@ -75,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
                 shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return written(options, runs, data)
 
-    return execution.finish(list(runs.values()), options, report, before=before)
+    return runner.finish(list(runs.values()), options, report, before=before)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -172,7 +170,7 @@ def plan(
         )
         place = f"{name}-{digest(*flags[1:], str(options.size), *names_kept, tags)}"
         folder = options.output / "choices" / place
-        runs[name] = Run(name, folder, (*flags, *files), str(options.size))
+        runs[name] = Run(name, folder, (*flags, *files))
     return runs
 
 
@@ -190,11 +188,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
         "fields": {"seed": task.config.seed, **task.config.optimizer.to_dict()},
         "vectors": {
-            name: {
-                "file": path.name,
-                "words": data.readings[name].words,
-                "seconds": feature_cache.seconds(path),
-            }
+            name: {"file": path.name, "words": data.readings[name].words}
             for name, path in data.paths.items()
         },
         "score": task.main_score,

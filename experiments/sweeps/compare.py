@@ -1,36 +1,37 @@
 """Runs side by side: how their configs differ, what they reached, their curves.
 
     python -m experiments.sweeps.compare runs/a runs/b
-    python -m experiments.sweeps.compare 'runs/sweep/*' --output=compare.html
+    python -m experiments.sweeps.compare 'runs/sweep/*' --output=runs/compared
     python -m experiments.sweeps.compare 'runs/ner-*' --split=test --score=precision
 
 Runs that differ by their seed alone share a row: the mean of the score and its 95%
 interval (Student's t). The best stands first; of the others also how much they differ
 from it, with an interval: over the seeds that both have, whose runs saw the data in the
 same order, else over all runs (Welch's t). The score is that of the checkpoint that the
-run's predictions are from: the last one, or the best. With --output also writes a page
-with plots, the final scores with their intervals and the scores by step, and both plots
-as FILE.png; these need matplotlib.
+run's predictions are from: the last one, or the best. With --output also writes a
+folder with report.md and plots of the final scores and of the scores by step; these
+need matplotlib.
 """
 
 import glob
 import json
 import math
+import statistics
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flax.traverse_util import flatten_dict
+from scipy import stats
 
 from bert_jax.errors import UserError, printable
-from bert_jax.runtime import untrusted
-from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
+from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, ending, kept, progress, report
-from experiments.lib.runs import require_whole
-from experiments.sweeps import compared
-from experiments.sweeps.compared import Group, Run, lower_is_better
+from experiments.lib import command_line, ending, kept, plots, report
+from experiments.lib.report import Figure, Section, Table
+from experiments.lib.verdicts import LEVEL, estimate, interval, number
 
 SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
 # Fields that say where a run is or how it was queried, not what it is.
@@ -39,9 +40,57 @@ _PLACES = (
     *("train.log_every", "train.trackers", "train.stall_seconds"),
     "train.deterministic",
 )
-_RESTORE = "restore it, or leave this run out"
-# What every run has, and its type.
-_NEEDED = {"seed": int, "train.num_steps": int, "train.early_stop": int}
+_SAME = 1e-6  # scores closer than this are the same but for rounding
+_MOST_LINES = 12  # of the plot by step: more cannot be told apart
+
+
+class Run(NamedTuple):
+    """A run: its fields, and its lines of one split."""
+
+    folder: Path
+    fields: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+
+    @property
+    def seed(self) -> int:
+        """The seed that it was trained with: each restart took the next one."""
+        return self.fields["seed"] + workdir.archived_runs(self.folder)
+
+
+class Group(NamedTuple):
+    """Runs that differ by their seed alone.
+
+    Attributes:
+      fields: those in which the groups differ, and their values here.
+      scores: of each run, in the order of `runs`.
+    """
+
+    fields: Mapping[str, Any]
+    runs: list[Run]
+    scores: list[float]
+
+    @property
+    def name(self) -> str:
+        pairs = (f"{field}={value}" for field, value in self.fields.items())
+        return " ".join(pairs) or "(all alike)"
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.scores)
+
+
+class Difference(NamedTuple):
+    """A group's score less another's: the mean and its 95% interval, without bounds
+    where the seeds are too few, or all differ by the same.
+
+    Attributes:
+      pairs: the seeds that both groups have, if it is over these; else 0.
+    """
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
 
 
 @ending.command
@@ -51,16 +100,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("runs", nargs="+", help="work directories, or patterns")
     parser.add_argument("--split", default="dev", help="of metrics.jsonl")
     parser.add_argument("--score", default="", help=SCORE)
-    parser.add_argument("--output", default="", help="FILE.html; FILE.png beside it")
+    parser.add_argument("--output", default="", help="a folder, for plots too")
     options = parser.parse_args(argv)
-    page = Path(options.output) if options.output else None
-    if page:
-        if page.suffix != ".html":
-            raise UserError(f"--output={page}: write FILE.html")
-        what = f"--output={page}: the plots need matplotlib"
+    if options.output:
+        what = f"--output={options.output}: the plots need matplotlib"
         command_line.require("matplotlib", "report", what)
     runs = find(options.runs, options.split)
-    print(summary(runs, options.split, options.score, page))
+    output = Path(options.output) if options.output else None
+    print(summary(runs, options.split, options.score, output))
     return 0
 
 
@@ -68,14 +115,13 @@ def summary(
     runs: Sequence[Run],
     split: str,
     score: str,
-    page: Path | None,
+    output: Path | None,
     shown: Sequence[str] = (),
 ) -> str:
-    """The table as text; writes the plots.
+    """The table as text; writes the report into `output`, if it is given.
 
     Args:
-      score: empty: see `choose`.
-      page: a file to write, FILE.html, with FILE.png beside it.
+      score: empty means the task's main score.
       shown: the fields that tell the rows apart; empty: those in which the runs differ.
 
     Raises:
@@ -83,14 +129,19 @@ def summary(
     """
     name = choose(runs, score, split)
     found = groups(runs, name, shown)
-    sections = compared.sections(found, split, name)
-    said = printable(report.plain(sections))
-    if page:
-        png = page.with_suffix(".png")
-        write_atomically(page, report.page(f"{name} on {split}", sections))
-        write_atomically(png, compared.png(found, split, name))
-        said += f"\n\nwritten: {page}, {png}"
-    return said
+    sections = [Section("", [_table(found, split, name), *_figures(found, name)])]
+    if output is None:
+        return printable(report.plain(sections))
+    results = {
+        "split": split,
+        "score": name,
+        "groups": [
+            {"fields": dict(x.fields), "runs": [str(r.folder) for r in x.runs]}
+            | {"scores": [number(score) for score in x.scores]}
+            for x in found
+        ],
+    }
+    return printable(report.write(output, sections, results))
 
 
 def find(places: Sequence[str], split: str) -> list[Run]:
@@ -108,73 +159,32 @@ def find(places: Sequence[str], split: str) -> list[Run]:
         folders |= dict.fromkeys(path.resolve() for path in inner)
     runs = []
     for folder in folders:
-        fields = _fields(folder)
-        lines = metrics.read(folder, split)
+        fields = flatten_dict(kept.read(folder / "config.json", "restore it"), sep=".")
+        lines, train, dev = (metrics.read(folder, s) for s in (split, "train", "dev"))
         if not lines:
             raise UserError(
                 f"{folder}: has no scores on {split} yet; let the run end, or leave "
                 "it out"
             )
-        runs.append(Run(folder, fields, lines))
-    ended = [run for run in runs if _has_ended(run)]
-    if not ended:
-        raise UserError(f"{runs[0].folder}: has not ended yet; let it end")
-    return ended
+        step, steps = train[-1]["step"] if train else 0, _steps(folder, fields)
+        early = fields["train.early_stop"] and (folder / "predictions").exists()
+        # A run without dev's last line may be in its last evaluation.
+        if early or min(step, dev[-1]["step"] if dev else step) >= steps:
+            runs.append(Run(folder, fields, lines))
+        else:
+            say(f"left out: {folder} is at step {step:,} of {steps:,}; let it end")
+    if not runs:
+        raise UserError(f"{places[0]}: has not ended yet; let it end")
+    return runs
 
 
-def _fields(folder: Path) -> dict[str, Any]:
-    """The fields of a run's config.json, NAME.FIELD; those that all runs have checked.
-
-    Raises:
-      UserError: one is missing, or no such value.
-    """
-    read = untrusted.read_json(folder, "config.json")
-    fields: dict[str, Any] = flatten_dict(read, sep=".")
-    for name, kind in _NEEDED.items():
-        kept.check(fields, {name: kind}, folder / "config.json", _RESTORE)
-    return fields
-
-
-def _has_ended(run: Run) -> bool:
-    """Whether a run took its last step; if not, says that it is left out.
-
-    A seed's config is written at the end; the whole run may grow (train.extend).
-
-    Raises:
-      UserError: its metrics.jsonl is cut or damaged.
-    """
-    whole, beat = _whole(run.folder), {}
-    own = kept.read(whole / "config.json", {"train": {"num_steps": int}}, _RESTORE)
-    steps = max(run.fields["train.num_steps"], own["train"]["num_steps"])
-    if (path := whole / "heartbeat.json").exists():
-        beat = kept.read(path, {"phase": str, "step": int}, _RESTORE)
-    lines = metrics.read(run.folder, "train")
-    step = lines[-1]["step"] if lines else 0
-    early = bool(run.fields["train.early_stop"]) and _has_answered(run.folder, lines)
-    # Otherwise at work, or killed: it may be in its last evaluation.
-    if (step >= steps or early) and beat.get("phase", "ended") == "ended":
-        if metrics.read(run.folder, "dev"):  # else it may have no data of dev
-            end = max(step, beat.get("step", 0)) if early else steps
-            require_whole(run.folder, end, _RESTORE)
-        return True
-    say(f"left out: {run.folder} is at step {step:,} of {steps:,}; let it end")
-    return False
-
-
-def _whole(folder: Path) -> Path:
-    """The work directory of the run that a seed's folder is part of."""
-    above = folder.parent
-    is_part = folder.name.startswith("seed_") and (above / "config.json").exists()
-    return above if is_part else folder
-
-
-def _has_answered(folder: Path, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether its predictions are from its end, not from before it was extended."""
-    place = folder / "predictions"
-    if not place.exists():
-        return False
-    last = max((line.get("time", 0.0) for line in lines), default=0.0)
-    return max(path.stat().st_mtime for path in (place, *place.rglob("*"))) >= last
+def _steps(folder: Path, fields: Mapping[str, Any]) -> int:
+    """The steps of a run. The config of a seed is written at the end, so the config of
+    the whole run counts where it was given more steps since."""
+    whole, own = folder.parent / "config.json", fields["train.num_steps"]
+    if not (folder.name.startswith("seed_") and whole.exists()):
+        return own
+    return max(own, kept.read(whole, "restore it")["train"]["num_steps"])
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -192,29 +202,29 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
     Raises:
       UserError: a run lacks it.
     """
-    names = progress.scores_of(runs[0].lines[-1])
-    if not names:
-        raise UserError(
-            f"{runs[0].folder / 'metrics.jsonl'}: its last line on {split} has no "
-            f"scores; {_RESTORE}"
-        )
-    shared = [key for key in names if all(key in run.lines[-1] for run in runs)]
+    each = [
+        [name for name in run.lines[-1] if name not in ("step", "split", "time")]
+        for run in runs
+    ]
+    shared = [name for name in each[0] if all(name in names for names in each)]
     task = runs[0].fields.get("task.name", "")
-    name = asked or progress.main_score(shared or names, task)
-    for run in runs:
-        if name not in (there := progress.scores_of(run.lines[-1])):
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    main = "f1" if task in ("ner", "squad") else "masked_lm_loss"
+    score = asked or (main if main in shared else (shared or each[0] or [""])[0])
+    for run, names in zip(runs, each, strict=True):
+        if score not in names:
             raise UserError(
-                f"{run.folder}: has no {name} on {split}; it has {', '.join(there)}: "
+                f"{run.folder}: has no {score} on {split}; it has {', '.join(names)}: "
                 "choose one with --score that all runs have"
             )
-    return name
+    return score
 
 
 def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[Group]:
     """Runs that differ by their seed alone, together; the best mean first.
 
     Args:
-      shown: see `show`.
+      shown: see `summary`.
     """
     shown = shown or [
         name
@@ -240,6 +250,10 @@ def groups(runs: Sequence[Run], score: str, shown: Sequence[str] = ()) -> list[G
     return sorted(together.values(), key=order)
 
 
+def lower_is_better(score: str) -> bool:
+    return score.endswith(("loss", "perplexity", "entropy"))
+
+
 def _final(run: Run, score: str) -> float:
     """The score of the checkpoint that the run's predictions are from."""
     values = {line["step"]: float(line[score]) for line in run.lines if score in line}
@@ -249,6 +263,84 @@ def _final(run: Run, score: str) -> float:
         steps = [int(name) for name in names if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
+
+
+def difference(group: Group, other: Group) -> Difference:
+    """Over the seeds that both have, which had the same order of the data; with fewer
+    than two of these over all runs, by Welch's t."""
+    own, others = (
+        {run.seed: score for run, score in zip(each.runs, each.scores, strict=True)}
+        for each in (group, other)
+    )
+    pairs = [own[seed] - others[seed] for seed in own if seed in others]
+    if len(pairs) >= 2:
+        ends = interval(pairs)
+        if max(pairs) - min(pairs) < _SAME:
+            ends = (-math.inf, math.inf)
+        return Difference(statistics.fmean(pairs), *ends, len(pairs))
+    mean, both = group.mean - other.mean, (group.scores, other.scores)
+    has_spread = any(max(scores) - min(scores) >= _SAME for scores in both)
+    if min(map(len, both)) < 2 or not (has_spread and math.isfinite(mean)):
+        return Difference(mean, -math.inf, math.inf, 0)
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
+        # SciPy warns where one group's scores are all equal; Welch's holds there, too.
+        ends = stats.ttest_ind(*both, equal_var=False).confidence_interval(LEVEL)
+    return Difference(mean, ends.low, ends.high, 0)
+
+
+def _table(found: Sequence[Group], split: str, score: str) -> Table:
+    rows = []
+    for rank, group in enumerate(found, 1):
+        mean, reach = estimate(group.scores)
+        shown = f"± {reach:.2g}" if math.isfinite(reach) else ""
+        row = [str(rank), group.name, f"{mean:.4g}", shown, str(len(group.runs))]
+        if len(found) > 1:
+            row += _cells(difference(group, found[0])) if rank > 1 else ("", "", "")
+        rows.append(row)
+    header = ["", "runs", f"{split} {score}", "95%", "seeds"]
+    if len(found) == 1:
+        return Table(rows, header)
+    better = "lower" if lower_is_better(score) else "higher"
+    note = (
+        f"the best first ({better} is better); less row 1: how much they differ from "
+        "it, over the seeds that both have (pairs), else over all"
+    )
+    return Table(rows, [*header, "less row 1", "95% interval", "pairs"], note)
+
+
+def _cells(found: Difference) -> tuple[str, str, str]:
+    """The mean, the interval and the number of pairs."""
+    is_known = math.isfinite(found.low)
+    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
+    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
+
+
+def _figures(found: Sequence[Group], score: str) -> list[Figure]:
+    """The final scores, and the means by step of the best groups."""
+    named = {f"{n}  {group.name[:40]}": group for n, group in enumerate(found, 1)}
+    finals = {name: group.scores for name, group in named.items()}
+    best = dict(list(named.items())[:_MOST_LINES])
+    curves = {name: _by_step(group, score) for name, group in best.items()}
+    panel = plots.Panel("", "step", score, curves)
+    return [
+        Figure(
+            *("scores", lambda: plots.intervals(finals, score)[0]),
+            "Strokes: runs; dot and line: their mean and its 95% interval.",
+        ),
+        Figure(
+            *("steps", lambda: plots.lines([panel], 7.5, 4.5)),
+            f"By step: means over seeds and their 95% intervals. Best {len(best)}.",
+        ),
+    ]
+
+
+def _by_step(group: Group, score: str) -> plots.Points:
+    found: dict[int, list[float]] = {}
+    for run in group.runs:
+        for line in run.lines:
+            if score in line and math.isfinite(value := float(line[score])):
+                found.setdefault(int(line["step"]), []).append(value)
+    return [(step, *estimate(values)) for step, values in sorted(found.items())]
 
 
 if __name__ == "__main__":
