@@ -10,7 +10,7 @@ from experiments.lib import command_line
 
 PROGRAMS = (
     *("insight.attention_plot", "insight.probes", "english.docstrings"),
-    *("sweeps.compare", "sweeps.sweep", "claims.leak", "claims.learning_curves"),
+    *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
     *("paper.features", "paper.__main__", "paper.budget"),
 )
 
@@ -55,7 +55,6 @@ def test_help_shows_the_docstring_with_its_examples_and_defaults(capsys):
             "--data=DATA --init_from=PLAIN --examples=4 --output=OUT",
         ),
         ("insight.probes", "--init_from=none --sst2=none --output=OUT --plot"),
-        ("sweeps.compare", "runs/a --output=OUT"),
     ],
 )
 def test_without_matplotlib_nothing_begins(

@@ -12,16 +12,16 @@ import pytest
 import stand_ins
 from runs import run as run_main
 from runs import taken
-from scipy import special, stats
+from scipy import stats
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from experiments.claims import both_losses, curves_report, frozen_vectors
+from experiments.claims import both_losses, curves_report
 from experiments.claims import learning_curves as curves
-from experiments.lib import by_size, plots, report, runner
+from experiments.lib import by_size, plots, report, runner, vectors
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -139,28 +139,6 @@ def task_of(plain, data, **fields):
     config.evaluate.batch_size = 8
     bert = bert_jax.load(plain)
     return bert, both_losses.TextWithLosses(config, bert.tokenizer)
-
-
-@pytest.mark.parametrize("length", [16, 6])
-def test_the_vectors_are_the_models(plain, data, tmp_path, length):
-    """[CLS] of the last layer, the pieces' mean in the one before; texts cut alike."""
-    bert, task = task_of(plain, data, max_seq_length=length)
-    found = frozen_vectors.vectors(bert, task, "train", tmp_path)
-    features = task.features("train")
-    assert found.shape == (2, 20, 32)
-    assert (max(len(f.columns["input_ids"]) for f in features) == 6) is (length == 6)
-    for index, feature in enumerate(features):
-        ids = np.asarray(feature.columns["input_ids"])[None]
-        states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
-        np.testing.assert_allclose(found[0, index], states[-1][0, 0], atol=1e-5)
-        mean = np.mean(states[-2][0, 1:-1], axis=0)
-        np.testing.assert_allclose(found[1, index], mean, atol=1e-5)
-    (path,) = tmp_path.glob("*.npy")
-    np.save(path, found + 1)  # the second time they are read
-    again = frozen_vectors.vectors(bert, task, "train", tmp_path)
-    np.testing.assert_array_equal(again, found + 1)
-    frozen_vectors.vectors(bert, task, "dev", tmp_path)
-    assert len(list(tmp_path.glob("*.npy"))) == 2
 
 
 def test_the_loss_of_a_split(plain, data):
@@ -346,37 +324,40 @@ def test_fewer_examples_than_a_batch_name_steps():
     assert table.note == "10 examples are fewer than a batch: a step is 3.2 epochs"
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_logistic_regression_is_scikit_learns(classes):
-    linear_model = pytest.importorskip(
-        "sklearn.linear_model", reason="needs the test extra"
-    )
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 5))
-    y = (x @ rng.normal(size=(5, classes)) + rng.normal(size=(60, classes))).argmax(1)
-    for penalty in (1.0, 0.01):
-        found = frozen_vectors.logistic(x, y, classes, penalty)
-        model = linear_model.LogisticRegression(C=1 / (60 * penalty), tol=1e-10)
-        if classes == 2:  # one set of weights: half of the penalty's
-            model.C *= 2
-        model.fit(x, y)
-        ours = special.softmax(x @ found[:-1] + found[-1], axis=1)
-        np.testing.assert_allclose(ours, model.predict_proba(x), atol=2e-4)
-        accuracy, loss = frozen_vectors.scores(found, x, y)
-        assert accuracy == pytest.approx(model.score(x, y))
-        expected = -np.log(model.predict_proba(x)[np.arange(60), y]).mean()
-        assert loss == pytest.approx(expected, abs=1e-4)
+def test_the_vectors_are_the_models(plain, data, tmp_path):
+    """[CLS] of the last layer, the pieces' mean in the one before; kept."""
+    given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
+    reviews = curves.read(given)
+    bert = bert_jax.load(plain)
+    row = [{"text": reviews.test[3].text}]
+    kinds = (("cls", 1), ("mean", 0))  # of one layer
+    read = {
+        unit: vectors.Reader(bert, unit, (layer,)).read(row) for unit, layer in kinds
+    }
+    ids = np.array([bert.tokenizer.encode(reviews.test[3].text).ids])
+    states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
+    np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
+    mean = np.mean(states[-2][0, 1:-1], axis=0)
+    np.testing.assert_allclose(read["mean"][0][0, 0], mean, atol=1e-5)
+    options = SimpleNamespace(output=tmp_path, init_from=str(plain), examples=[4, 20])
+    found = curves.frozen(options, reviews)
+    assert set(found) == {
+        (system, size, 0)
+        for system in (curves_report.CLS, curves_report.MEAN)
+        for size in (4, 20)
+    }
+    assert curves.frozen(options, reviews) == found
 
 
 def test_the_penalty_fits_the_data():
     """Noise gets a large one, and classes that a line parts a small one."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 30)), np.arange(40) % 2
-    noise = frozen_vectors.classified((x, y), (x, y), 2, seed=0)
+    noise = curves.classified((x, y), (x, y), seed=0)
     assert noise["penalty"] >= 1
     x[:, 0] += 20 * y
-    parted = frozen_vectors.classified((x, y), (x + 0.1, y), 2, seed=0)
+    parted = curves.classified((x, y), (x + 0.1, y), seed=0)
     assert parted["penalty"] < 0.1 and parted["test_accuracy"] == 1.0
     assert parted["train_loss"] < 0.1
-    two = frozen_vectors.classified((x[:2], y[:2]), (x, y), 2, seed=0)
-    assert two["train_accuracy"] == 1.0 and np.isfinite(two["test_loss"])
+    four = curves.classified((x[:4], y[:4]), (x, y), seed=0)
+    assert four["train_accuracy"] == 1.0 and np.isfinite(four["test_loss"])

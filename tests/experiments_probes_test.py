@@ -204,33 +204,6 @@ def test_the_whole_script(data, plain, capsys):
     assert "word's most frequent tag" in out
 
 
-def test_a_killed_script_goes_on(data, plain, capsys, monkeypatch):
-    """What was finished is kept; other words, weights or settings have other parts."""
-    fit = probe_fits.part
-
-    def killed(train, dev, number):
-        if number:
-            raise KeyboardInterrupt
-        return fit(train, dev, number)
-
-    monkeypatch.setattr(probe_fits, "part", killed)
-    assert probes.main(command(data, plain)) == 130
-    assert not (data / "out" / "results.json").exists()
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert probes.main(command(data, plain)) == 0
-    out, err = capsys.readouterr()
-    assert "part 1 of 2, from before\ntags of words: part 2 of 2\n" in err
-    assert probes.main(command(data, plain)) == 0
-    again, err = capsys.readouterr()
-    assert again == out
-    assert err.count("from before") == 2
-    assert probes.main(command(data, plain, f"--output={data / 'new'}")) == 0
-    assert capsys.readouterr().out == out
-    assert probes.main(command(data, plain, "--words=50")) == 0
-    assert "from before" not in capsys.readouterr().err
-
-
 def test_the_picture_is_grey(data, plain):
     reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
     assert probes.main(command(data, plain, "--plot")) == 0

@@ -1,5 +1,6 @@
-"""experiments.sweeps.sweep and experiments.sweeps.compare."""
+"""experiments.sweeps.sweep: its plan, its table, differences between settings."""
 
+import importlib.util
 import json
 import math
 import re
@@ -9,111 +10,105 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stand_ins
-from compared_runs import a_run, edit
 from runs import here
 from scipy import stats
 
+from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
-from experiments.lib import command_line, runner
-from experiments.sweeps import compare, sweep
+from experiments.lib import report, runner
+from experiments.lib.runner import Run
+from experiments.sweeps import comparison, sweep
+
+
+def a_run(folder, score, seed=0, steps=2, **groups):
+    """A finished run, untrained: its score on dev rises by 0.1 a step."""
+    folder.mkdir(parents=True)
+    train = {"seeds": 1, "num_steps": steps, "early_stop": 0}
+    config = {"seed": seed, "train": train, "task": {"name": "text"}}
+    config |= {"evaluate": {"checkpoint": "last"}} | groups
+    (folder / "config.json").write_text(json.dumps(config))
+    lines = [
+        {"step": n, "split": "dev", "time": 0.0, "accuracy": score - 0.1 * (steps - n)}
+        for n in range(1, steps + 1)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+    return Run("run", folder, ("x",))
 
 
 @pytest.fixture
 def runs(tmp_path):
-    for seed, score in enumerate((0.5, 0.6, 0.7)):
-        a_run(tmp_path / f"low/seed_{seed}", score, seed, rate=1e-4)
-        a_run(tmp_path / f"high_{seed}", score + 0.1, seed, rate=2e-4)
-    return tmp_path
+    scores = list(enumerate((0.5, 0.6, 0.7)))
+    low = [a_run(tmp_path / f"low_{n}", score, n) for n, score in scores]
+    high = [a_run(tmp_path / f"high_{n}", score + 0.1, n) for n, score in scores]
+    return [*(("rate=1", run) for run in low), *(("rate=2", run) for run in high)]
 
 
-def test_compare_groups_by_seed(runs, capsys):
-    given = [str(runs / "low"), str(runs / "high_*"), f"--output={runs / 'out'}"]
-    pytest.importorskip("matplotlib", reason="needs the report extra")
-    assert compare.main(given) == 0
-    header, _, first, second, *rest = capsys.readouterr().out.splitlines()
-    assert re.split(r"\s{2,}", header.strip()) == [
+def rows(text):
+    return [re.split(r"\s{2,}", line) for line in text.splitlines()[2:]]
+
+
+def table(runs, asked=""):
+    found, score = comparison.settings(runs, asked)
+    return report.plain(comparison.sections(found, score))
+
+
+def test_settings_over_their_seeds(runs):
+    said = table(runs)
+    assert re.split(r"\s{2,}", said.splitlines()[0].strip()) == [
         *("runs", "dev accuracy", "95%", "seeds"),
         *("less row 1", "95% interval", "pairs"),
     ]
+    first, second, note = rows(said)
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
-    assert re.split(r"\s{2,}", first) == [
-        *("1", "optimizer.rate=0.0002", "0.7", "± 0.25", "3")
-    ]
+    assert first == ["1", "rate=2", "0.7", "± 0.25", "3"]
     # All seeds differ by the same: that says nothing about chance.
-    assert re.split(r"\s{2,}", second) == [
-        *("2", "optimizer.rate=0.0001", "0.6", "± 0.25", "3", "-0.1", "3")
-    ]
-    assert rest[0].startswith("the best first (higher is better)")
-    text = (runs / "out" / "report.md").read_text()
-    assert "(scores.png)" in text and "| 1 | optimizer.rate=0.0002 | 0.7 |" in text
-    assert {x.name for x in (runs / "out").iterdir()} == {
-        *("report.md", "results.json", "scores.png", "steps.png")
+    assert second == ["2", "rate=1", "0.6", "± 0.25", "3", "-0.1", "3"]
+    assert note[0].startswith("the best first (higher is better)")
+
+
+def test_a_score_that_is_no_number_stands_last(runs):
+    for _, run in runs[1::3]:
+        path = run.folder / "metrics.jsonl"
+        path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
+    first, second, _ = rows(table(runs))
+    assert first[1:3] == ["rate=1", "0.6"] and second[1:3] == ["rate=2", "nan"]
+    assert comparison.plain(*comparison.settings(runs, ""))["scores"]["rate=2"] == {
+        **{"0": 0.6, "1": None, "2": pytest.approx(0.8)}
     }
 
 
-def test_a_score_that_is_no_number_stands_last(runs, capsys):
-    for name in ("low/seed_1", "high_1"):
-        path = runs / name / "metrics.jsonl"
-        path.write_text(path.read_text().replace(": 0.7}", ': "nan"}'))
-    assert compare.main([str(runs / "low"), str(runs / "high_*")]) == 0
-    _, _, first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.split()[1:3] == ["optimizer.rate=0.0001", "0.6"]
-    assert second.split()[1:5] == ["optimizer.rate=0.0002", "nan", "3", "+nan"]
-
-
-def test_compare_takes_the_best_checkpoint(tmp_path, capsys):
+def test_the_best_checkpoint_counts(tmp_path):
     """It is the best by the task's main score; another may be higher elsewhere."""
-    a_run(tmp_path / "run", 0.9)
-    edit(tmp_path / "run", evaluate={"checkpoint": "best"})
-    (tmp_path / "run" / "best" / "1").mkdir(parents=True)
-    assert compare.main([str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split()[-2:] == ["0.8", "1"]
+    run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
+    (run.folder / "best" / "1").mkdir(parents=True)
+    assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
 
 
-def test_compare_leaves_out_unfinished_runs_and_copies(runs, capsys, monkeypatch):
-    monkeypatch.chdir(runs)
-    train = {"seeds": 1, "num_steps": 9, "early_stop": 0}
-    edit(runs / "high_1", train=train)
-    a_run(runs / "copy", 0.9, 2, rate=2e-4)
-    given = ["high_0", str(runs / "high_0"), "high_1", "high_2", "copy"]
-    assert compare.main(given) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[2].split()[-1] == "2"  # seeds 0 and 2, each once
-    unfinished, copy = err.splitlines()
-    assert unfinished.endswith("high_1 is at step 2 of 9; let it end")
-    assert copy.endswith("high_2") and "/copy has the config and seed of" in copy
-    # What stopped early has its predictions.
-    edit(runs / "high_1", train=train | {"early_stop": 3})
-    (runs / "high_1" / "predictions").mkdir()
-    assert compare.main(["high_0", "high_1"]) == 0
-    assert not capsys.readouterr().err
-    (runs / "low" / "seed_0" / "config.json").rename(runs / "kept")
-    for name in (1, 2):
-        (runs / "low" / f"seed_{name}" / "config.json").unlink()
-    assert compare.main(["low"]) == 2
-    assert "its seeds have not ended yet" in capsys.readouterr().err
+def test_the_seed_of_a_restarted_run(tmp_path):
+    run = a_run(tmp_path / "run", 0.9)
+    (run.folder / "collapsed_0").mkdir()
+    (run.folder / "collapsed_0" / "metrics.jsonl").write_text("")
+    ((found,), _) = comparison.settings([("a", run)], "")
+    assert found.scores == {1: 0.9}
 
 
-def test_compare_seed_of_a_restarted_run(runs, capsys):
-    (runs / "high_0" / "collapsed_0").mkdir()
-    (runs / "high_0" / "collapsed_0" / "metrics.jsonl").write_text("")
-    assert compare.main([str(runs / "high_*")]) == 0
-    out, err = capsys.readouterr()
-    assert out.splitlines()[2].split()[-1] == "2"  # seeds 1 and 2
-    assert "high_1 has the config and seed of" in err and err.endswith("high_0\n")
-
-
-def test_compare_ner_by_f1(tmp_path, capsys):
-    for seed, f1 in enumerate((0.5, 0.7)):
-        folder = tmp_path / f"run_{seed}"
-        a_run(folder, 0.9, seed)
-        edit(folder, task={"name": "ner"})
-        line = {"step": 2, "split": "dev", "time": 0.0, "precision": 1.0, "f1": f1}
-        with (folder / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-    assert compare.main([str(tmp_path / "run_*")]) == 0
-    header, _, row = capsys.readouterr().out.splitlines()[:3]
-    assert "dev f1" in header and "0.6" in row.split()
+def test_the_score_is_one_that_all_runs_have(tmp_path):
+    a, b = (a_run(tmp_path / name, 0.5) for name in "ab")
+    path = a.folder / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"accuracy"', '"f1": 1, "accuracy"'))
+    both = [("a", a), ("b", b)]
+    assert comparison.settings(both, "")[1] == "accuracy"
+    assert comparison.settings(both[:1], "")[1] == "f1"
+    with pytest.raises(UserError, match="b: has no f1 on dev; it has accuracy"):
+        comparison.settings(both, "f1")
+    ner = a_run(tmp_path / "ner", 0.5, task={"name": "ner"})
+    path = ner.folder / "metrics.jsonl"
+    path.write_text(path.read_text().replace("}", ', "f1": 0.25}'))
+    assert comparison.settings([("ner", ner)], "")[1] == "f1"
+    text = path.read_text().replace('"accuracy"', '"x": 1, "masked_lm_loss"')
+    (a.folder / "metrics.jsonl").write_text(text.replace(', "f1": 0.25', ""))
+    assert comparison.settings([("a", a)], "")[1] == "masked_lm_loss"
 
 
 def test_an_edited_config_is_another_run(tmp_path, monkeypatch):
@@ -137,19 +132,6 @@ def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
     assert sweep.main(["--config=configs/tiny.py", *given]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: --")
-
-
-def test_what_cannot_be_compared_is_one_line(runs, capsys):
-    (runs / "empty").mkdir()
-    for given, words in (
-        ([str(runs / "empty")], "has no run"),
-        ([str(runs / "low"), "--score=f1"], "has no f1 on dev; it has accuracy"),
-        ([str(runs / "low"), "--score=time"], "has no time on dev"),
-        ([str(runs / "low"), "--split=test"], "no scores on test yet"),
-    ):
-        assert compare.main(given) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("error: ") and words in line
 
 
 def test_grid_values_in_brackets():
@@ -188,9 +170,9 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
     rates = {f: metrics.read(f, "train")[-1]["learning_rate"] for f in folders}
     assert rates[folders[2]] == pytest.approx(2 * rates[folders[0]])
     before = capfd.readouterr().out
-    assert "optimizer.learning_rate=0.002" in before
+    assert "optimizer.learning_rate=2e-3" in before
     assert sweep.main(command) == 0  # nothing is left to do
-    assert "optimizer.learning_rate=0.002" in capfd.readouterr().out
+    assert "optimizer.learning_rate=2e-3" in capfd.readouterr().out
     for wrong, words in (
         (["--grid=optimizer.rate=1"], "optimizer.rate"),
         (["--grid=seed=0"], "each field once"),
@@ -241,28 +223,23 @@ COMMAND = (
 )
 
 
-def rows(text):
-    """Name, seeds and pairs of each row of the table."""
-    lines = [re.split(r"\s{2,}", line) for line in text.splitlines()[2:5]]
-    return {line[1]: (line[4], line[-1]) for line in lines}
-
-
 @pytest.mark.heart
 def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
     assert sweep.main(list(COMMAND)) == 0
     out, _ = capfd.readouterr()
     assert "dev masked_lm_loss" in out.splitlines()[0]
-    found = rows(out)
-    assert set(found) == {"config=focal", "config=micro", "config=fast"}
-    assert {seeds for seeds, _ in found.values()} == {"2"}
+    found = {row[1]: row[4] for row in rows(out)[:3]}
+    assert found == {"config=focal": "2", "config=micro": "2", "config=fast": "2"}
     assert sorted(path.name.partition("-")[0] for path in Path("sweep").glob("*/")) == [
         *("fast", "focal", "micro")
     ]
-    Path("sweep/report.md").unlink(missing_ok=True)
-    monkeypatch.setattr(command_line.importlib.util, "find_spec", lambda name: None)
+    if importlib.util.find_spec("matplotlib"):
+        assert "(steps.png)" in Path("sweep/report.md").read_text()
+        assert Path("sweep/scores.png").read_bytes().startswith(b"\x89PNG")
+        Path("sweep/report.md").unlink()
+    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
     assert sweep.main([*COMMAND, "--score=masked_lm_accuracy"]) == 0  # all are done
-    out, _ = capfd.readouterr()
-    assert "dev masked_lm_accuracy" in out and set(rows(out)) == set(found)
+    assert "dev masked_lm_accuracy" in capfd.readouterr().out
     assert not Path("sweep/report.md").exists()  # its plots need matplotlib
 
 
@@ -300,24 +277,8 @@ def test_names_of_the_rows():
     assert sweep._names(["a/x.py", "b/x.py"]) == {s: s for s in ("a/x.py", "b/x.py")}
 
 
-def test_the_score_is_one_that_all_runs_have(tmp_path):
-    for name in "ab":
-        a_run(tmp_path / name, 0.5)
-    path = tmp_path / "a" / "metrics.jsonl"
-    path.write_text(path.read_text().replace('"accuracy"', '"focal": 1, "accuracy"'))
-    both = path.read_text().replace('"accuracy"', '"masked_lm_loss": 2, "accuracy"')
-    runs = compare.find([str(tmp_path / "a"), str(tmp_path / "b")], "dev")
-    assert compare.choose(runs, "", "dev") == "accuracy"
-    assert compare.choose(runs[:1], "", "dev") == "focal"
-    path.write_text(both)  # a pre-training, whatever loss it trains
-    runs = compare.find([str(tmp_path / "a")], "dev")
-    assert compare.choose(runs, "", "dev") == "masked_lm_loss"
-
-
-def scored(fields, scores):
-    """A group of runs, from their scores by seed."""
-    runs = [compare.Run(Path("none"), {"seed": seed}, ()) for seed in scores]
-    return compare.Group(fields, runs, [*scores.values()])
+def scored(scores):
+    return comparison.Setting("a", scores, ())
 
 
 def test_a_difference_is_over_the_seeds_that_both_have():
@@ -325,7 +286,7 @@ def test_a_difference_is_over_the_seeds_that_both_have():
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}
     second[9] = 0.0  # which the other has not
-    found = compare.difference(scored({}, second), scored({}, first))
+    found = comparison.difference(scored(second), scored(first))
     each = np.array([second[seed] - first[seed] for seed in (1, 3, 5)])
     reach = 4.302652729911275 * each.std(ddof=1) / np.sqrt(3)
     assert found.pairs == 3
@@ -338,9 +299,9 @@ def test_a_difference_is_over_the_seeds_that_both_have():
 def test_a_difference_without_common_seeds_is_of_the_means():
     rng = np.random.default_rng(1)
     some, others = rng.normal(0.7, 0.05, 6), rng.normal(0.6, 0.01, 4)
-    found = compare.difference(
-        scored({}, dict(enumerate(some.tolist()))),
-        scored({}, dict(enumerate(others.tolist(), start=20))),
+    found = comparison.difference(
+        scored(dict(enumerate(some.tolist()))),
+        scored(dict(enumerate(others.tolist(), start=20))),
     )
     by_scipy = stats.ttest_ind(some, others, equal_var=False).confidence_interval(0.95)
     assert found.pairs == 0 and found.mean == pytest.approx(some.mean() - others.mean())
@@ -359,25 +320,8 @@ def test_a_difference_without_common_seeds_is_of_the_means():
     ],
 )
 def test_what_says_nothing_about_chance_has_no_interval(first, second):
-    found = compare.difference(scored({}, second), scored({}, first))
+    found = comparison.difference(scored(second), scored(first))
     assert (found.low, found.high) == (-math.inf, math.inf) or all(
         map(math.isnan, (found.mean, found.low, found.high))
     )
-    assert compare._cells(found)[1] == ""
-
-
-def test_a_run_that_is_being_extended_has_not_ended(tmp_path, capsys):
-    """Its last line was taken for its result."""
-    a_run(tmp_path / "old", 0.5)
-    a_run(tmp_path / "new" / "seed_0", 0.6, 1)
-    whole = tmp_path / "new" / "config.json"  # the seeds' own are written at the end
-    whole.write_text(json.dumps({"train": {"num_steps": 4}}))
-    given = [str(tmp_path / "old"), str(tmp_path / "new")]
-    assert compare.main(given) == 0
-    out, err = capsys.readouterr()
-    assert err.startswith("left out: ") and "seed_0 is at step 2 of 4" in err
-    assert "0.55" not in out
-    whole.write_text(json.dumps({"train": {"num_steps": 2}}))
-    assert compare.main(given) == 0
-    out, err = capsys.readouterr()
-    assert not err and "0.55" in out
+    assert comparison._cells(found)[1] == ""

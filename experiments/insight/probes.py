@@ -8,12 +8,10 @@ BERT is frozen. On its vectors of each layer a multinomial logistic regression l
 tags of words (parts of speech, entities), and SST-2's sentiment of sentences from the
 mean of their pieces and from [CLS]. Train and dev are dealt out into parts that share
 no sentence: each part's probes are trained and scored by themselves, so the interval
-over the parts is of both samples. The same command goes on where it stopped.
-docs/insight.md says more.
+over the parts is of both samples. docs/insight.md says more.
 """
 
 import argparse
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,7 +29,6 @@ from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
 from experiments.lib import command_line, ending, kept, plots
 from experiments.lib.vectors import Reader
-from experiments.paper.feature_cache import weights_digest
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 
@@ -72,8 +69,7 @@ def main(argv: Sequence[str]) -> str:
     weights.check(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
-    parts, folder = options.parts, options.output / "parts"
-    found = {probe.title: finish(bert, probe, parts, folder) for probe in probes}
+    found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
     if options.plot:
@@ -154,14 +150,13 @@ def sentiment(folder: str, split: str) -> list[Example]:
     return [Example({"text": x.text}, (), (str(x.label),)) for x in found or ()]
 
 
-def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]:
-    """Trains and scores the probes of every part; a finished part is kept in `folder`.
+def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
+    """Trains and scores the probes of every part.
 
     Raises:
       UserError: there are too few sentences.
     """
     reader = Reader(bert, probe.unit)
-    model = weights_digest(bert)
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
             raise UserError(
@@ -171,19 +166,12 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
-        known = repr((model, probe.unit, probe_fits.SETTINGS, number, train, dev))
-        path = folder / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.json"
-        there = path.exists()
-        where = f"{probe.title}: part {number + 1} of {parts}"
-        terminal.say(f"{where}, from before" if there else where)
-        if not there:
-            sets = vectors(reader.read, train), vectors(reader.read, dev)
-            try:
-                found = probe_fits.part(sets[0], sets[1], number)
-            except UserError as error:
-                raise UserError(f"{probe.files[0]}: {error}") from error
-            kept.write(path, found)
-        scored.append(kept.read(path))
+        terminal.say(f"{probe.title}: part {number + 1} of {parts}")
+        sets = vectors(reader.read, train), vectors(reader.read, dev)
+        try:
+            scored.append(probe_fits.part(*sets, number))
+        except UserError as error:
+            raise UserError(f"{probe.files[0]}: {error}") from error
     return probe_fits.summary(scored)
 
 

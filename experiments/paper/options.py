@@ -27,6 +27,8 @@ _SET_FINETUNING = (
     *("train.seeds", "train.restarts", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
+# With --epochs.
+_LENGTH = ("train.num_epochs", "train.num_steps")
 # Where systems are compared; --words gives the steps.
 _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
@@ -90,10 +92,12 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
+    if given.epochs:
+        table = beside.by_epochs(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
     by_table = {
         "--config": _set(table, systems != beside.ALONE),
-        "--finetuning": _SET_FINETUNING,
+        "--finetuning": _SET_FINETUNING + _LENGTH * bool(given.epochs),
     }
     fields, finetuning = _fields(rest, by_table)
     command_line.check_counts(given, "seeds")
@@ -168,7 +172,8 @@ def _parser(description: str) -> command_line.Parser:
     systems = command_line.several(str, beside.SYSTEMS)
     named = f"of {', '.join(beside.SYSTEMS)}"
     parser.add_argument("--systems", default="bert", type=systems, help=named)
-    names = command_line.several(str)
+    numbers, names = command_line.several(int), command_line.several(str)
+    parser.add_argument("--epochs", default=[], type=numbers, help="imdb: as in 1,2,4")
     parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")

@@ -75,8 +75,8 @@ COSTS = (
     "Every system reads the same number of words of the same text; a word is what all "
     "three cut text into before they look inside it. Positions are those computed, "
     "padding and special tokens too; parameters those that fine-tuning takes over; "
-    "FLOPs by formula; time the whole run's, evaluation and compilation too, by its "
-    "log."
+    "FLOPs by formula; time that of the run's last start, evaluation and compilation "
+    "too."
 )
 HOW_TO_READ = (
     "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
