@@ -54,7 +54,7 @@ def test_help_shows_the_docstring_with_its_examples_and_defaults(capsys):
             "claims.learning_curves",
             "--data=DATA --init_from=PLAIN --examples=4 --output=OUT",
         ),
-        ("insight.probes", "--init_from=none --sst2=none --output=OUT --plot"),
+        ("insight.probes", "--init_from=none --sst2=none --output=OUT"),
     ],
 )
 def test_without_matplotlib_nothing_begins(

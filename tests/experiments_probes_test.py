@@ -1,6 +1,5 @@
 """Probes find what a layer has and nothing else; controls, parts, intervals, errors."""
 
-import io
 import json
 from collections import Counter
 
@@ -106,7 +105,8 @@ def test_intervals_beside_scipy():
         assert given["mean"] + given["reach"] == pytest.approx(high)
     assert found["layers"][0]["gain"]["parts"] == [0] * 4
     assert (found["vectors"], found["unconverged"]) == ([40, 20], 4)
-    assert "4 fits stopped after" in probe_fits.table("x", found)
+    _, table, _ = probe_fits.parts_of_report("x", found)
+    assert "4 fits stopped after" in table.note
 
 
 def examples(count):
@@ -186,6 +186,7 @@ def command(data, weights, *more):
 
 
 def test_the_whole_script(data, plain, capsys):
+    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
     assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
     out = capsys.readouterr().out
     found = json.loads((data / "out" / "results.json").read_text())["probes"]
@@ -200,15 +201,11 @@ def test_the_whole_script(data, plain, capsys):
     # Before the first layer [CLS] has seen nothing.
     majority = cls["baselines"]["majority"]
     assert cls["layers"][0]["accuracy"] == majority
-    assert "tags of words: 240 for training, 150 in dev" in out
+    assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
-
-
-def test_the_picture_is_grey(data, plain):
-    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
-    assert probes.main(command(data, plain, "--plot")) == 0
-    picture = reader.imread(io.BytesIO((data / "out" / "probes.png").read_bytes()))
-    assert np.ptp(picture[..., :3], axis=-1).max() == 0
+    assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
+    picture = reader.imread(data / "out" / "tags_of_words.png")
+    assert np.ptp(picture[..., :3], axis=-1).max() == 0  # grey
     assert (picture[..., 0] < 0.5).mean() > 0.005
 
 

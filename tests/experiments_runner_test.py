@@ -6,6 +6,7 @@ import subprocess
 import sys
 from argparse import Namespace
 
+import filelock
 import pytest
 
 from bert_jax.errors import UserError
@@ -18,7 +19,7 @@ def program(text):
 
 
 def finish(runs, **options):
-    given = Namespace(**{"plan": False, **options})
+    given = Namespace(**{"plan": False, "output": runs[0].folder.parent, **options})
     return runner.finish(runs, given, lambda errors: f"report of {len(errors)} errors")
 
 
@@ -45,6 +46,15 @@ def test_what_is_done_is_not_run_again(tmp_path, capfd):
     assert finish(again) == 0
     out, err = capfd.readouterr()
     assert "run 1 of 3" not in err and out == "report of 0 errors\n"
+
+
+def test_one_start_at_a_time(tmp_path):
+    run = Run("a", tmp_path / "a", ("x",), program=program(""), file="made")
+    with filelock.FileLock(tmp_path / ".lock"):
+        with pytest.raises(UserError, match="another start is at work there; wait"):
+            finish([run])
+        assert finish([run], plan=True) == 0
+    assert finish([run]) == 0
 
 
 @pytest.mark.parametrize(("status", "ends"), [("130", 130), ("143", 143)])

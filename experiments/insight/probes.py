@@ -1,8 +1,8 @@
 """Which layers know syntax, which meaning: linear probes on every layer's vectors.
 
     python -m experiments.insight.probes --init_from=WEIGHTS --output=runs/probes \
-        [--plot] [--train=eng.train --dev=eng.testa --tag_column=1] \
-        [--sst2=glue_data/SST-2] [--words=10000] [--sentences=2000] [--parts=5]
+        [--train=eng.train --dev=eng.testa --tag_column=1] [--sst2=glue_data/SST-2] \
+        [--words=10000] [--sentences=2000] [--parts=5]
 
 BERT is frozen. On its vectors of each layer a multinomial logistic regression learns
 tags of words (parts of speech, entities), and SST-2's sentiment of sentences from the
@@ -23,11 +23,11 @@ import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
-from experiments.lib import command_line, ending, kept, plots
+from experiments.lib import command_line, ending, report
 from experiments.lib.vectors import Reader
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
@@ -60,24 +60,22 @@ class Probe(NamedTuple):
 
 @ending.printed
 def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/results.json, and with --plot OUTPUT/probes.png; gives the
-    table."""
+    """Writes OUTPUT/report.md, its plots and results.json; gives the text."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
-    if options.plot:
-        command_line.require("matplotlib", "report", "--plot needs matplotlib")
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     weights.check(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
+    sections = [
+        report.Section(title, probe_fits.parts_of_report(title, x))
+        for title, x in found.items()
+    ]
+    notes = report.Section("", [probe_fits.note(options.parts)])
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    if options.plot:
-        figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
-        storage.write_atomically(options.output / "probes.png", plots.save(figure))
-    kept.write(options.output / "results.json", results)
-    tables = [probe_fits.table(title, x) for title, x in found.items()]
-    return "\n\n".join((*tables, probe_fits.note(options.parts)))
+    return report.write(options.output, [*sections, notes], results)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -97,7 +95,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sentences", default=2000, type=int, help="likewise, SST-2")
     parser.add_argument("--parts", default=5, type=int)
     parser.add_argument("--output", default="runs/probes", type=Path, help="folder")
-    parser.add_argument("--plot", action="store_true", help="OUTPUT/probes.png")
     options = parser.parse_args(argv)
     if bool(options.train) != bool(options.dev):
         raise UserError("--train and --dev go together: name both files")

@@ -102,23 +102,6 @@ def require(module: str, extra: str, what: str) -> None:
         raise UserError(f"{what}: pip install -e '.[{extra}]'")
 
 
-def require_bert(init_from: str, what: str) -> None:
-    """Checks that --init_from names a BERT's weights.
-
-    Args:
-      what: is made of them, with its verb: "the table is".
-
-    Raises:
-      UserError: there are none, or of another architecture.
-    """
-    from bert_jax.convert import origins, weights  # slow: it imports JAX
-
-    weights.check(init_from)
-    kind = origins.family_of(init_from)
-    if kind.name != "bert":
-        raise UserError(f"--init_from={init_from}: {kind.title}, and {what} of BERTs")
-
-
 def with_fields(
     parser: Parser, argv: Sequence[str], taken: Container[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import filelock
+
 from bert_jax.config import command_line as flags
 from bert_jax.config import configuration
 from bert_jax.errors import UserError, printable
@@ -147,7 +149,8 @@ def finish(
       partial: reports even if runs failed or a signal stopped them.
 
     Raises:
-      UserError: the config of a run is wrong; no run has begun.
+      UserError: the config of a run is wrong, and no run has begun; another start is
+        at work in the folder.
     """
     for run in runs:
         if not run.program:
@@ -156,11 +159,19 @@ def finish(
         rows = [("done" if r.is_done else "", r.kind, str(r.folder)) for r in runs]
         print(terminal.table(rows, ("", "kind", "run")))
         return 0
-    before()
     errors: dict[Path, str] = {}
-    status = _run_all(runs, errors)
-    if partial or not (status or errors):
-        print(report(errors))
+    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(options.output / ".lock", timeout=0):
+            before()
+            status = _run_all(runs, errors)
+            if partial or not (status or errors):
+                print(report(errors))
+    except filelock.Timeout:
+        raise UserError(
+            f"--output={options.output}: another start is at work there; wait until it "
+            "ends, or name another folder"
+        ) from None
     if status:
         terminal.say("stopped; the same command goes on there")
     elif errors:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import terminal
 from experiments.lib import published
+from experiments.lib.report import Table
 from experiments.lib.runner import Run
 
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restarts
@@ -120,7 +120,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
     return found
 
 
-def table(results: Mapping[str, Any]) -> str:
+def parts_of_report(results: Mapping[str, Any]) -> list[str | Table]:
     """The choices' scores beside the paper's, and the sums' weights."""
     rows: list[tuple[object, ...]] = []
     mixed = []
@@ -135,13 +135,14 @@ def table(results: Mapping[str, Any]) -> str:
     baseline = {k: _shown({"mean": v}) for k, v in results["baseline"].items()}
     majority = (baseline.get("dev", ""), baseline.get("test", ""))
     rows.append(("majority tag everywhere", *majority, "", ""))
-    parts = [terminal.table(rows, ("BERT's layers", "dev", "test", "epoch", "Base*"))]
+    parts: list[str | Table]
+    parts = [Table(rows, ("BERT's layers", "dev", "test", "epoch", "Base*"))]
     if mixed:
         head = "learnt weights, by layer (0: the embeddings), and scale"
         parts.append("\n".join([head, *mixed]))
     score = "F1 of entities" if results["score"] == "f1" else results["score"]
     note = _NOTE.format(score=score, seeds=results["command"]["seeds"])
-    return "\n\n".join((*parts, note))
+    return [*parts, note]
 
 
 def _shown(found: Mapping[str, Any] | None) -> str:
