@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from paper_runs import command, data, kinds, planned
 from bert_jax.config import configuration
 from bert_jax.data import loader
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, results, runs, text
+from experiments.paper import beside, budget, options, results, runs
 from families.elmo import streams
 
 __all__ = ["command", "data"]  # fixtures
@@ -69,12 +68,6 @@ def test_swag_is_of_all_three(data):
         configuration.load(run.arguments[0].removeprefix("--config="), [])
 
 
-def test_bert_alone_is_the_table_as_ever(data):
-    assert planned(data, "--systems=bert", table="table1") == planned(
-        data, table="table1"
-    )
-
-
 def test_a_claim_quotes_the_papers_margin_at_the_size():
     for size, margin in (("base", "4.5"), ("large", "2.5")):
         claims = beside.build("table1", size, ("bert", "gpt")).claims
@@ -128,13 +121,6 @@ def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     assert found["pretraining"]["GPT"]["words"] == 2_000_005
     text = (folder / "report.md").read_text()
     assert "What pre-training took" in text and "BiLSTM+ELMo+Attn" in text
-
-
-def test_budget_error(command, monkeypatch):
-    monkeypatch.setenv("BREAK", "budget")
-    status, ran, out, _ = command("table1", "--systems=bert,gpt", "--tasks=sst2")
-    assert status == 2 and not ran
-    assert "failed:" in out and out.count(": no text") == 2
 
 
 def test_claims_are_of_the_systems_that_are_there():
@@ -253,13 +239,6 @@ def _words(batch, place):
         return sum(piece.endswith("</w>") for piece in pieces)
     marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
     return sum(not piece.startswith(marks) for piece in pieces)
-
-
-@pytest.mark.parametrize("costs", [{}, {"ELMo": {"words": 1}}])
-def test_what_perplexities_are_of(costs):
-    said = text.perplexities(SimpleNamespace(costs=costs))
-    assert said.startswith("Perplexities of different kinds of model are no comparison")
-    assert ("ELMo's: of every word" in said) is bool(costs)
 
 
 IMDB = ("--systems=bert,gpt", "--epochs=4,1,2")

@@ -116,12 +116,6 @@ def test_what_it_does_not_take(planned, weights, table, args, message):
         planned(table, *given)
 
 
-def test_the_machine_s_fields_reach_the_runs(planned, weights):
-    given = (f"--weights={weights('x', 1, 8)}", "--config.model.dtype=bfloat16")
-    _, plan = planned("table4", *given)
-    assert all("--config.model.dtype=bfloat16" in run.arguments for run in plan)
-
-
 @pytest.mark.parametrize(
     ("missing", "message"),
     [("weights.hdf5", "has no weights.hdf5"), ("h5py", "weights.hdf5: ELMo's weights")],

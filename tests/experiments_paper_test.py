@@ -205,20 +205,11 @@ def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
         ("table5", (*ARGS, "--data=nowhere"), "--data=nowhere: no such folder"),
         ("table5", (*ARGS, "--config.task.objective=ltr"), "sets task.objective it"),
         ("table5", (*ARGS, "--finetuning.train.seeds=2"), "sets train.seeds itself"),
-        ("table5", (*ARGS, "--config.train.steps=2"), "no such field"),
         ("table5", (*ARGS, "--finetuning.train.steps=2"), "no such field"),
         ("table5", (*ARGS, "--seed=2"), "--seed=2: no such option"),
         ("table5", (*ARGS, "--seeds=0"), "--seeds=0: must be from 1"),
         ("table5", (*ARGS, "--config.train.num_steps=4"), "at least 5 are needed"),
         ("table1", (*ARGS, "--size=mini", "--config.train.num_steps=9999"), "warm-up"),
-        (
-            "table5",  # tiny's recipe has warmup_fraction
-            (*ARGS, "--config.optimizer.warmup_steps=6"),
-            "warmup_fraction=0.1: one of them must be 0",
-        ),
-        ("table5", (*ARGS, "--finetuning.task.kind=x"), "task.kind"),
-        ("table5", (*ARGS, "--size=huge"), "--size: invalid choice: 'huge'"),
-        ("table5", (*ARGS, "--seeds=two"), "--seeds: invalid int value: 'two'"),
         ("table5", (*ARGS, "--output=gs://b/x"), "a bucket; name a local place"),
         ("table6", (*ARGS, "--config=x.py"), "table6 takes its models from --size"),
         (

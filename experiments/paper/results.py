@@ -186,20 +186,14 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
             continue
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
-        found |= of_run(run, column)
+        name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
+        log = run.log(column.split, [name], may_lack=lacks)
+        if column.task == "imdb":  # published figures are on test, where it has labels
+            tested = run.log("test", [name], may_lack="test" not in _baselines(run))
+            log = {seed: tested[seed] or log[seed] for seed in log}
+        last = {seed: lines[-1][name] for seed, lines in log.items() if lines}
+        found |= {seed: column.scale * score for seed, score in last.items()}
     return found
-
-
-def of_run(run: Run, column: Column) -> dict[int, float]:
-    """The same, of a run that bert_jax.main has trained."""
-    if not run.is_done:
-        return {}
-    name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
-    log = run.log(column.split, [name], may_lack=lacks)
-    if column.task == "imdb":  # published figures are on test, where it has labels
-        tested = run.log("test", [name], may_lack="test" not in _baselines(run))
-        log = {seed: tested[seed] or log[seed] for seed in log}
-    return {s: column.scale * lines[-1][name] for s, lines in log.items() if lines}
 
 
 def baseline(options: Options, column: Column) -> float | None:
