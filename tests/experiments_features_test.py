@@ -233,7 +233,7 @@ def test_errors(command, data, capsys):
     assert "--seed=3: no such option" in error("--seed=3")
     assert "task.bilstm is set here" in error("--config.task.bilstm=True")
     assert not (data / "out").exists()
-    assert "Not a directory; name another place" in error(output=data / "dev")
+    assert "dev: File exists; name another place" in error(output=data / "dev")
 
 
 # A run, which ends itself once it has saved the first epoch.

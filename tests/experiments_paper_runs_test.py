@@ -46,7 +46,7 @@ def test_runs_once_and_says_what_it_found(command):
     assert "\n| LTR & No NSP | " in text and "51.0 ± 2.5 [92.1] |" in text
     plots = [line for line in text.splitlines() if line.startswith("![")]
     names = [line.rpartition("(")[2].removesuffix(")") for line in plots]
-    assert len(names) == 2 + 5  # of two tasks, and of the claims on them
+    assert len(names) == 2 + 2  # of two tasks, and of the claims on them
     assert all((folder / name).read_bytes()[1:4] == b"PNG" for name in names)
     # Again: nothing runs, the same report.
     status, ran, again, err = command(*args)
