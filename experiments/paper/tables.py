@@ -1,7 +1,7 @@
 """The paper's tables as values: which systems, which columns, to test which claims."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue.data import TASKS as GLUE
@@ -83,8 +83,8 @@ def _of_bert(
     size: str,
     title: Published,
     columns: Sequence[Column],
-    source: str = "",
-    usual: tuple[str, ...] = (),
+    source: str,
+    usual: tuple[str, ...],
 ) -> Table:
     """A table of BERT itself at its size; at Large also of Base, and a claim that Large
     is better where the paper has both.
@@ -298,12 +298,12 @@ def _imdb(name: str, size: str) -> Table:
 _BY_FIGURES = "table {}, by its figures"
 _USUAL = tuple(dict.fromkeys(own.task for own in TABLE_1))
 # Title, columns, source of the claim, and the tasks that run unless others are named.
-_OF_BERT = {
+_OF_BERT: Mapping[str, tuple[Published, tuple[Column, ...], str, tuple[str, ...]]] = {
     "table1": (published.TABLE_1, (*TABLE_1, column("imdb")), "section 4.1", _USUAL),
-    "table2": (published.TABLE_2, SQUAD, _BY_FIGURES.format(2)),
-    "table3": (published.TABLE_3, SQUAD2),
-    "squad": (BOTH, (*SQUAD, *SQUAD2), _BY_FIGURES.format(2)),
-    "table4": (published.TABLE_4, (column("swag"),), _BY_FIGURES.format(4)),
+    "table2": (published.TABLE_2, SQUAD, _BY_FIGURES.format(2), ()),
+    "table3": (published.TABLE_3, SQUAD2, "", ()),
+    "squad": (BOTH, (*SQUAD, *SQUAD2), _BY_FIGURES.format(2), ()),
+    "table4": (published.TABLE_4, (column("swag"),), _BY_FIGURES.format(4), ()),
 }
 TABLES = {
     **dict.fromkeys(_OF_BERT, lambda name, size: _of_bert(name, size, *_OF_BERT[name])),
