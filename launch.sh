@@ -15,7 +15,7 @@ use_venv() {
 use_venv "${BERT_JAX_VENV:-$root/.venv}"
 
 # The extras that some test needs.
-every_extra=test,parity,ahead,report,senses,clean,beam,elmo
+every_extra=test,parity,ahead,report,clean,beam,elmo
 
 # What pip says of an index that it cannot reach.
 no_network='Name or service not known|Temporary failure in name resolution|getaddrinfo failed'

@@ -22,7 +22,7 @@ Submit = Callable[[Batch], Callable[[], Outputs]]
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads rows and writes them with their answers, in the same order.
 
-    With `config.predict.attentions` also writes who attends to whom, to files of that
+    With `config.predict.attentions` also writes who attends to whom, to a file of that
     name.
 
     Args:
@@ -40,11 +40,9 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         rows = task.config.predict.batch_size
         keeping: Callable[[Submit], Submit] | None = None
         if task.config.predict.attentions:
-            from bert_jax.attentions import files as attention_files
+            from bert_jax.attentions import keep
 
-            around = attention_files.around(
-                predictor, task, restored.params, rows, (source, target)
-            )
+            around = keep.around(predictor, task, restored.params, rows)
             predictor, rows, keeping = stack.enter_context(around)
         size = batch_size(restored.mesh, rows, task.model_config.hidden_size)
         submit = async_predict(predictor.step, restored.params, restored.mesh, size)

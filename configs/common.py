@@ -285,8 +285,8 @@ def _predict() -> ConfigDict:
     predict = ConfigDict()
     predict.top_k = 5  # guesses for each [MASK]
     predict.batch_size = 32  # rows computed together; on a CPU at most 16
-    # A name: beside the answers, write who attends to whom to NAME.safetensors and to
-    # the page NAME.html. Empty: do not.
+    # A name: beside the answers, write who attends to whom to NAME.safetensors. Empty:
+    # do not.
     predict.attentions = ""
     # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
     # the layers; -1 is the last layer, -2 the one before.

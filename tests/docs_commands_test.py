@@ -23,7 +23,6 @@ from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.registry import FAMILIES
 from bert_jax.runtime.cluster import local
 from bert_jax.training import run_config
-from experiments.lib import started
 from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -34,12 +33,10 @@ COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
 EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
 # Experiments that hand what they do not know on to another's parser.
 HANDS_ON = {
-    "experiments.claims.grid_spread": "experiments.paper.glue",
     "experiments.speed.gpu": "experiments.speed.train_step",
 }
 NOT_PARSED = {
     **dict.fromkeys(documented.STARTED[1:], "it takes no options"),
-    "experiments.sameness.beside_transformers": "imports torch, which takes seconds",
 }
 # Flags on the pages that are other programs'.
 THEIR_FLAGS = {"--constraint", "--logdir", "--accelerator-type", "--version", "--spot"}
@@ -267,7 +264,7 @@ def test_a_flag_in_the_text_exists(page, monkeypatch):
     known = {f"--{name}" for name in command_line.CommandLine._fields}
     known |= {"--quick", "--all", "--measure", "--devices", *THEIR_FLAGS}
     known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
-    commands = {*started.commands()} - {"experiments.pages.config_page"}
+    commands = {*documented.experiments()} - {"experiments.pages.config_page"}
     modules = r"(?:experiments(?:\.\w+)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):
         if module in commands or module.startswith("tests."):

@@ -8,7 +8,6 @@ import pytest
 
 from bert_jax.config import help
 from bert_jax.errors import UserError
-from experiments.lib import started
 from experiments.pages import config_page
 from tests import documented
 
@@ -68,40 +67,25 @@ def test_the_page_names_the_commands_that_need_matplotlib():
     asks = re.compile(r'"matplotlib"')  # if it is there
     need = {
         name
-        for name, path in started.modules().items()
+        for name, path in documented.experiments().items()
         if asks.search(path.read_text("utf-8"))
     }
     page = (ROOT / "docs" / "paper.md").read_text("utf-8")
     (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", page)
     named = set(re.findall(r"`(experiments\.[\w.]+)`", paragraph))
-    assert named == need.intersection(started.commands())
+    assert named == need
 
 
 def test_the_experiments_page_names_commands_that_are_there():
     text = (ROOT / "experiments" / "README.md").read_text("utf-8")
     named = re.findall(r"`(\w+\.\w+)`", text)
     commands = [name for name in named if not name.endswith(".txt")]
-    assert len(commands) > 20
+    assert len(commands) > 10
     named_here = {"experiments.paper", *(f"experiments.{name}" for name in commands)}
-    assert named_here == {*started.commands()} - {*documented.STARTED}
+    assert named_here == {*documented.experiments()} - {*documented.STARTED}
     results = ROOT / "experiments" / "results"
     files = [name for name in named if name.endswith(".txt")]
     assert not [name for name in files if not (results / name).exists()]
-
-
-def test_the_changelog_leads_to_commands_that_are_there():
-    """Each row of its table of old names: one new name for each, which starts."""
-    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    row = re.compile(
-        r"(?m)^  \| `experiments\.(?:\w+\.)?\{(.+)\}` \| `(\S+)` the same name \|$"
-    )
-    moved = [
-        f"{room}{name}"
-        for names, room in row.findall(text)
-        for name in names.split(", ")
-    ]
-    assert len(moved) > 20
-    assert {*moved} <= {*started.commands()}
 
 
 def test_a_command_has_one_answer_on_all_pages():

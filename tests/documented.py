@@ -43,6 +43,18 @@ STARTED = (
     *("experiments.paper.budget", "experiments.sameness.recorded_run"),
     "experiments.speed.serving_sides",
 )
+
+
+def experiments() -> dict[str, Path]:
+    """The commands of experiments/ as `-m` takes them, and their files."""
+    found = {}
+    for path in sorted((ROOT / "experiments").rglob("*.py")):
+        if '\nif __name__ == "__main__":\n' in path.read_text("utf-8"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name.removesuffix(".__main__")] = path
+    return found
+
+
 # What may stand before a command.
 _BEFORE = {"do": "the shell's own", "srun": "needs Slurm; the rest is checked"}
 _FILE = re.compile(r"# (\w+\.py)\n")

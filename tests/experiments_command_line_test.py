@@ -1,25 +1,17 @@
-"""What all programs of experiments/ do with arguments that are wrong, and modules that
-are no programs."""
+"""What all programs of experiments/ do with arguments that are wrong."""
 
 import importlib.util
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from bert_jax.errors import UserError
-from experiments.lib import command_line, started
+from experiments.lib import command_line
 
-ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = (
-    *("pages.architecture_diagrams", "insight.attention_plot", "insight.probes"),
-    *("insight.senses", "sweeps.compare", "sweeps.sweep", "english.docstrings"),
-    *("paper.features", "paper.glue", "paper.__main__", "paper.budget"),
-    *("paper.squad_ensemble", "paper.triviaqa", "claims.grid_spread", "claims.leak"),
-    *("claims.learning_curves", "english.by_kind", "english.cloze"),
-    "english.table",
+    *("insight.attention_plot", "insight.probes", "english.docstrings"),
+    *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
+    *("paper.features", "paper.__main__", "paper.budget"),
 )
 
 
@@ -51,46 +43,6 @@ def test_help_shows_the_docstring_with_its_examples_and_defaults(capsys):
     assert "(default: runs/sweep)" in said and "(default: )" not in said
 
 
-def test_a_module_that_is_no_command_says_so():
-    """It printed nothing and ended with 0."""
-    command = [sys.executable, "-m", "experiments.capacity.estimate", "--help"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == (
-        "error: experiments.capacity.estimate is no command; near it: "
-        "experiments.capacity.fits, experiments.capacity.plan\n"
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("experiments.claims.spread_report", "experiments.claims.grid_spread"),
-        ("experiments.paper.tables", "experiments.paper"),
-        ("experiments.cbow", "experiments.cbow.vectors"),
-        ("experiments.speed", "experiments.speed.gpu, "),
-        ("experiments", "experiments.capacity.fits, "),
-        ("experiments.lib.ending", "experiments.capacity.fits, "),
-    ],
-)
-def test_the_commands_near_a_module_are_named(name, near, capsys):
-    with pytest.raises(SystemExit) as ended:
-        started.check(["python", "-X", "utf8", "-m", name, "--steps=3"])
-    assert ended.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {name} is no command; near it: {near}")
-
-
-def test_commands_start():
-    known = started.commands()
-    assert {f"experiments.{name.removesuffix('.__main__')}" for name in PROGRAMS} <= {
-        *known
-    }
-    for name in (*known, "experiments.misspelt", "bert_jax.main", "pytest"):
-        started.check(["python", "-m", name])
-    started.check(["python", "script.py"])
-
-
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -102,11 +54,7 @@ def test_commands_start():
             "claims.learning_curves",
             "--data=DATA --init_from=PLAIN --examples=4 --output=OUT",
         ),
-        ("insight.probes", "--init_from=none --sst2=none --output=OUT --plot"),
-        (
-            "insight.senses",
-            "--init_from=none --word=a --sentences=none --output=OUT --plot",
-        ),
+        ("insight.probes", "--init_from=none --sst2=none --output=OUT"),
     ],
 )
 def test_without_matplotlib_nothing_begins(

@@ -1,5 +1,6 @@
 """Feature-based tagging: vectors, restarts together, errors, scores."""
 
+import errno
 import itertools
 
 import jax
@@ -7,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from feature_runs import (
+    SENTENCES,
+    columns,
     command_of,
     fork_runs,
     read,
@@ -20,7 +23,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.workdir import metrics
-from experiments.paper import feature_task, features
+from experiments.paper import feature_cache, feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
 
 
@@ -219,23 +222,92 @@ def test_errors(command, data, capsys):
     assert "missing: cannot be read" in error(dev=data / "missing")
     assert "nowhere" in error(init_from=data / "nowhere")
     assert "'first' is none of embeddings, " in error(choices="first")
-    assert "'last,last' names a value twice" in error(choices="last,last")
     assert "needs 4 layers, and the model has 1" in error(choices="sum_last_four")
     (data / "words").write_text("the\nfox\n")
     assert "words:1: 1 column between spaces" in error(train=data / "words")
-    (data / "empty").write_text("")
-    assert "empty: the file is empty" in error(dev=data / "empty")
-    (data / "empty").write_text("\n\n")
-    assert "empty: has no sentence" in error(dev=data / "empty")
     assert "a bucket; name a local place" in error(output="gs://bucket/out")
     assert "--seeds=0: must be from 1 to 10,000" in error(seeds=0)
-    assert "--size=99999: must be from 1 to 10,000" in error(size=99999)
     assert "num_epochs=1.5: must be 1, 2, 3" in error(
         **{"config.train.num_epochs": 1.5}
     )
     assert "--seed=3: no such option" in error("--seed=3")
     assert "task.bilstm is set here" in error("--config.task.bilstm=True")
-    assert "no such field" in error("--config.optimizer.rate=3")
-    assert "learning_rate=-1" in error("--config.optimizer.learning_rate=-1.0")
     assert not (data / "out").exists()
     assert "dev: File exists; name another place" in error(output=data / "dev")
+
+
+# A run, which ends itself once it has saved the first epoch.
+KILLED = """
+import os, signal, sys
+from bert_jax import main
+from bert_jax.training.session import Session
+
+save = Session.save
+
+def dies(self):
+    save(self)
+    self._checkpoints.wait()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Session.save = dies
+main.main(sys.argv[1:])
+"""
+
+
+def test_a_killed_command_goes_on(command, data, monkeypatch, capsys):
+    """And ends with the numbers of an undisturbed one; a third start runs nothing."""
+    fork_runs(monkeypatch)
+    undisturbed = command(choices="sum_all", output=data / "undisturbed")
+    assert features.main(undisturbed) == 0
+    options = command(choices="sum_all")
+    with monkeypatch.context() as patch:
+        fork_runs(patch, ("-c", KILLED))
+        assert features.main(options) == 2
+    assert "ended with status -9" in capsys.readouterr().err
+    assert not (data / "out" / "results.json").exists()
+    assert features.main(options) == 0
+    (log,) = (data / "out" / "choices").glob("*.log")
+    assert "resuming at step 3" in log.read_text()
+    one, other = (results(data / name)["choices"] for name in ("out", "undisturbed"))
+    assert one == other
+    capsys.readouterr()
+    monkeypatch.setattr(feature_cache, "_compute", None)
+    assert features.main(options) == 0
+    assert "run 1" not in capsys.readouterr().err
+
+
+def test_other_data_or_settings_are_not_mixed_up(command, data):
+    """Which runs and files of vectors there would be."""
+
+    def names(**more):
+        options, fields = features.parse(command(choices="last", **more))
+        kept = features.read(options, fields)
+        (run,) = features.plan(options, fields, kept).values()
+        return run.folder.name, {split: x.name for split, x in kept.paths.items()}
+
+    first, vectors_of = names()
+    assert names() == (first, vectors_of)
+    for more in ({"size": 4}, {"seeds": 3}, {"config.optimizer.learning_rate": 0.1}):
+        other, same = names(**more)
+        assert other != first and same == vectors_of
+    (data / "dev").write_text(columns(SENTENCES[:4]))
+    fewer, of_fewer = names()
+    assert fewer != first and of_fewer["train"] == vectors_of["train"]
+    assert of_fewer["dev"] != vectors_of["dev"]
+    # Other tags are other scores of the same vectors.
+    (data / "dev").write_text(columns(SENTENCES[:4]).replace("B-Y", "B-X"))
+    other, same = names()
+    assert other not in (first, fewer) and same == of_fewer
+    # So is the share of right tags, which is not these entities' F1.
+    assert names(**{"config.task.scheme": "none"})[0] != other
+
+
+def test_no_room_on_the_disk(command, data, capsys, monkeypatch):
+    def none_left(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(feature_cache.os, "posix_fallocate", none_left)
+    assert features.main(command()) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("error: ") and "No space left" in line
+    assert not list((data / "out" / "vectors").glob("*.npy"))

@@ -1,6 +1,7 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 import stand_ins
 from runs import run as run_main
 from runs import taken
+from scipy import stats
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from experiments.claims import both_losses, curves_report, frozen_vectors
+from experiments.claims import both_losses, curves_report
 from experiments.claims import learning_curves as curves
-from experiments.lib import by_size, execution
+from experiments.lib import by_size, plots, report, runner, vectors
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -89,7 +91,7 @@ def command(data, plain, tmp_path, monkeypatch, capfd):
     """Runs the command with the stand-in; gives status, what ran, stdout, stderr."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
     stand_ins.put(monkeypatch, main=main_run)
-    monkeypatch.setattr(execution, "MAIN", ("main",))
+    monkeypatch.setattr(runner, "MAIN", ("main",))
     output = tmp_path / "out"
 
     def run(*args):
@@ -139,28 +141,6 @@ def task_of(plain, data, **fields):
     return bert, both_losses.TextWithLosses(config, bert.tokenizer)
 
 
-@pytest.mark.parametrize("length", [16, 6])
-def test_the_vectors_are_the_models(plain, data, tmp_path, length):
-    """[CLS] of the last layer, the pieces' mean in the one before; texts cut alike."""
-    bert, task = task_of(plain, data, max_seq_length=length)
-    found = frozen_vectors.vectors(bert, task, "train", tmp_path)
-    features = task.features("train")
-    assert found.shape == (2, 20, 32)
-    assert (max(len(f.columns["input_ids"]) for f in features) == 6) is (length == 6)
-    for index, feature in enumerate(features):
-        ids = np.asarray(feature.columns["input_ids"])[None]
-        states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
-        np.testing.assert_allclose(found[0, index], states[-1][0, 0], atol=1e-5)
-        mean = np.mean(states[-2][0, 1:-1], axis=0)
-        np.testing.assert_allclose(found[1, index], mean, atol=1e-5)
-    (path,) = tmp_path.glob("*.npy")
-    np.save(path, found + 1)  # the second time they are read
-    again = frozen_vectors.vectors(bert, task, "train", tmp_path)
-    np.testing.assert_array_equal(again, found + 1)
-    frozen_vectors.vectors(bert, task, "dev", tmp_path)
-    assert len(list(tmp_path.glob("*.npy"))) == 2
-
-
 def test_the_loss_of_a_split(plain, data):
     _, task = task_of(plain, data)
     examples = [TextExample(0, "", label=label) for label in (0, 1, 1)]
@@ -199,11 +179,7 @@ def test_runs_report_and_second_start(command, reading):
     assert (status, ran) == (0, [])
     table = out[out.index("Test accuracy") :]
     assert again[again.index("Test accuracy") :] == table
-    for path in (output / "vectors").iterdir():
-        np.save(path, np.full_like(np.load(path), np.nan))
-    *_, again, err = command(*args)
-    assert err.count("damaged; computing it again") == 2
-    assert again[again.index("Test accuracy") :] == table
+    assert "examples.png" in (output / "report.md").read_text()
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
@@ -291,3 +267,97 @@ def test_real_runs(data, plain, tmp_path, capfd):
         assert set(line) == {"step", "epoch", "train_accuracy", "train_loss",
                              "test_accuracy", "test_loss"}  # fmt: skip
         assert all(np.isfinite(value) for value in line.values())
+
+
+def test_means_and_intervals():
+    draws = [0.6, 0.7, 0.65]
+    found = {
+        ("fine-tuned", 4, draw): [{"epoch": 1.0, "test_loss": value}]
+        for draw, value in enumerate(draws)
+    }
+    ((epoch, mean, reach),) = curves_report.by_epoch(
+        found, "fine-tuned", 4, "test_loss"
+    )
+    low, high = stats.t.interval(
+        0.95, 2, loc=np.mean(draws), scale=stats.sem(np.array(draws))
+    )
+    assert (epoch, mean) == (1.0, pytest.approx(0.65))
+    assert (mean - reach, mean + reach) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
+    """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
+    monkeypatch.setattr(plots, "lines", lambda panels: None)
+    monkeypatch.setattr(plots, "save", lambda figure: b"")
+    found = {}
+    for draw in range(3):
+        for system in (curves_report.FINE, curves_report.CLS):
+            found[system, 8, draw] = [
+                {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
+                | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
+                for step in (1, 2)
+            ]
+    found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
+    found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
+    said = curves_report.write(tmp_path, found, report.facts("x", []), 3)
+    assert "inf" not in said
+    rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
+    assert rows[0] == ["fine-tuned", "nan"]
+    assert rows[-1][1:4] == ["8", "2.0", "0.500"]
+
+
+def test_fewer_examples_than_a_batch_name_steps():
+    """Epoch 3.2 was named as the lowest of --epochs=2."""
+    found = {}
+    for draw in range(2):
+        for count in (10, 64):
+            found[curves_report.FINE, count, draw] = [
+                {"step": step, "epoch": step * 32 / count, "train_loss": 0.5}
+                | {"test_loss": (step - 2) ** 2 + draw, "train_accuracy": 0.5}
+                | {"test_accuracy": 0.5}
+                for step in (1, 2, 3, 4)
+            ]
+    table = curves_report._epochs(found, [10, 64], [curves_report.FINE])
+    few, many = (row[:4] for row in table.rows)
+    assert few == ("fine-tuned", "10", "step 2", 0.5)
+    assert many == ("fine-tuned", "64", "1.0", 0.5)
+    assert table.note == "10 examples are fewer than a batch: a step is 3.2 epochs"
+
+
+def test_the_vectors_are_the_models(plain, data, tmp_path):
+    """[CLS] of the last layer, the pieces' mean in the one before; kept."""
+    given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
+    reviews = curves.read(given)
+    bert = bert_jax.load(plain)
+    row = [{"text": reviews.test[3].text}]
+    kinds = (("cls", 1), ("mean", 0))  # of one layer
+    read = {
+        unit: vectors.Reader(bert, unit, (layer,)).read(row) for unit, layer in kinds
+    }
+    ids = np.array([bert.tokenizer.encode(reviews.test[3].text).ids])
+    states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
+    np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
+    mean = np.mean(states[-2][0, 1:-1], axis=0)
+    np.testing.assert_allclose(read["mean"][0][0, 0], mean, atol=1e-5)
+    options = SimpleNamespace(output=tmp_path, init_from=str(plain), examples=[4, 20])
+    found = curves.frozen(options, reviews)
+    assert set(found) == {
+        (system, size, 0)
+        for system in (curves_report.CLS, curves_report.MEAN)
+        for size in (4, 20)
+    }
+    assert curves.frozen(options, reviews) == found
+
+
+def test_the_penalty_fits_the_data():
+    """Noise gets a large one, and classes that a line parts a small one."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 30)), np.arange(40) % 2
+    noise = curves.classified((x, y), (x, y), seed=0)
+    assert noise["penalty"] >= 1
+    x[:, 0] += 20 * y
+    parted = curves.classified((x, y), (x + 0.1, y), seed=0)
+    assert parted["penalty"] < 0.1 and parted["test_accuracy"] == 1.0
+    assert parted["train_loss"] < 0.1
+    four = curves.classified((x[:4], y[:4]), (x, y), seed=0)
+    assert four["train_accuracy"] == 1.0 and np.isfinite(four["test_loss"])

@@ -1,8 +1,8 @@
 """Table 1 with GPT and ELMo beside BERT: planned, run, judged, refused."""
 
 import json
+import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,9 +10,8 @@ from paper_runs import command, data, kinds, planned
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
-from experiments.lib import progress
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, results, text
+from experiments.paper import beside, budget, options, results, runs
 from families.elmo import streams
 
 __all__ = ["command", "data"]  # fixtures
@@ -29,15 +28,32 @@ def test_each_system_is_pretrained_and_tuned_on_the_same(data):
         "gpt",
         "elmo",
     ]
-    assert all(run.words == 2_000_000 for run in first)
+    assert all("--words=2000000" in run.arguments for run in first)
     assert all("--config.corpus.sources=('pydocs',)" in run.arguments for run in first)
-    assert len({run.model for run in first}) == 3  # whose times do not compare
     given = [set(run.arguments[2:]) for run in plan if run.needs]
     assert given[:5] == given[5:10] == given[10:]  # all but the config and the weights
     for fields in given:
         assert {"--config.train.seeds=3", "--config.train.early_stop=0"} <= fields
     specs = [run.arguments[0].partition(":")[2] for run in plan if run.kind == "ner"]
     assert specs == ["size=tiny", "size=tiny,model=gpt", "size=tiny,model=elmo"]
+
+
+def test_the_budget_becomes_the_run(micro, tmp_path, monkeypatch):
+    """Its steps read the words; they are kept, and counted once."""
+    started = []
+    monkeypatch.setattr(budget.os, "execv", lambda *given: started.append(given[1]))
+    fields = (f"--config.corpus.data_dir={tmp_path / 'prepared'}", "--config.seed=3")
+    given = [f"--config={micro}", "--words=3000", f"--output={tmp_path / 'run'}"]
+    for _ in range(2):
+        assert budget.main([*given, *fields]) is None
+        monkeypatch.setattr(budget, "of", None)
+    kept = json.loads(budget.path(tmp_path / "run").read_text())
+    steps = kept["steps"]
+    assert kept["words"] / steps * (steps - 1) < 3000 <= kept["words"]
+    assert started[0] == started[1] and started[0][1:] == [
+        *("-m", "bert_jax.main", f"--config={micro}", *fields),
+        *(f"--config.train.num_steps={steps}", f"--workdir={tmp_path / 'run'}"),
+    ]
 
 
 def test_swag_is_of_all_three(data):
@@ -50,12 +66,6 @@ def test_swag_is_of_all_three(data):
     assert [row.paper for row in rows.systems] == ["BERT-Base", "ESIM+ELMo"]
     for run in (run for run in plan if run.needs):
         configuration.load(run.arguments[0].removeprefix("--config="), [])
-
-
-def test_bert_alone_is_the_table_as_ever(data):
-    assert planned(data, "--systems=bert", table="table1") == planned(
-        data, table="table1"
-    )
 
 
 def test_a_claim_quotes_the_papers_margin_at_the_size():
@@ -89,23 +99,17 @@ def test_words_name_the_folder_and_fields_reach_every_system(data):
     )
 
 
-def test_the_plan_says_words_and_flops(data):
-    said = progress.overview(planned(data, *ALL, table="table1"))
-    # By the data 8.0e12, 1.9e13 and 2.5e13: see docs/paper.md.
-    assert "pre-training: 3 of 2,000,000 words, 5.3e+13 FLOPs in all" in said
-
-
 def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     two = ("--systems=gpt,bert", "--tasks=sst2,mrpc", "--seeds=3")
     monkeypatch.setenv("BREAK", "gpt-")
     status, ran, *_ = command("table1", *two)
     assert status == 2
     assert [line.partition("-")[0] for line in ran if "tuning" not in line] == [
-        *("budget of mlm", "pretraining/mlm", "budget of gpt", "pretraining/gpt"),
+        *("pretraining/mlm", "pretraining/gpt"),
     ]
     monkeypatch.delenv("BREAK")
     status, ran, out, _ = command("table1", *two)
-    assert status == 0 and not any(line.startswith("budget") for line in ran)
+    assert status == 0 and not any("pretraining/mlm" in line for line in ran)
     assert (
         "2,000,005" in out and "REPRODUCED: On average over GLUE BERT is above" in out
     )
@@ -115,31 +119,8 @@ def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     assert scores["GPT", "average"]["mean"] == pytest.approx(61.0)
     assert scores["BERT", "average"]["paper"] == pytest.approx((93.5 + 88.9) / 2)
     assert found["pretraining"]["GPT"]["words"] == 2_000_005
-    commands = [
-        run["command"] for run in found["runs"] if run["kind"] == "pre-training"
-    ]
-    assert all("--config.train.num_steps=40" in text for text in commands)
-    html = (folder / "report.html").read_text()
-    assert "What pre-training took" in html and "BiLSTM+ELMo+Attn" in html
-
-
-def test_budget_error(command, monkeypatch):
-    monkeypatch.setenv("BREAK", "budget")
-    status, ran, out, _ = command("table1", "--systems=bert,gpt", "--tasks=sst2")
-    assert status == 2 and not ran
-    assert "failed:" in out and out.count(": no text") == 2
-
-
-def test_a_damaged_budget_is_one_line(command):
-    command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
-    (path,) = (command.output / "pretraining").glob("*.budget.json")
-    whole = json.loads(path.read_text())
-    wrong = json.dumps({**whole, "steps": "x"})
-    faults = {"{": "delete it", "{}": "it has no ", wrong: "steps is 'x', not a whole"}
-    for content, said in faults.items():
-        path.write_text(content)
-        *_, err = command("table1", "--systems=gpt", "--tasks=sst2", "--seeds=2")
-        assert err.splitlines()[-1].startswith("error: ") and said in err
+    text = (folder / "report.md").read_text()
+    assert "What pre-training took" in text and "BiLSTM+ELMo+Attn" in text
 
 
 def test_claims_are_of_the_systems_that_are_there():
@@ -203,15 +184,6 @@ def test_other_tables_are_of_bert_alone(data, capfd):
     )
 
 
-def test_too_few_words_of_text(data, tmp_path):
-    text = tmp_path / "small.txt"
-    text.write_text("A few words. " * 1000)
-    given = ["table1", f"--data={data}", f"--corpus=text:{text}", "--size=tiny"]
-    given += ["--tasks=sst2", "--systems=bert,gpt"]
-    with pytest.raises(options.UserError, match=r"3,000,000 words at size=tiny would"):
-        options.parse([*given, "--words=3000000"])
-
-
 WORDS = "Alice was beginning to get very tired of sitting by her sister on the bank"
 
 
@@ -269,8 +241,62 @@ def _words(batch, place):
     return sum(not piece.startswith(marks) for piece in pieces)
 
 
-@pytest.mark.parametrize("costs", [{}, {"ELMo": {"words": 1}}])
-def test_what_perplexities_are_of(costs):
-    said = text.perplexities(SimpleNamespace(costs=costs))
-    assert said.startswith("Perplexities of different kinds of model are no comparison")
-    assert ("ELMo's: of every word" in said) is bool(costs)
+IMDB = ("--systems=bert,gpt", "--epochs=4,1,2")
+
+
+def test_each_number_of_epochs_is_runs_of_its_own(data):
+    plan = planned(data, *IMDB, "--seeds=2", table="imdb")
+    assert kinds(plan) == ["pre-training", *["imdb"] * 3] * 2
+    tuned = [run for run in plan if run.needs]
+    assert len({run.folder for run in tuned}) == 6
+    for run, count in zip(tuned, (1, 2, 4) * 2, strict=True):
+        fields = [text for text in run.arguments if "train.num_epochs" in text]
+        assert fields == [f"--config.train.num_epochs={count}"]
+    specs = [run.arguments[0].partition(":")[2] for run in tuned]
+    assert specs == ["size=tiny"] * 3 + ["size=tiny,model=gpt"] * 3
+
+
+def test_base_and_large_against_gpt_by_epochs(data):
+    given = ["imdb", "--size=large", "--corpus=pydocs", f"--data={data}", "--words=9"]
+    found = options.parse([*given, *IMDB])
+    rows = [(row.name, row.paper, row.line, row.at) for row in found.table.systems]
+    assert ("BERT, base, 4 epochs", "BERT-Base", "BERT, base", 4) in rows
+    assert ("BERT, base, 1 epoch", "", "BERT, base", 1) in rows and len(rows) == 9
+    better, larger = found.table.claims
+    assert better.text == "BERT is better than GPT on IMDb"
+    assert len(better.pairs) == 6 and len(larger.pairs) == 3
+    names = {row.name for row in found.table.systems}
+    pairs = (*better.pairs, *larger.pairs)
+    assert {x for pair in pairs for x in (pair.first, pair.second)} == names
+    sizes = {run.folder.name.partition("-")[0]: run for run in runs.plan(found)}
+    assert ":size=base" in sizes["gpt"].arguments[0]
+
+
+def test_epochs_plot(command):
+    status, _, out, err = command("imdb", *IMDB, "--seeds=3")
+    assert status == 0, err
+    (folder,) = command.output.glob("imdb-*")
+    assert "(lines.png)\n\nAlong epochs" in (folder / "report.md").read_text()
+    assert re.search(r"REPRODUCED: BERT is better than GPT on IMDb", out)
+    assert len(re.findall(r"^GPT +[\d,]+", out, re.M)) == 2  # its loss, its cost
+    found = json.loads((folder / "results.json").read_text())
+    assert set(found["pretraining"]) == {"BERT", "GPT"}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("imdb", "--epochs=1,0"), "--epochs: 0 is below 1"),
+        (("imdb", "--epochs="), "--epochs: '' names none"),
+        (("table1", "--epochs=1"), "--epochs: of imdb only"),
+        (
+            ("imdb", "--epochs=1", "--finetuning.train.num_steps=9"),
+            "the table sets train.num_steps itself",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(data, tmp_path, capfd, args, message):
+    given = [f"--data={data}", "--size=tiny", "--corpus=pydocs"]
+    assert paper.main([*args, *given, f"--output={tmp_path / 'out'}"]) == 2
+    error = capfd.readouterr().err
+    assert message in error and error.count("\n") == 1, error

@@ -1,6 +1,5 @@
 """Probes find what a layer has and nothing else; controls, parts, intervals, errors."""
 
-import io
 import json
 from collections import Counter
 
@@ -106,7 +105,8 @@ def test_intervals_beside_scipy():
         assert given["mean"] + given["reach"] == pytest.approx(high)
     assert found["layers"][0]["gain"]["parts"] == [0] * 4
     assert (found["vectors"], found["unconverged"]) == ([40, 20], 4)
-    assert "4 fits stopped after" in probe_fits.table("x", found)
+    _, table, _ = probe_fits.parts_of_report("x", found)
+    assert "4 fits stopped after" in table.note
 
 
 def examples(count):
@@ -186,6 +186,7 @@ def command(data, weights, *more):
 
 
 def test_the_whole_script(data, plain, capsys):
+    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
     assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
     out = capsys.readouterr().out
     found = json.loads((data / "out" / "results.json").read_text())["probes"]
@@ -200,52 +201,12 @@ def test_the_whole_script(data, plain, capsys):
     # Before the first layer [CLS] has seen nothing.
     majority = cls["baselines"]["majority"]
     assert cls["layers"][0]["accuracy"] == majority
-    assert "tags of words: 240 for training, 150 in dev" in out
+    assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
-
-
-def test_a_killed_script_goes_on(data, plain, capsys, monkeypatch):
-    """What was finished is kept; other words, weights or settings have other parts."""
-    fit = probe_fits.part
-
-    def killed(train, dev, number):
-        if number:
-            raise KeyboardInterrupt
-        return fit(train, dev, number)
-
-    monkeypatch.setattr(probe_fits, "part", killed)
-    assert probes.main(command(data, plain)) == 130
-    assert not (data / "out" / "results.json").exists()
-    monkeypatch.undo()
-    capsys.readouterr()
-    assert probes.main(command(data, plain)) == 0
-    out, err = capsys.readouterr()
-    assert "part 1 of 2, from before\ntags of words: part 2 of 2\n" in err
-    assert probes.main(command(data, plain)) == 0
-    again, err = capsys.readouterr()
-    assert again == out
-    assert err.count("from before") == 2
-    assert probes.main(command(data, plain, f"--output={data / 'new'}")) == 0
-    assert capsys.readouterr().out == out
-    assert probes.main(command(data, plain, "--words=50")) == 0
-    assert "from before" not in capsys.readouterr().err
-
-
-def test_the_picture_is_grey(data, plain):
-    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
-    assert probes.main(command(data, plain, "--plot")) == 0
-    picture = reader.imread(io.BytesIO((data / "out" / "probes.png").read_bytes()))
-    assert np.ptp(picture[..., :3], axis=-1).max() == 0
+    assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
+    picture = reader.imread(data / "out" / "tags_of_words.png")
+    assert np.ptp(picture[..., :3], axis=-1).max() == 0  # grey
     assert (picture[..., 0] < 0.5).mean() > 0.005
-
-
-def test_no_result_before_its_picture(data, plain, capsys):
-    """The result says that all is there."""
-    pytest.importorskip("matplotlib", reason="needs the report extra")
-    (data / "out" / "probes.png").mkdir(parents=True)
-    assert probes.main(command(data, plain, "--plot")) == 2
-    assert "probes.png" in capsys.readouterr().err
-    assert not (data / "out" / "results.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -255,19 +216,15 @@ def test_no_result_before_its_picture(data, plain, capsys):
         (("--train=", "--dev="), "name --train and --dev, or --sst2"),
         (("--train=nowhere",), "nowhere: cannot be read"),
         (("--tag_column=7",), "--tag_column=7 is not a column of tags"),
-        (("--token_column=9",), "--token_column=9 does not exist"),
         (("--parts=1",), "--parts=1: must be at least 2"),
-        (("--words=0",), "--words=0: must be at least 1"),
         (("--parts=31",), "/dev: 30 sentences cannot make --parts=31"),
         (("--sst2=nowhere",), "nowhere/train.tsv: no such file"),
         (("--init_from=nowhere",), "nowhere"),
-        (("--train=empty",), "empty: the file is empty"),
         (("--train=one",), "one: a part's training sentences have the label 'N' only"),
     ],
 )
 def test_wrong_options_are_one_line(flags, said, data, plain, capsys, monkeypatch):
     monkeypatch.chdir(data)
-    (data / "empty").write_text("")
     (data / "one").write_text("cats N x\n\n" * 40)
     assert probes.main(command(data, plain, *flags)) == 2
     error = capsys.readouterr().err.splitlines()[-1]

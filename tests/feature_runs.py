@@ -7,7 +7,7 @@ import numpy as np
 import runs
 import stand_ins
 
-from experiments.lib import execution
+from experiments.lib import runner
 from experiments.paper import features
 
 # Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
@@ -75,7 +75,7 @@ def fork_runs(monkeypatch, program=runs.MAIN):
         print(*process.communicate(timeout=runs.LIMIT), sep="")
         sys.exit(process.returncode)
 
-    monkeypatch.setattr(execution, "MAIN", ("forked",))
+    monkeypatch.setattr(runner, "MAIN", ("forked",))
     stand_ins.put(monkeypatch, forked=run)
 
 

@@ -1,5 +1,6 @@
 """Whole fine-tuning runs through main, on a small made-up data set."""
 
+import itertools
 import json
 import shutil
 
@@ -243,11 +244,11 @@ def test_an_exported_model_gives_the_same_answers_in_transformers(
 
 def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     """Same weights, batches and schedule, no dropout: the losses of transformers."""
-    pytest.importorskip("torch", reason="the parity extra")
-    pytest.importorskip("transformers", reason="the parity extra")
+    torch = pytest.importorskip("torch", reason="the parity extra")
+    transformers = pytest.importorskip("transformers", reason="the parity extra")
     from bert_jax.config import configuration
-    from bert_jax.training import setup
-    from experiments.sameness import beside_transformers
+    from bert_jax.training import optimizer, setup
+    from experiments.lib import torch_side
 
     model = tmp_path / "model"
     run(folder, finished[0], "--mode=export", f"--output={model}")
@@ -260,8 +261,29 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     run(folder, tmp_path / "run", *args)
     config = configuration.load(str(folder / "reviews.py"), args)
     task = setup.build_task(config, tmp_path / "run", from_data=True)
-    network = beside_transformers.network(task, str(model), dropout=0.0)
-    theirs = list(beside_transformers.steps(task, network, seed=0))
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(
+        str(model),
+        num_labels=len(task.labels),
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    network.train()
+    adam = torch_side.adamw(network, config.optimizer, rate=1.0)
+    schedule = optimizer.learning_rate_schedule(task.config)
+    rate = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: float(schedule(step)))
+    theirs = []
+    batches = task.batches(0, slice(None), 0)
+    for batch in itertools.islice(batches, task.config.train.num_steps):
+        inputs = {k: torch.from_numpy(v) for k, v in torch_side.inputs(batch).items()}
+        labels = torch.from_numpy(batch["label"].astype(np.int64))
+        loss = network(**inputs, labels=labels).loss
+        loss.backward()
+        clip = task.config.optimizer.clip_norm
+        torch.nn.utils.clip_grad_norm_(network.parameters(), clip)
+        adam.step()
+        rate.step()
+        adam.zero_grad()
+        theirs.append(loss.item())
     np.testing.assert_allclose(theirs, losses(tmp_path / "run"), rtol=1e-4)
 
 

@@ -11,7 +11,7 @@ import stand_ins
 from runs import taken
 
 from bert_jax.config import configuration
-from experiments.lib import execution
+from experiments.lib import runner
 from experiments.paper import __main__ as paper
 from experiments.paper import options, runs
 
@@ -80,11 +80,10 @@ def budget_run(arguments):
         sys.exit(2)
     budget = {"steps": 40, "words": int(given["words"]) + 5.0, "positions": 1000}
     budget |= {"parameters": 12, "flops": 1e9}
-    path = Path(given["output"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(budget))
-    with (path.parents[1] / "ran.txt").open("a") as file:
-        print("budget of", path.name.partition("-")[0], file=file)
+    folder = Path(given["output"])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.with_name(f"{folder.name}.budget.json").write_text(json.dumps(budget))
+    main_run([*arguments, f"--workdir={folder}"])
 
 
 def features_run(arguments):
@@ -100,26 +99,6 @@ def features_run(arguments):
     }
     left = {"choices": found, "score": os.environ.get("SCORE", "f1")}
     (folder / "results.json").write_text(json.dumps(left))
-
-
-def written_run(arguments):
-    """In the place of programs that write one file or folder."""
-    given = stand_ins.options(arguments)
-    output = Path(given["output"])
-    if os.environ.get("BREAK") == output.parent.name:
-        print("error: no text")
-        sys.exit(2)
-    if "workdirs" in given:
-        folders = [Path(part) for part in given["workdirs"].split(",")]
-        assert all((folder / "config.json").is_file() for folder in folders)
-        output.mkdir(parents=True)
-        scores = {"exact_match": 60.0, "f1": 70.0 + len(folders)}
-        (output / "scores.json").write_text(json.dumps(scores))
-        return
-    if output.suffix:
-        output.touch()  # no folder: nor does experiments.paper.triviaqa make one
-    else:
-        output.parent.mkdir(parents=True, exist_ok=True)
 
 
 FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")
@@ -143,13 +122,11 @@ def data(tmp_path):
 @pytest.fixture
 def command(data, micro, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    stand_ins.put(monkeypatch, main=main_run, features=features_run, budget=budget_run,
-                  written=written_run)  # fmt: skip
-    monkeypatch.setattr(execution, "MAIN", ("main",))
-    monkeypatch.setattr(execution, "BUDGET", ("budget",))
+    programs = {"main": main_run, "features": features_run, "budget": budget_run}
+    stand_ins.put(monkeypatch, **programs)
+    monkeypatch.setattr(runner, "MAIN", ("main",))
     monkeypatch.setattr(runs, "FEATURES", ("features",))
-    for name in ("VECTORS", "TRIVIAQA", "ENSEMBLE"):
-        monkeypatch.setattr(runs, name, ("written",))
+    monkeypatch.setattr(runs, "BUDGET", ("budget",))
     output = tmp_path / "out"
 
     def run(table, *args):

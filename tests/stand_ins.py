@@ -1,4 +1,4 @@
-"""Functions in the place of the programs that experiments start with running.wait."""
+"""Functions in the place of the programs that experiments start."""
 
 import contextlib
 import io
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.lib import running
+from experiments.lib import runner
 
 # Gets the arguments; what it prints is the program's output, and it ends with a status
 # as a program does, by sys.exit.
@@ -35,21 +35,20 @@ def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
     Other commands are started as ever: a Python process for each run of a grid would
     take most of a test's time.
     """
-    start = running.wait
+    start = runner.wait
 
-    def wait(command, log, keep=(), show=lambda text: None):
+    def wait(command, log):
         if command[0] not in programs:
-            return start(command, log, keep, show)
+            return start(command, log)
+        log.parent.mkdir(parents=True, exist_ok=True)
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             status = _status(programs[command[0]], command[1:])
-        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a") as file:
             file.write(said.getvalue())
-        show(said.getvalue().encode())
         return status
 
-    monkeypatch.setattr(running, "wait", wait)
+    monkeypatch.setattr(runner, "wait", wait)
 
 
 def _status(program: Program, arguments: Sequence[str]) -> int:

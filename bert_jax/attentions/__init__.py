@@ -1,1 +1,1 @@
-"""`predict.attentions`: who attends to whom, in files and on a page."""
+"""`predict.attentions`: who attends to whom, in a safetensors file."""

@@ -1,19 +1,32 @@
-"""`--mode=predict` with attention: who looks at whom, beside each answer."""
+"""`--mode=predict` with attention: who attends to whom, beside each answer.
 
+A row's probabilities are the tensor `attentions_ROW` of NAME.safetensors in float16,
+[layers, heads, from, to], without padding. Rows count from 0. A row that the task cuts
+into several windows, or that has several choices, goes on in `attentions_ROW_1`,
+`attentions_ROW_2`, ... The file's metadata has, under each tensor's name, JSON with the
+`tokens` and their `segments`.
+"""
+
+import contextlib
 import dataclasses
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float16, Int
+from safetensors.numpy import save
+from tokenizers import Tokenizer
 
 from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
-from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor
+from bert_jax.runtime import processes, storage
+from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor, Task
 from bert_jax.types import Arrays
 
 FIELD = "config.predict.attentions"
@@ -36,6 +49,82 @@ Keep = Callable[
     ],
     None,
 ]
+Submit = Callable[[Batch], Callable[[], Outputs]]
+
+
+@contextlib.contextmanager
+def around(
+    predictor: Predictor, task: Task, params: Any, rows: int
+) -> Iterator[tuple[Predictor, int, Callable[[Submit], Submit]]]:
+    """Keeps a predictor's probabilities; at the end the first process writes the file
+    of `predict.attentions`.
+
+    Args:
+      rows: that the predictor takes at once.
+
+    Yields:
+      The predictor; its rows at once; and a wrapper for the function that submits
+      batches.
+
+    Raises:
+      UserError: the model has no attention; the file cannot be written; the input has
+        no rows.
+    """
+    name, config = task.config.predict.attentions, task.model_config
+    family = FAMILIES[task.config.model.architecture]
+    if not family.attends:
+        raise UserError(
+            f"{FIELD}={name}: shows a Transformer's attention, and this model is "
+            f"{family.title}; leave it empty"
+        )
+    if storage.in_bucket(name):
+        raise UserError(f"{FIELD}={name}: name a local file, and copy it")
+    end = ".safetensors"
+    place = Path(storage.output(name.removesuffix(end) + end, f"--{FIELD}"))
+    kept = Attentions(task.tokenizer)
+    keep: Keep = kept.add if processes.is_first() else lambda *_: None
+    longest = getattr(task, "row_shape", (config.max_position_embeddings,))
+    yield (
+        WithAttentions(predictor, config, params),
+        rows_at_once(config, longest, rows),
+        lambda submit: keeping(submit, keep),
+    )
+    if processes.is_first():
+        kept.write(place)
+
+
+class Attentions:
+    """The probabilities of a prediction, in memory until its end."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._tensors: dict[str, np.ndarray] = {}
+        self._about: dict[str, str] = {}
+
+    def add(
+        self,
+        row: int,
+        part: int,
+        ids: Int[np.ndarray, "length"],
+        segments: Int[np.ndarray, "length"],
+        probabilities: Float16[np.ndarray, "layers heads length length"],
+    ) -> None:
+        """Keeps a sequence."""
+        name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
+        tokens = [self._tokenizer.id_to_token(int(i)) or f"#{i}" for i in ids]
+        about = {"tokens": tokens, "segments": segments.tolist()}
+        self._about[name] = json.dumps(about, ensure_ascii=False)
+        self._tensors[name] = np.ascontiguousarray(probabilities)
+
+    def write(self, place: Path) -> None:
+        """Writes the file completely or not at all.
+
+        Raises:
+          UserError: nothing was kept.
+        """
+        if not self._tensors:
+            raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
+        storage.write_atomically(place, save(self._tensors, self._about))
 
 
 class WithAttentions(Predictor):
@@ -127,9 +216,7 @@ def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:
     return max(1, min(size, BUDGET // (each * math.prod(shape[:-1]))))
 
 
-def keeping(
-    submit: Callable[[Batch], Callable[[], Outputs]], keep: Keep
-) -> Callable[[Batch], Callable[[], Outputs]]:
+def keeping(submit: Submit, keep: Keep) -> Submit:
     """As `submit`, and hands each row's probabilities to `keep`.
 
     Waits for each batch: the probabilities of many would fill the memory.

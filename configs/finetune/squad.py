@@ -9,11 +9,9 @@ The files are the official ones, `.gz` or not. The paper's exact match and F1 on
 percent: 1.1 Base 80.8/88.5, Large 84.1/90.9, Large after TriviaQA 84.2/91.1; 2.0
 (version=2.0) Large 78.7/81.9.
 
-TriviaQA first: its files in SQuAD's form, one epoch over them, then this task from that
-run's weights:
+TriviaQA first: its files in SQuAD's form (docs/fine_tuning.md), one epoch over them,
+then this task from that run's weights:
 
-    python -m experiments.paper.triviaqa --qa=qa/wikipedia-train.json \
-        --evidence=evidence --output=triviaqa-train.json
     ./launch.sh --config=configs/finetune/squad.py:size=large \
         --config.task.train_file=triviaqa-train.json --config.train.num_epochs=1 \
         --config.init_from=MODEL --workdir=runs/triviaqa
@@ -24,9 +22,6 @@ run's weights:
 
 With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
 BiLSTMs and attention (docs/families.md).
-
-An ensemble of such runs: `python -m experiments.paper.squad_ensemble --help`.
-docs/fine_tuning.md has the whole recipe, with the seven systems.
 """
 
 from ml_collections import ConfigDict

@@ -1,13 +1,12 @@
-"""What learning_curves writes: tables, verdicts, plots, results.json."""
+"""The report of learning_curves: tables, verdicts and plots."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import write_atomically
 from experiments.lib import plots, report
+from experiments.lib.report import Figure, Section, Table
 from experiments.lib.verdicts import Claim, Pair, estimate, judge, shown
 
 FINE, LTR = "fine-tuned", "left to right, fine-tuned"
@@ -37,9 +36,10 @@ def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
 
 
 def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> str:
-    """Writes report.txt, results.json and the plots; returns the report."""
+    """Writes report.md, its plots and results.json; returns the text."""
     counts = sorted({key[1] for key in found})
     systems = [name for name in SYSTEMS if any(key[0] == name for key in found)]
+    columns = [f"{count}" for count in counts]
     scores = {
         (name, f"{count}"): {
             draw: 100 * found[name, count, draw][-1]["test_accuracy"]
@@ -48,32 +48,56 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
         for name in systems
         for count in counts
     }
-    columns = [f"{count}" for count in counts]
     judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
-    parts = [
-        report.introduction(facts),
-        "Test accuracy in percent after the last epoch: mean over draws, ± half of "
-        "the 95% interval\n"
-        + terminal.table(
-            [
-                (name, *(shown([*scores[name, n].values()]) for n in columns))
-                for name in systems
-            ],
-            ("", *(f"{count:,}" for count in counts)),
-        ),
-        *(verdict.text for verdict in judged),
-        "By epochs: where the test loss (nats) is lowest, and the last epoch\n"
-        + _epochs(found, counts, [name for name in (FINE, LTR) if name in systems]),
+    rows = [
+        (name, *(shown([*scores[name, n].values()]) for n in columns))
+        for name in systems
     ]
-    text = "\n\n".join(parts)
-    _draw(output, found, counts, systems, scores)
+    header = ("", *(f"{count:,}" for count in counts))
+    lines = {
+        name: [(n, *estimate([*scores[name, f"{n}"].values()])) for n in counts]
+        for name in systems
+    }
+    title = "Test accuracy after the last epoch"
+    panel = plots.Panel(
+        *(title, "training examples", "%", lines), ticks=counts, is_log=True
+    )
+    tuned = [name for name in (FINE, LTR) if name in systems]
+    panels = [
+        _losses(found, tuned, count) for count in dict.fromkeys((counts[0], counts[-1]))
+    ]
+    sections = [
+        Section("", [report.introduction(facts)]),
+        Section("Test accuracy in percent after the last epoch", [
+            Table(rows, header, "mean over draws, ± half of the 95% interval"),
+            Figure("examples", lambda: plots.lines([panel])),
+        ]),
+        Section("Claims", [verdict.text for verdict in judged]),
+        Section("By epochs: where the test loss (nats) is lowest, and the last epoch", [
+            _epochs(found, counts, tuned),
+            Figure("epochs", lambda: plots.lines(panels)),
+        ]),
+    ]  # fmt: skip
     results = {
         **facts,
         "runs": [dict(zip(("system", "examples", "draw"), key, strict=True))
                  | {"epochs": epochs} for key, epochs in found.items()],
         "claims": [verdict.plain() for verdict in judged],
     }  # fmt: skip
-    return f"{text}\n\n{report.write(output, results, text)}, *.png"
+    return report.write(output, sections, results)
+
+
+def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
+    """The losses of test and training set by epoch."""
+    curves = {
+        f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
+        for system in systems
+        for side in ("test", "train")
+    }
+    a_step = epochs_a_step(found, count)
+    more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
+    title = f"{count:,} examples{more}"
+    return plots.Panel(title, "epochs", "loss (nats)", curves)
 
 
 def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
@@ -91,7 +115,7 @@ def epochs_a_step(found: Found, count: int) -> float:
     return first["epoch"] / first["step"]
 
 
-def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
+def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Table:
     rows = []
     for system in systems:
         for count in counts:
@@ -113,37 +137,4 @@ def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> str:
         for count in counts
         if (a_step := epochs_a_step(found, count)) > 1
     ]
-    return "\n".join([terminal.table(rows, header), *notes])
-
-
-def _draw(
-    output: Path,
-    found: Found,
-    counts: Sequence[int],
-    systems: Sequence[str],
-    scores: Mapping[tuple[str, str], Mapping[int, float]],
-) -> None:
-    lines = {
-        name: [(n, *estimate([*scores[name, f"{n}"].values()])) for n in counts]
-        for name in systems
-    }
-    panel = plots.Panel(
-        "Test accuracy after the last epoch",
-        *("training examples", "%", lines),
-        ticks=counts,
-        is_log=True,
-    )
-    figures = {"examples": [panel], "epochs": []}
-    for count in dict.fromkeys((counts[0], counts[-1])):
-        curves = {
-            f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
-            for system in (FINE, LTR)
-            if system in systems
-            for side in ("test", "train")
-        }
-        a_step = epochs_a_step(found, count)
-        more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
-        title = f"{count:,} examples{more}"
-        figures["epochs"].append(plots.Panel(title, "epochs", "loss (nats)", curves))
-    for name, panels in figures.items():
-        write_atomically(output / f"{name}.png", plots.save(plots.lines(panels)))
+    return Table(rows, header, "\n".join(notes))

@@ -20,8 +20,7 @@ table also says by how much its guess for a token changes where that very token 
 changed in the text.
 """
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +41,7 @@ from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
 from experiments.lib import command_line, ending
-from experiments.lib.running import ROOT
+from experiments.lib.runner import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
 MASKED = 5  # of a row's tokens: 15%
@@ -158,14 +157,8 @@ def read(source: str) -> tuple[Rows, Rows, int]:
     return rows[~held], rows[held], tokenization.special_ids(tokenizer).mask
 
 
-def train(
-    model: nn.Module,
-    learnt: Rows,
-    held_out: Rows,
-    steps: int,
-    taken: Callable[[], object] = lambda: None,
-) -> Result:
-    """Trains a model, and asks it; calls `taken` after each step."""
+def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
+    """Trains a model, and asks it."""
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
     params = initial(model)
@@ -190,7 +183,6 @@ def train(
             losses[number] = float(judge(params, *asked))
         if number < steps:
             params, state = step(params, state, ids, places)
-            taken()
     return Result(losses, change(model, params, held_out[:ROWS]))
 
 
@@ -247,18 +239,12 @@ def main(argv: Sequence[str]) -> str:
     counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
     unigram = -np.log(counts / counts.sum())[held_out].mean()
     rows, shown, asked = [], [], models(mask)
-    progress, count = terminal.Progress(len(asked) * steps), itertools.count(1)
-    for number, (name, model) in enumerate(asked.items()):
-        progress.note(f"{name}: training, {number + 1} of {len(asked)}")
-        result = train(
-            *(model, learnt, held_out, steps), lambda: progress.update(next(count))
-        )
+    for number, (name, model) in enumerate(asked.items(), 1):
+        terminal.say(f"{name}: training, {number} of {len(asked)}")
+        result = train(model, learnt, held_out, steps)
         shown = list(result.losses)
-        rows.append(
-            (name, *(f"{loss:.2f}" for loss in result.losses.values()),
-             f"{result.change:.2g}")
-        )  # fmt: skip
-    progress.close()
+        losses = (f"{loss:.2f}" for loss in result.losses.values())
+        rows.append((name, *losses, f"{result.change:.2g}"))
     header = ("loss after steps", *map(str, shown), "change")
     return "\n".join(
         [

@@ -11,9 +11,8 @@ it stopped. docs/paper.md says how to read what it writes.
 """
 
 import argparse
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,22 +25,21 @@ from bert_jax.data import folders, texts
 from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.claims import both_losses, curves_report, frozen_vectors
+from experiments.claims import both_losses, curves_report
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.lib import by_size, command_line, ending, execution, kept, report
-from experiments.lib.runs import Run, digest
+from experiments.lib import by_size, command_line, ending, kept, report, runner, vectors
+from experiments.lib.runner import Run, digest
 from experiments.paper.tables import SIZES
 
 CONFIG = Path(both_losses.__file__)
+PENALTIES = tuple(10.0**power for power in range(1, -4, -1))
+FOLDS = 5
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
-)
-_FITTED = dict.fromkeys(
-    ("penalty", "train_accuracy", "train_loss", "test_accuracy", "test_loss"), float
 )
 
 
@@ -88,20 +86,20 @@ class Data(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
+    if not options.plan:
+        command_line.require("matplotlib", "report", "the plots need matplotlib")
+        command_line.require("sklearn", "probes", "the classifiers need scikit-learn")
     data = read(options)
     runs = plan(options, fields, data)
 
     def said(_: object) -> str:
         found = {key: series(run, key[1]) for key, run in runs.items()}
-        found |= frozen(options, fields, data)
+        found |= frozen(options, data)
         facts = report.facts("experiments.claims.learning_curves", argv)
         return curves_report.write(options.output, found, facts, options.draws)
 
-    return execution.finish(
-        *(list(runs.values()), options, said),
-        before=lambda: data.write(options),
-        needs=("matplotlib", "report", "the plots need matplotlib"),
-    )
+    before = lambda: data.write(options)  # noqa: E731
+    return runner.finish(list(runs.values()), options, said, before=before)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -188,9 +186,8 @@ def plan(
                 name = f"{part}-{digest(data.name, options.size, *own)}"
                 place = system.partition(",")[0].replace(" ", "-")
                 folder = options.output / place / name
-                run = Run(
-                    f"{count} examples", folder, (start, *own, *files), options.size
-                )
+                arguments = (start, *own, *files)
+                run = Run(f"{count} examples", folder, arguments)
                 runs[system, count, draw] = run
     return runs
 
@@ -204,49 +201,79 @@ def series(run: Run, count: int) -> Series:
                 values = found.setdefault(int(line["step"]), {})
                 values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
                 values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
-    train = run.config({"train": {"batch_size": int}})["train"]
+    size = run.config()["train"]["batch_size"]
     return [
-        {"step": step, "epoch": step * train["batch_size"] / count}
+        {"step": step, "epoch": step * size / count}
         | {name: float(np.mean(each)) for name, each in found[step].items()}
         for step in sorted(found)
     ]
 
 
-def frozen(
-    options: argparse.Namespace, fields: Sequence[str], data: Data
-) -> Mapping[Key, Series]:
-    """The linear classifiers on the frozen vectors; each is fitted once."""
-    files = [f"--config.task.{split}_file={data.file(options.output, name)}"
-             for split, name in (("train", "train"), ("dev", "test"))]  # fmt: skip
-    config = configuration.load(f"{CONFIG}:size={options.size}", [*fields, *files])
-    config.model.update(weights.read_shape(options.init_from))
-    config.task.labels = data.labels
-    ending.compute()
-    bert = bert_jax.load(options.init_from)
-    task = both_losses.TextWithLosses(config, bert.tokenizer)
-    place = options.output / "vectors"
-    train, test = (
-        frozen_vectors.vectors(bert, task, split, place) for split in ("train", "dev")
+def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
+    """Linear classifiers on the frozen vectors of texts, fitted once and kept.
+
+    Two vectors of each text: [CLS]'s of the last layer, and the mean of its pieces in
+    the layer before, as BERT's author advises (docs/insight.md).
+    """
+    draws = [order.tolist() for order in data.orders]
+    name = digest(data.name, options.init_from, repr((options.examples, draws)))
+    path = options.output / "features" / f"{name}.json"
+    if not path.exists():
+        bert = bert_jax.load(options.init_from)
+        rows = [{"text": text.text} for text in (*data.train, *data.test)]
+        count = len(data.train)
+        y, y_test = data.codes(data.train), data.codes(data.test)
+        fitted = []
+        last = bert.config.num_hidden_layers
+        for system, unit, layer in ((CLS, "cls", last), (MEAN, "mean", last - 1)):
+            found = vectors.Reader(bert, unit, (layer,)).read(rows)
+            x = np.stack([vector[0, 0] for vector in found])
+            for draw, order in enumerate(data.orders):
+                for size in options.examples:
+                    train = x[order[:size]], y[order[:size]]
+                    scores = classified(train, (x[count:], y_test), draw)
+                    fitted.append([system, size, draw, scores])
+        kept.write(path, {"fitted": fitted})
+    fits = kept.read(path)["fitted"]
+    return {(system, size, draw): [scores] for system, size, draw, scores in fits}
+
+
+def classified(
+    train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], seed: int
+) -> dict[str, float]:
+    """Scores a logistic regression whose penalty cross-validation on `train` picks.
+
+    Args:
+      train: vectors [texts, hidden] and classes [texts]; likewise `test`.
+      seed: of the folds of the cross-validation.
+
+    Returns:
+      Accuracy and cross entropy (nats) of both; the penalty on the mean loss.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import log_loss
+    from sklearn.model_selection import GridSearchCV, PredefinedSplit
+
+    (x, y), (x_test, y_test) = train, test
+    center, scale = x.mean(axis=0), x.std(axis=0) + 1e-6
+
+    def loss(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
+        return log_loss(y, model.predict_proba(x), labels=model.classes_)
+
+    fold = np.empty(len(y), int)
+    fold[by_size.nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
+    search = GridSearchCV(
+        LogisticRegression(max_iter=1000),
+        {"C": [1 / (penalty * len(y)) for penalty in PENALTIES]},
+        scoring=lambda *given: -loss(*given),
+        cv=PredefinedSplit(fold),
     )
-    y, y_test = data.codes(data.train), data.codes(data.test)
-    of_vectors = (hashlib.sha256(each.tobytes()).hexdigest() for each in (train, test))
-    name = digest(data.name, *of_vectors)
-    found: dict[Key, Series] = {}
-    for draw, order in enumerate(data.orders):
-        for count in options.examples:
-            for which, system in enumerate((CLS, MEAN)):
-                place = options.output / "features" / name
-                path = place / f"{('cls', 'mean')[which]}-draw{draw}-{count}.json"
-                if not path.exists():
-                    some = order[:count]
-                    fitted = frozen_vectors.classified(
-                        (train[which][some], y[some]),
-                        (test[which], y_test),
-                        len(data.labels),
-                        draw,
-                    )
-                    kept.write(path, fitted)
-                found[system, count, draw] = [kept.read(path, _FITTED)]
+    model = search.fit((x - center) / scale, y).best_estimator_
+    found = {"penalty": float(1 / (model.C * len(y)))}
+    for name, inputs, classes in (("train", x, y), ("test", x_test, y_test)):
+        scaled = (inputs - center) / scale
+        found[f"{name}_accuracy"] = float(model.score(scaled, classes))
+        found[f"{name}_loss"] = float(loss(model, scaled, classes))
     return found
 
 

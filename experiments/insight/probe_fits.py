@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import terminal
-from experiments.lib.plots import Panel
+from experiments.lib import plots
+from experiments.lib.report import Figure, Table
 from experiments.lib.verdicts import estimate, shown
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
@@ -160,8 +160,8 @@ def _spread(values: list[float]) -> dict[str, Any]:
     return {"mean": mean, "reach": reach, "parts": values}
 
 
-def table(title: str, found: Mapping[str, Any]) -> str:
-    """A probe's numbers in percent."""
+def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | Figure]:
+    """A probe's numbers in percent, and their plot."""
     names = [name for name in ("accuracy", "control", "selectivity", "gain")
              if name in found["layers"][0]]  # fmt: skip
     rows = [
@@ -171,12 +171,16 @@ def table(title: str, found: Mapping[str, Any]) -> str:
     blank = [""] * (len(names) - 1)
     rows += [(name, _percent(x), *blank) for name, x in found["baselines"].items()]
     train, dev = found["vectors"]
-    text = f"{title}: {train:,} for training, {dev:,} in dev\n\n"
-    text += terminal.table(rows, ("vectors", *names))
+    note = ""
     if found["unconverged"]:
         most = SETTINGS["max_iter"]
-        text += f"\n{found['unconverged']} fits stopped after {most} iterations"
-    return text
+        note = f"{found['unconverged']} fits stopped after {most} iterations"
+    name = "".join(c if c.isalnum() else "_" for c in title)
+    return [
+        f"{train:,} for training, {dev:,} in dev",
+        Table(rows, ("vectors", *names), note),
+        Figure(name, lambda: plots.lines([_panel(title, found)])),
+    ]
 
 
 def _percent(score: Mapping[str, Any]) -> str:
@@ -192,7 +196,7 @@ def note(parts: int) -> str:
     )
 
 
-def panel(title: str, found: Mapping[str, Any]) -> Panel:
+def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
     """A probe's accuracies and controls by layer, and its baselines, in percent."""
     layers = found["layers"]
     lines = {
@@ -206,4 +210,4 @@ def panel(title: str, found: Mapping[str, Any]) -> Panel:
     levels = {name: 100 * x["mean"] for name, x in found["baselines"].items()}
     ticks = range(len(layers))
     x = "layer (0: the embeddings)"
-    return Panel(title, x, "percent", lines, levels, ticks=ticks)
+    return plots.Panel(title, x, "percent", lines, levels, ticks=ticks)

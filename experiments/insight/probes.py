@@ -1,19 +1,17 @@
 """Which layers know syntax, which meaning: linear probes on every layer's vectors.
 
     python -m experiments.insight.probes --init_from=WEIGHTS --output=runs/probes \
-        [--plot] [--train=eng.train --dev=eng.testa --tag_column=1] \
-        [--sst2=glue_data/SST-2] [--words=10000] [--sentences=2000] [--parts=5]
+        [--train=eng.train --dev=eng.testa --tag_column=1] [--sst2=glue_data/SST-2] \
+        [--words=10000] [--sentences=2000] [--parts=5]
 
 BERT is frozen. On its vectors of each layer a multinomial logistic regression learns
 tags of words (parts of speech, entities), and SST-2's sentiment of sentences from the
 mean of their pieces and from [CLS]. Train and dev are dealt out into parts that share
 no sentence: each part's probes are trained and scored by themselves, so the interval
-over the parts is of both samples. The same command goes on where it stopped.
-docs/insight.md says more.
+over the parts is of both samples. docs/insight.md says more.
 """
 
 import argparse
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,13 +23,12 @@ import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import storage, terminal
+from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
-from experiments.lib import command_line, ending, kept, plots
+from experiments.lib import command_line, ending, report
 from experiments.lib.vectors import Reader
-from experiments.paper.feature_cache import weights_digest
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 
@@ -63,25 +60,22 @@ class Probe(NamedTuple):
 
 @ending.printed
 def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/results.json, and with --plot OUTPUT/probes.png; gives the
-    table."""
+    """Writes OUTPUT/report.md, its plots and results.json; gives the text."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
-    if options.plot:
-        command_line.require("matplotlib", "report", "--plot needs matplotlib")
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     weights.check(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
-    parts, folder = options.parts, options.output / "parts"
-    found = {probe.title: finish(bert, probe, parts, folder) for probe in probes}
+    found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
+    sections = [
+        report.Section(title, probe_fits.parts_of_report(title, x))
+        for title, x in found.items()
+    ]
+    notes = report.Section("", [probe_fits.note(options.parts)])
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    if options.plot:
-        figure = plots.lines([probe_fits.panel(title, x) for title, x in found.items()])
-        storage.write_atomically(options.output / "probes.png", plots.save(figure))
-    kept.write(options.output / "results.json", results)
-    tables = [probe_fits.table(title, x) for title, x in found.items()]
-    return "\n\n".join((*tables, probe_fits.note(options.parts)))
+    return report.write(options.output, [*sections, notes], results)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -101,7 +95,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sentences", default=2000, type=int, help="likewise, SST-2")
     parser.add_argument("--parts", default=5, type=int)
     parser.add_argument("--output", default="runs/probes", type=Path, help="folder")
-    parser.add_argument("--plot", action="store_true", help="OUTPUT/probes.png")
     options = parser.parse_args(argv)
     if bool(options.train) != bool(options.dev):
         raise UserError("--train and --dev go together: name both files")
@@ -154,14 +147,13 @@ def sentiment(folder: str, split: str) -> list[Example]:
     return [Example({"text": x.text}, (), (str(x.label),)) for x in found or ()]
 
 
-def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]:
-    """Trains and scores the probes of every part; a finished part is kept in `folder`.
+def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
+    """Trains and scores the probes of every part.
 
     Raises:
       UserError: there are too few sentences.
     """
     reader = Reader(bert, probe.unit)
-    model = weights_digest(bert)
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
             raise UserError(
@@ -170,27 +162,13 @@ def finish(bert: Bert, probe: Probe, parts: int, folder: Path) -> dict[str, Any]
             )
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
-    each = (float,) * (bert.config.num_hidden_layers + 1)
-    has_words = any(example.words for example in probe.train)
-    kind = {"accuracy": each, "unconverged": int, "vectors": (int, int)}
-    kind |= {"control": each} if has_words else {}
-    kind["baselines"] = {"majority": float} | dict.fromkeys(
-        [probe_fits.USUAL_TAG] if has_words else [], float
-    )
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
-        known = repr((model, probe.unit, probe_fits.SETTINGS, number, train, dev))
-        path = folder / f"{hashlib.sha256(known.encode()).hexdigest()[:16]}.json"
-        there = path.exists()
-        where = f"{probe.title}: part {number + 1} of {parts}"
-        terminal.say(f"{where}, from before" if there else where)
-        if not there:
-            sets = vectors(reader.read, train), vectors(reader.read, dev)
-            try:
-                found = probe_fits.part(sets[0], sets[1], number)
-            except UserError as error:
-                raise UserError(f"{probe.files[0]}: {error}") from error
-            kept.write(path, found)
-        scored.append(kept.read(path, kind))
+        terminal.say(f"{probe.title}: part {number + 1} of {parts}")
+        sets = vectors(reader.read, train), vectors(reader.read, dev)
+        try:
+            scored.append(probe_fits.part(*sets, number))
+        except UserError as error:
+            raise UserError(f"{probe.files[0]}: {error}") from error
     return probe_fits.summary(scored)
 
 

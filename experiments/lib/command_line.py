@@ -41,16 +41,9 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_run_options(self, output: str) -> None:
-        """--output, --plan and --verbose, of a command that trains.
-
-        Args:
-          output: the default of --output.
-        """
+        """Adds --output, whose default is given, and --plan."""
         self.add_argument("--output", default=output, type=Path, help="a folder")
         self.add_argument("--plan", action="store_true", help="show it, run nothing")
-        self.add_argument(
-            "--verbose", action="store_true", help="also print what the runs print"
-        )
 
     # Untyped: argparse's own has three overloads.
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
@@ -99,39 +92,14 @@ def check_counts(options: argparse.Namespace, *names: str) -> None:
             raise UserError(f"--{name}={value}: must be from 1 to 10,000")
 
 
-def missing(module: str, extra: str) -> str:
-    """How to install a module of an extra where it is missing; else empty."""
-    if importlib.util.find_spec(module) is not None:
-        return ""
-    return f"pip install -e '.[{extra}]'"
-
-
 def require(module: str, extra: str, what: str) -> None:
-    """Raises UserError, with how to install it, where a module of an extra is missing;
-    to be called before anything runs.
+    """Raises UserError where a module of an extra is not installed.
 
     Args:
       what: needs it, and its name: "the plots need matplotlib".
     """
-    if how := missing(module, extra):
-        raise UserError(f"{what}: {how}")
-
-
-def require_bert(init_from: str, what: str) -> None:
-    """Checks that --init_from names a BERT's weights.
-
-    Args:
-      what: is made of them, with its verb: "the table is".
-
-    Raises:
-      UserError: there are none, or of another architecture.
-    """
-    from bert_jax.convert import origins, weights  # slow: it imports JAX
-
-    weights.check(init_from)
-    kind = origins.family_of(init_from)
-    if kind.name != "bert":
-        raise UserError(f"--init_from={init_from}: {kind.title}, and {what} of BERTs")
+    if importlib.util.find_spec(module) is None:
+        raise UserError(f"{what}: pip install -e '.[{extra}]'")
 
 
 def with_fields(

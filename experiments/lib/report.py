@@ -1,6 +1,7 @@
-"""What every report has: its circumstances, and how it stands in files.
+"""Reports: their circumstances, and their form as text and as Markdown.
 
-The standard library alone: measurements import it where only JAX is installed.
+The module imports the standard library alone, because measurements run where only JAX
+is installed.
 """
 
 import json
@@ -9,25 +10,11 @@ import platform
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #111; max-width: 72rem;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; }
-h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem .25rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid #ddd; }
-td { max-width: 40rem; overflow-wrap: anywhere; } p { white-space: pre-line; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-.small { color: #444; font-size: .9rem; }
-figure { margin: 1rem 0; } figcaption { color: #444; font-size: .9rem; }
-"""
 
 
 def processor() -> str:
@@ -85,28 +72,8 @@ def introduction(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def listed(found: Mapping[str, Any]) -> str:
-    """A line for each of the facts."""
-    return "\n".join(f"{name}: {said}" for name, said in found.items())
-
-
-def write(folder: Path, results: Mapping[str, Any], text: str, html: str = "") -> str:
-    """Writes results.json, report.txt and, if there is one, report.html.
-
-    Returns:
-      A line that names them.
-    """
-    from bert_jax.runtime.storage import write_atomically
-
-    contents = {"results.json": json.dumps(results, indent=1), "report.txt": text}
-    contents |= {"report.html": html} if html else {}
-    for name, content in reversed(contents.items()):  # the first says that all is there
-        write_atomically(folder / name, f"{content}\n")
-    return f"written: {', '.join(str(folder / name) for name in contents)}"
-
-
 class Table(NamedTuple):
-    """Rows under a header, and what is to be known of them."""
+    """Rows under a header, and a note below them."""
 
     rows: Sequence[Sequence[Any]]
     header: Sequence[str]
@@ -114,14 +81,15 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot with its caption, of the page alone; `draw` gives it as SVG."""
+    """A plot with its caption; `draw` returns a matplotlib figure for `NAME.png`."""
 
-    draw: Callable[[], str]
-    said: str
+    name: str
+    draw: Callable[[], Any]
+    caption: str = ""
 
 
 class Section(NamedTuple):
-    """Some paragraphs, tables and figures under a title, which may be empty."""
+    """Paragraphs, tables and figures under a title, which may be empty."""
 
     title: str
     parts: Sequence[str | Table | Figure]
@@ -146,34 +114,31 @@ def plain(sections: Iterable[Section]) -> str:
     return "\n\n".join(found)
 
 
-def page(title: str, sections: Iterable[Section]) -> str:
-    """The sections as a whole HTML file: no script, no network, plots inside."""
-    body = [f"<h1>{escape(title)}</h1>"]
-    for section in sections:
-        body += [f"<h2>{escape(section.title)}</h2>"] * bool(section.title)
-        body += map(_element, section.parts)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body></html>"
-    )
+def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
+    """Writes report.md, its figures and results.json; returns the text to print."""
+    from bert_jax.runtime.storage import write_atomically
+    from experiments.lib import plots
+
+    blocks, names = [], ["results.json", "report.md"]
+    for title, parts in sections:
+        blocks += [f"## {title}"] * bool(title)
+        for part in parts:
+            if isinstance(part, Figure):
+                names.append(f"{part.name}.png")
+                write_atomically(folder / names[-1], plots.save(part.draw()))
+                blocks.append(f"![{part.caption}]({names[-1]})")
+                blocks += [part.caption] * bool(part.caption)
+            elif isinstance(part, Table):
+                blocks += filter(None, (_markdown(part), part.note))
+            else:
+                blocks.append(part.replace("\n", "  \n"))  # keeps the lines apart
+    write_atomically(folder / "report.md", "\n\n".join(blocks) + "\n")
+    write_atomically(folder / "results.json", json.dumps(results, indent=1) + "\n")
+    written = ", ".join(str(folder / name) for name in names)
+    return f"{plain(sections)}\n\nwritten: {written}"
 
 
-def _element(part: str | Table | Figure) -> str:
-    """A part of a section as HTML."""
-    if isinstance(part, str):
-        return f"<p>{escape(part)}</p>"
-    if isinstance(part, Figure):
-        caption = f"<figcaption>{escape(part.said)}</figcaption>"
-        return f"<figure>{part.draw()}{caption}</figure>"
-    head = _row(part.header, "th") if any(part.header) else ""
-    lines = "".join(_row(row, "td") for row in part.rows)
-    note = f'<p class="small">{escape(part.note)}</p>' if part.note else ""
-    return f'<div class="scroll"><table>{head}{lines}</table></div>{note}'
-
-
-def _row(cells: Sequence[Any], tag: str) -> str:
-    inside = "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells)
-    return f"<tr>{inside}</tr>"
+def _markdown(table: Table) -> str:
+    lines = [table.header, ["---"] * len(table.header), *table.rows]
+    cells = ((str(cell).replace("|", r"\|") for cell in line) for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)

@@ -18,15 +18,17 @@ _WINDOW, _BATCH = 256, 32
 
 
 class Reader:
-    """Gives the vectors of rows: one kind of vectors, every layer.
+    """Gives the vectors of rows: one kind of vectors.
 
     Args:
       unit: as `config.predict.vectors`: pieces, words, words_mean, cls or mean.
+      layers: as `config.predict.layers`; empty means every hidden state.
     """
 
-    def __init__(self, bert: Bert, unit: str):
+    def __init__(self, bert: Bert, unit: str, layers: Sequence[int] = ()):
         config = configuration.defaults()
-        config.predict.layers = tuple(range(bert.config.num_hidden_layers + 1))
+        every = range(bert.config.num_hidden_layers + 1)
+        config.predict.layers = tuple(layers or every)
         config.predict.vectors = unit
         self._extractor = Extractor(config, bert.config, bert.tokenizer)
         params = dict(bert.params["bert"])
@@ -40,7 +42,7 @@ class Reader:
     def read(
         self, rows: Sequence[dict[str, Any]]
     ) -> list[Float[np.ndarray, "vectors states hidden"]]:
-        """The vectors of each row, from every hidden state (0: the embeddings').
+        """The vectors of each row, from each layer (0: the embeddings').
 
         Warns at the end if rows were cut at the model's positions: they have fewer
         vectors than words.

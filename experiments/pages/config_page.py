@@ -16,7 +16,7 @@ from bert_jax.config import configuration, fields, help
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from experiments.lib import command_line, ending
-from experiments.lib.running import ROOT
+from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
 # Each pre-training config, and the one it starts from.

@@ -6,15 +6,14 @@
 
 TABLE is table1 ... table8, figure5, squad, features or imdb. It pre-trains what the
 table compares, fine-tunes it with several seeds, and writes OUTPUT/TABLE-SIZE/
-report.html, report.txt and results.json: our scores beside the paper's, and whether
-each of its claims is reproduced, contradicted or undecided. The same command goes on
-where it stopped; --plan only shows what is done and what remains. docs/paper.md says
-more.
+report.md, its plots and results.json: our scores beside the paper's, and whether each
+of its claims is reproduced, contradicted or undecided. The same command goes on where
+it stopped; --plan only shows what is done and what remains. docs/paper.md says more.
 """
 
 from collections.abc import Sequence
 
-from experiments.lib import command_line, ending, execution, report
+from experiments.lib import command_line, ending, report, runner
 from experiments.paper import results, runs, text
 from experiments.paper.options import Options, parse
 
@@ -26,26 +25,23 @@ def main(argv: Sequence[str]) -> int:
     planned = runs.plan(options)
     for name, why in options.missing.items():
         print(f"left out: {name}: {why}", flush=True)
-    if runs.VECTORS in (run.program for run in planned) and not options.plan:
-        command_line.require("gensim", "senses", "word vectors need gensim")
-    return execution.finish(
+    if not options.plan:
+        what = "the report's plots need matplotlib"
+        command_line.require("matplotlib", "report", what)
+    return runner.finish(
         *(planned, options),
         lambda errors: _write(options, results.collect(options, planned, errors)),
-        needs=("matplotlib", "report", "the report's plots need matplotlib"),
         partial=True,
     )
 
 
 def _write(options: Options, found: results.Results) -> str:
-    """Writes report.html, report.txt and results.json; the text."""
+    """Writes the report and results.json; returns the text."""
     name = f"{options.table.name}-{options.size}"
     if options.weights:
-        name += f"-{runs.digest(*options.weights)}"
-    sections = text.sections(found)
-    said = report.plain(sections)
-    html = report.page(text.title(found), [*sections, text.runs(found)])
+        name += f"-{runner.digest(*options.weights)}"
     folder = options.output / name
-    return f"{said}\n{report.write(folder, results.plain(found), said, html)}"
+    return report.write(folder, text.sections(found), results.plain(found))
 
 
 if __name__ == "__main__":

@@ -1,37 +1,30 @@
 """Tables with the systems that BERT is compared with trained here too.
 
-Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo, table 4 as well. Their
-figures on SQuAD and NER are of tables 2 and 7. Below them are bags of words, whose
-vectors are word2vec's or random (experiments/cbow). IMDb's table may also be one by the
-number of fine-tuning epochs: a line of each system, in a plot.
+Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo; so does table 4. The figures
+of these systems on SQuAD and NER are those of tables 2 and 7. IMDb's table may also be
+one by the number of fine-tuning epochs: a line of each system, in a plot.
 """
 
 import itertools
 from collections.abc import Sequence
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.glue.data import TASKS as GLUE
 from experiments.lib import published
 from experiments.lib.published import Published
 from experiments.lib.verdicts import Claim, Pair
-from experiments.paper import tables, whole
+from experiments.paper import tables
 from experiments.paper.systems import Column, Pretraining, System, Table
-from experiments.paper.whole import against
+from experiments.paper.tables import against
 
-# Each system's name, and its row of table 1 and of table 4; BERT's is by its size.
+# Each system's name, and its row of table 1 and of table 4. BERT's row is that of its
+# size.
 SYSTEMS = {
     "bert": ("BERT", "BERT-Base", "BERT-Base"),
     "gpt": ("GPT", "OpenAI GPT", "OpenAI GPT"),
     "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
-    "word2vec_trained": ("word2vec, trained", "", ""),
-    "word2vec": ("word2vec", "", ""),
-    "random_trained": ("random vectors, trained", "", ""),
-    "random": ("random vectors", "", ""),
 }
-BAGS = ("word2vec_trained", "word2vec", "random_trained", "random")
 ALONE = ("bert",)
 _EPOCHS = 4  # that IMDb's published figures are after (Sun et al. 2019)
-_TEXTS = (*GLUE, "imdb")  # the tasks of a bag of words
 # ELMo and GPT were released in one size each: beside Large they are as beside Base.
 _ELMO_SIZES = ("tiny", "base", "large")
 # What the paper reports of these systems elsewhere, F1 on dev.
@@ -41,34 +34,26 @@ _ELSEWHERE = {
     "BiLSTM+ELMo+Attn": (("squad", "BiDAF+ELMo (Single)"), ("ner", "ELMo")),
 }
 _TOKENS = (Column("squad", "squad", "f1"), Column("ner", "ner", "f1"))
-_ELMOS = (
-    "The paper's systems for ELMo are four: BiLSTM+ELMo+Attn on GLUE, BiDAF+ELMo on "
-    "SQuAD (table 2), ESIM+ELMo on SWAG (table 4), and Peters et al.'s BiLSTM-CRF on "
-    "NER (table 7)."
-)
 _CASE = (
     "ELMo reads upper and lower case; BERT and GPT read lower case only, unless "
     "--config.tokenizer.lowercase says otherwise."
 )
-_BAG = (
-    "word2vec and random vectors are below a bag of words: their mean, and a hidden "
-    "layer; the vectors stay as they start, unless trained."
-)
 _NOTE = (
     "The paper's figures are on test, ours on dev, except SQuAD and NER, where both "
-    f"are on dev. {_ELMOS} It has no GPT there. The average is over this report's "
-    "columns of table 1, in brackets too; the margins that a claim quotes are of the "
-    f"paper's own average, over all nine. {_CASE} Rows of SQuAD are windows, which "
-    "each system cuts by its own tokens."
+    "are on dev. The paper's systems for ELMo are four: BiLSTM+ELMo+Attn on GLUE, "
+    "BiDAF+ELMo on SQuAD (table 2), ESIM+ELMo on SWAG (table 4), and Peters et al.'s "
+    "BiLSTM-CRF on NER (table 7). It has no GPT there. The average is over this "
+    "report's columns of table 1, in brackets too; the margins that a claim quotes are "
+    f"of the paper's own average, over all nine. {_CASE} Rows of SQuAD are windows, "
+    "which each system cuts by its own tokens."
 )
 
 
 def build(table: str, size: str, systems: Sequence[str]) -> Table:
-    """The table of these systems; of BERT alone the table as ever.
+    """The table of these systems.
 
     Raises:
-      UserError: there is no such table, or it has BERT only, or a system has no such
-        size or task.
+      UserError: there is no such table, or it has BERT only, or ELMo has no such size.
     """
     if tuple(systems) == ALONE:
         return tables.build(table, size)
@@ -83,27 +68,14 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
             f"--systems: elmo has no size {size}; choose --size=tiny, base or large, "
             "or leave elmo out"
         )
-    bags = [name for name in systems if name in BAGS]
-    if bags and table == "table4":
-        raise UserError(
-            f"--systems: {bags[0]} is a bag of words, which chooses no endings; leave "
-            "it out of table4"
-        )
     rows = [row for name in systems for row in _rows_of(name, size, table)]
-    found = _BUILDERS[table](rows)
-    if bags:
-        found = found._replace(note=f"{found.note} {_BAG}")
-    return found._replace(name="-".join((table, *systems)))
+    return _BUILDERS[table](rows)._replace(name="-".join((table, *systems)))
 
 
 def _rows_of(name: str, size: str, table: str) -> list[System]:
     """A system's row; at Large two of BERT's."""
     title, glue, swag = SYSTEMS[name]
     row = {"table1": glue, "table4": swag}.get(table, "")
-    if name in BAGS:
-        frozen = () if "trained" in title else ("optimizer.frozen=('embeddings',)",)
-        first = Pretraining("vectors", model=name)
-        return [System(title, first, row, frozen, tasks=_TEXTS)]
     # The released ELMo reads text that is cut at spaces; the others cut at punctuation.
     words = ("task.words=punctuation",) if name == "elmo" and size != "tiny" else ()
     first = Pretraining("mlm" if name == "bert" else name, words, model=name)
@@ -119,7 +91,7 @@ def _rows_of(name: str, size: str, table: str) -> list[System]:
 
 
 def _table1(rows: Sequence[System]) -> Table:
-    columns = (*whole.TABLE_1, *_TOKENS, whole.column("imdb"))
+    columns = (*tables.TABLE_1, *_TOKENS, tables.column("imdb"))
     source = f"{published.TABLE_1.source}; SQuAD 1.1: table 2; NER: table 7"
     return Table(
         "table1",
@@ -127,12 +99,12 @@ def _table1(rows: Sequence[System]) -> Table:
         *(tuple(rows), columns, _claims(rows)),
         usual=tuple(dict.fromkeys(c.task for c in columns if c.task != "imdb")),
         note=_NOTE,
-        averaged=tuple(column.key for column in whole.TABLE_1),
+        averaged=tuple(column.key for column in tables.TABLE_1),
     )
 
 
 def _table4(rows: Sequence[System]) -> Table:
-    columns = (whole.column("swag"),)
+    columns = (tables.column("swag"),)
     source = "section 4.4: Large is above ESIM+ELMo by 27.1 and above GPT by 8.3"
     claims = _all_better(rows, "on SWAG", source, columns)
     note = f"The paper's figures are on dev; of GPT it has test only (78.0). {_CASE}"
@@ -140,7 +112,7 @@ def _table4(rows: Sequence[System]) -> Table:
 
 
 def imdb(rows: Sequence[System]) -> Table:
-    columns = (whole.column("imdb"),)
+    columns = (tables.column("imdb"),)
     claims = _all_better(rows, "on IMDb", "not of the paper", columns)
     note = (
         "Scores are on IMDb's test set. The figure in brackets is of Sun et al. 2019, "
@@ -167,7 +139,7 @@ def _published() -> dict[str, published.Row]:
 def _all_better(
     rows: Sequence[System], where: str, source: str, columns: Sequence[Column]
 ) -> tuple[Claim, ...]:
-    """That each BERT is better than GPT, than ELMo; and Large than Base."""
+    """The claims that each BERT is better than GPT and than ELMo; Large than Base."""
     claims = [
         Claim(f"BERT is better than {SYSTEMS[other][0]} {where}", source, pairs)
         for other in ("gpt", "elmo")
@@ -181,11 +153,10 @@ def _all_better(
 
 
 def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
-    """Table 1's, of the systems that are there, by their names."""
-    ranked = [row for row in rows if row.pretraining.model not in BAGS]
-    glue = whole.TABLE_1
+    """Table 1's claims about the systems that are there."""
+    glue = tables.TABLE_1
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
-    next_to = list(itertools.pairwise(ranked))
+    next_to = list(itertools.pairwise(rows))
     ranks = tuple(Pair(a.name, b.name, "average") for a, b in next_to)
     said = (f"{a.name} is above {b.name}{_margin(a, b)}" for a, b in next_to)
     claims = (

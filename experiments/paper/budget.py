@@ -1,24 +1,26 @@
-"""How many steps of a pre-training run read so many words of text.
+"""Pre-trains with as many steps as read so many words of text.
 
-    python -m experiments.paper.budget --config=FILE --words=N --output=FILE \
+    python -m experiments.paper.budget --config=FILE --words=N --output=WORKDIR \
         [--config.FIELD=VALUE ...]
 
-prepares the run's data and writes the steps, and what they cost, as JSON. experiments.
-paper starts it before the runs of table1 with --systems.
+prepares the run's data, writes the steps and what they cost to WORKDIR.budget.json, and
+becomes bert_jax.main with these steps. experiments.paper starts it where systems are
+compared.
 
 The systems cut text into the same words and punctuation marks before they look into
 them: BERT and GPT into pieces, ELMo into characters. So a word is the same for all
-three, padding, special tokens and ELMo's marks of sentences are none, and the words of
+three. Padding, special tokens and ELMo's marks of sentences are no words. The words of
 a step are a mean over an epoch, in which each row of the data comes once.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from experiments.lib import command_line, ending, kept
+from experiments.lib import command_line, ending, kept, runner
 
 
 class Budget(NamedTuple):
@@ -38,27 +40,25 @@ class Budget(NamedTuple):
     flops: float
 
 
-def read(path: Path) -> Budget:
-    """What `main` wrote.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    found = kept.read(path, Budget.__annotations__)
-    return Budget(**{name: found[name] for name in Budget._fields})
+def path(workdir: Path) -> Path:
+    """The file with a run's budget, beside its work directory."""
+    return workdir.with_name(f"{workdir.name}.budget.json")
 
 
 @ending.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Becomes the run; returns only if that fails."""
     parser = command_line.Parser("experiments.paper.budget", __doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--words", type=int, required=True)
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path, required=True, help="work directory")
     given, fields = parser.parse_known_args(argv)
-    found = of(given.config, fields, given.words)
-    kept.write(given.output, found._asdict())
-    return 0
+    file = path(given.output)
+    if not file.exists():
+        kept.write(file, of(given.config, fields, given.words)._asdict())
+    steps = f"--config.train.num_steps={kept.read(file)['steps']}"
+    run = runner.Run("", given.output, (f"--config={given.config}", *fields, steps))
+    os.execv(run.command[0], run.command)
 
 
 def of(spec: str, fields: Sequence[str], words: int) -> Budget:
@@ -73,7 +73,7 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
       UserError: see `configuration.load` and the task's `training_data`; all steps are
         warm-up.
     """
-    import jax  # slow, and `read` does without
+    import jax  # slow
 
     from bert_jax.config import configuration
     from bert_jax.models.heads import count_parameters
@@ -123,9 +123,7 @@ def _words_a_step(task: Any) -> float:
 
 
 def _totals(folder: Path) -> dict[str, int]:
-    kind = {"totals": {"train": {str: float}}}
-    report = kept.read(folder / "preparation.json", kind, "delete its folder")
-    return report["totals"]["train"]
+    return kept.read(folder / "preparation.json")["totals"]["train"]
 
 
 def _words_of(folder: Path) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import origins, weights
 from bert_jax.errors import UserError
-from experiments.paper import beside, tables, whole
+from experiments.paper import beside, tables
 from experiments.paper.systems import Pretraining, System, Table
 from families.elmo import sources
 
@@ -57,9 +57,6 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
     rows = tuple(_row(table, own, own.size if x in only else "") for own, x in given)
     if table == "imdb":
         return beside.imdb(rows), first.size
-    if table in ("table2", "squad"):
-        title = tables.build(table, first.size).published
-        rows = tuple(x for row in rows for x in (row, *whole.squad_rows(row, title)))
     both = len(only) == 2
     found = tables.build(table, "large" if both else first.size)
     claims = found.claims if both else ()

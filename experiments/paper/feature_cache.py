@@ -3,14 +3,11 @@
 Each split has one file, `<split>-<fingerprint>.npy`: float32 [layers + 1, words,
 hidden], which NumPy opens without reading it (`np.load(..., mmap_mode="r")`). The
 fingerprint is of the weights and of what BERT reads, so other weights, words or
-settings have another file. An unfinished file ends in `.part`, and a process that is
-started again goes on with it.
+settings have another file.
 """
 
 import hashlib
 import os
-import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,13 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bert_jax.data.rows import Feature, Rows, padded_length
-from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
-from bert_jax.runtime import temporary, terminal
-from experiments.lib import kept
-
-SAVE_SECONDS = 20.0  # between two notes of how far a file is, and lines about it
-_ABOUT = {"batches": int, "seconds": float}  # of the note beside a file
+from bert_jax.runtime import terminal
 
 
 class Reading(NamedTuple):
@@ -81,78 +73,26 @@ def weights_digest(bert: Bert) -> str:
 def keep(bert: Bert, split: str, reading: Reading, path: Path, batch_size: int) -> None:
     """Computes a split's vectors into `path`, unless they are there.
 
-    A killed process loses at most SAVE_SECONDS. Only a batch's vectors are in memory.
+    Only the vectors of a batch are in memory.
 
     Raises:
-      UserError: the disk has too little room.
-      OSError: the folder cannot be written.
+      OSError: the folder cannot be written, or the disk is too small.
     """
-    states = bert.config.num_hidden_layers + 1
-    shape = (states, reading.words, bert.config.hidden_size)
-    if _is_whole(path, shape):
-        how, end = "from the cache,", " s saved"
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.naming(path):
-            _fill(bert, split, reading, path, shape, batch_size)
-        how, end = f"{4e-6 * np.prod(shape):,.0f} MB written in", " s"
-    terminal.say(f"vectors of {split}: {how} {seconds(path):.1f}{end}")
-
-
-def seconds(path: Path) -> float:
-    """How long it took to compute a file; 0 where nothing tells."""
-    about = path.with_suffix(".json")
-    return kept.read(about, _ABOUT)["seconds"] if about.exists() else 0.0
-
-
-def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
-    """Whether there is such a file, of this shape."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        return False
-    except (ValueError, EOFError):  # cut off, or not NumPy's
-        array = None
-    if array is not None and (array.shape, array.dtype) == (shape, np.float32):
-        return True
-    terminal.say(f"{path}: damaged; computing it again")
-    return False
-
-
-def _fill(
-    bert: Bert,
-    split: str,
-    reading: Reading,
-    path: Path,
-    shape: tuple[int, ...],
-    batch_size: int,
-) -> None:
-    """Computes the vectors into `path`, from where a killed process left off."""
-    part, about = path.with_suffix(".part"), path.with_suffix(".json")
-    for other in path.parent.glob(f"{split}-*.part"):
-        if other != part:
-            terminal.say(f"{other}: unfinished and of other settings; deleted")
-            other.with_suffix(".json").unlink(missing_ok=True)
-            other.unlink()
-    done, before = _begun(part, about, shape)
-    array = np.lib.format.open_memmap(part, mode="r+")
+    if path.exists():
+        return
+    shape = bert.config.num_hidden_layers + 1, reading.words, bert.config.hidden_size
+    terminal.say(f"vectors of {split}: {4e-6 * np.prod(shape):,.0f} MB, {path}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+    with part.open("r+b") as file:  # a full disk would kill a process that maps it
+        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     compute = _compute(bert)
-    batches = -(-len(reading.rows) // batch_size)
-    started = saved = time.monotonic()
-    for number, indices in enumerate(reading.rows.by_length(batch_size)):
-        if number < done:
-            continue
+    for indices in reading.rows.by_length(batch_size):
         places, words, batch = _batch(reading, indices)
         states = np.asarray(compute(bert.params, *batch, places))
         array[:, words] = states[:, : len(words)]
-        now = time.monotonic()
-        if now - saved >= SAVE_SECONDS:
-            _note(array, about, number + 1, before + now - started)
-            saved = now
-            left = (now - started) / (number + 1 - done) * (batches - number - 1)
-            place = f"batch {number + 1} of {batches}"
-            terminal.say(f"vectors of {split}: {place}, {left:.0f} s left")
-    _note(array, about, batches, before + time.monotonic() - started)
+    array.flush()
     del array
     part.replace(path)
 
@@ -191,30 +131,3 @@ def _batch(
     padded[: len(places)] = places
     inputs = tuple(batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
     return padded, words, inputs
-
-
-def _begun(part: Path, about: Path, shape: tuple[int, ...]) -> tuple[int, float]:
-    """Batches that are in the unfinished file, and their seconds; makes a new one."""
-    if part.exists() and about.exists():
-        note = kept.read(about, _ABOUT)
-        if note["batches"]:
-            return note["batches"], note["seconds"]
-    # First: a file is never noted fuller.
-    kept.write(about, {"batches": 0, "seconds": 0.0})
-    needed = 4 * int(np.prod(shape)) + 128  # NumPy's header
-    room = shutil.disk_usage(part.parent).free
-    if needed > room:
-        raise UserError(
-            f"{part.parent}: the vectors of all layers need {needed / 1e9:.2f} GB, and "
-            f"{room / 1e9:.2f} GB are free; take another --output"
-        )
-    array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-    del array
-    with part.open("r+b") as file:  # a full disk would kill a process that maps it
-        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
-    return 0, 0.0
-
-
-def _note(array: np.memmap, about: Path, batches: int, seconds: float) -> None:
-    array.flush()  # first: what is noted as done is on disk
-    kept.write(about, {"batches": batches, "seconds": round(seconds, 3)})

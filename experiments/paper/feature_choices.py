@@ -1,17 +1,17 @@
 """The layers of BERT whose vectors a feature-based model reads (table 7): which choices
 there are, what the run of each amounts to, and their table."""
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import terminal
-from experiments.lib import kept, published
-from experiments.lib.runs import Run
+from experiments.lib import published
+from experiments.lib.report import Table
+from experiments.lib.runner import Run
 
-_PAPER = "Base*"
-_NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restart{{s}}
+_NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restarts
 epoch: the one with the best mean on dev, the same for all restarts
 * the paper's table 7: BERT-Base on CoNLL-2003's dev set, other data than these;
   fine-tuned {published.TABLE_7.rows["BERT-Base, fine-tuned"]["ner"]}"""
@@ -89,77 +89,66 @@ def summary(run: Run, score: str) -> dict[str, Any]:
       score: the name of the one that is compared.
 
     Returns:
-      `epoch` (from 1), `dev` and `test` (each with `mean`, `std` and `restarts`, as
-      fractions of 1), for a weighted sum `weights` (means over the restarts, by hidden
-      state) and `scale`; `epochs`, every epoch's scores; `seconds`.
+      `epoch` (from 1); `dev` and `test`, each with `mean`, `std` and `restarts`, as
+      fractions of 1; for a weighted sum `weights`, the means over the restarts by
+      hidden state, and `scale`; `epochs`, every epoch's scores.
 
     Raises:
-      UserError: the run's files are damaged.
+      UserError: the run's log is cut.
     """
-    log: dict[str, list[tuple[Mapping[str, float], ...]]] = {}
-    for split in ("dev", "test"):
-        each = run.log(split, [score], may_lack=split == "test").values()
-        if lines := list(zip(*each, strict=False)):
-            log[split] = lines
-    dev = log["dev"]
+    dev = list(zip(*run.log("dev", [score]).values(), strict=True))
+    test = list(zip(*run.log("test", may_lack=True).values(), strict=True))
+    logs = {"dev": dev, "test": test} if test else {"dev": dev}
     epochs = [
-        {split: [one[score] for one in lines[n]] for split, lines in log.items()}
+        {split: [one[score] for one in lines[n]] for split, lines in logs.items()}
         for n in range(len(dev))
     ]
     best = max(range(len(epochs)), key=lambda n: statistics.fmean(epochs[n]["dev"]))
-    numbers: dict[str, Any] = {"epoch": best + 1}
-    numbers |= {split: _spread(scores) for split, scores in epochs[best].items()}
+    found: dict[str, Any] = {"epoch": best + 1, "epochs": epochs}
+    for split, values in epochs[best].items():
+        std = statistics.stdev(values) if len(values) > 1 else math.nan
+        found[split] = {"mean": statistics.fmean(values), "restarts": values}
+        found[split]["std"] = None if math.isnan(std) else std
     learnt = {
         name: statistics.fmean(one[name] for one in dev[best])
         for name in dev[best][0]
         if name == "scale" or name.startswith("weight_")
     }
     if learnt:
-        numbers["scale"] = learnt.pop("scale")
-        weights = {name.partition("_")[2]: value for name, value in learnt.items()}
-        numbers["weights"] = weights
-    seconds = kept.read(run.result, {"seconds": float})["seconds"]
-    return {**numbers, "epochs": epochs, "seconds": seconds}
+        found["scale"] = learnt.pop("scale")
+        found["weights"] = {k.partition("_")[2]: v for k, v in learnt.items()}
+    return found
 
 
-def table(results: Mapping[str, Any]) -> str:
+def parts_of_report(results: Mapping[str, Any]) -> list[str | Table]:
     """The choices' scores beside the paper's, and the sums' weights."""
     rows: list[tuple[object, ...]] = []
+    mixed = []
     for name, found in results["choices"].items():
         choice = CHOICES[name]
         scores = (_shown(found["dev"]), _shown(found.get("test")))
-        rest = (found["epoch"], f"{choice.paper:.1f}", f"{found['seconds']:.0f}")
-        rows.append((choice.title, *scores, *rest))
-    baseline = results["baseline"]
-    shown = [
-        f"{100 * baseline[name]:.2f}" if name in baseline else ""
-        for name in ("dev", "test")
-    ]
-    rows.append(("majority tag everywhere", *shown, "", "", ""))
-    header = ("BERT's layers", "dev", "test", "epoch", _PAPER, "seconds")
-    parts = [terminal.table(rows, header)]
-    mixed = []
-    for name, found in results["choices"].items():
-        each = [f"{at}: {value:.3f}" for at, value in found.get("weights", {}).items()]
-        if each:
-            each.append(f"scale {found['scale']:.3f}")
-            mixed.append(f"{CHOICES[name].title}: {'  '.join(each)}")
+        rows.append((choice.title, *scores, found["epoch"], f"{choice.paper:.1f}"))
+        if choice.mixes:
+            each = [f"{at}: {value:.3f}" for at, value in found["weights"].items()]
+            said = f"{'  '.join(each)}  scale {found['scale']:.3f}"
+            mixed.append(f"{choice.title}: {said}")
+    baseline = {k: _shown({"mean": v}) for k, v in results["baseline"].items()}
+    majority = (baseline.get("dev", ""), baseline.get("test", ""))
+    rows.append(("majority tag everywhere", *majority, "", ""))
+    parts: list[str | Table]
+    parts = [Table(rows, ("BERT's layers", "dev", "test", "epoch", "Base*"))]
     if mixed:
-        lines = ["learnt weights, by layer (0: the embeddings), and scale", *mixed]
-        parts.append("\n".join(lines))
-    seeds = results["command"]["seeds"]
+        head = "learnt weights, by layer (0: the embeddings), and scale"
+        parts.append("\n".join([head, *mixed]))
     score = "F1 of entities" if results["score"] == "f1" else results["score"]
-    note = _NOTE.format(score=score, seeds=seeds, s="" if seeds == 1 else "s")
-    return "\n\n".join((*parts, note))
-
-
-def _spread(values: Sequence[float]) -> dict[str, Any]:
-    std = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.fmean(values), "std": std, "restarts": list(values)}
+    note = _NOTE.format(score=score, seeds=results["command"]["seeds"])
+    return [*parts, note]
 
 
 def _shown(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return ""
-    mean = f"{100 * found['mean']:.2f}"
-    return mean if found["std"] is None else f"{mean} +- {100 * found['std']:.2f}"
+    std = found.get("std")
+    return f"{100 * found['mean']:.2f}" + (
+        "" if std is None else f" +- {100 * std:.2f}"
+    )

@@ -22,14 +22,14 @@ from ml_collections import ConfigDict
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.convert import weights
+from bert_jax.convert import origins, weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, execution, kept
-from experiments.lib.runs import Run, digest
+from experiments.lib import command_line, ending, report, runner
+from experiments.lib.runner import Run, digest
 from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
 
@@ -40,10 +40,8 @@ _SET = (
     *("train.num_steps", "train.eval_every", "train.eval_every_epoch"),
     *("evaluate.splits", "evaluate.checkpoint", "tokenizer.lowercase"),
 )
-
-
 # Options that do not change the results.
-_NOT_OF_RESULTS = ("output", "choices", "plan", "verbose")
+_NOT_OF_RESULTS = ("output", "choices", "plan")
 
 
 class Data(NamedTuple):
@@ -69,13 +67,13 @@ def main(argv: Sequence[str]) -> int:
         if not all(run.is_done for run in runs.values()):
             keep_vectors(data)
 
-    def report(_: object) -> str:
+    def said(_: object) -> str:
         for run in runs.values():  # frees gigabytes that only an unfinished run needs
             for folder in (run.folder, *run.seeds().values()):
                 shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         return written(options, runs, data)
 
-    return execution.finish(list(runs.values()), options, report, before=before)
+    return runner.finish(list(runs.values()), options, said, before=before)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -106,7 +104,11 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     Raises:
       UserError: a file, a field or the model is wrong.
     """
-    command_line.require_bert(options.init_from, "the features are")
+    weights.check(options.init_from)
+    kind = origins.family_of(options.init_from)
+    if kind.name != "bert":
+        what = f"{kind.title}, and the features are of BERTs"
+        raise UserError(f"--init_from={options.init_from}: {what}")
     bert = bert_jax.load(options.init_from)
     task = Ner(settings(options, fields, bert), bert.tokenizer)
     task.resolve()
@@ -172,7 +174,7 @@ def plan(
         )
         place = f"{name}-{digest(*flags[1:], str(options.size), *names_kept, tags)}"
         folder = options.output / "choices" / place
-        runs[name] = Run(name, folder, (*flags, *files), str(options.size))
+        runs[name] = Run(name, folder, (*flags, *files))
     return runs
 
 
@@ -184,19 +186,10 @@ def keep_vectors(data: Data) -> None:
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
-    """Writes results.json; gives the table."""
+    """Writes report.md and results.json; gives the table."""
     task = data.task
     results: dict[str, Any] = {
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
-        "fields": {"seed": task.config.seed, **task.config.optimizer.to_dict()},
-        "vectors": {
-            name: {
-                "file": path.name,
-                "words": data.readings[name].words,
-                "seconds": feature_cache.seconds(path),
-            }
-            for name, path in data.paths.items()
-        },
         "score": task.main_score,
         "baseline": {
             name: scores[task.main_score]
@@ -208,8 +201,8 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
             for name, run in runs.items()
         },
     }
-    kept.write(options.output / "results.json", results)
-    return feature_choices.table(results)
+    section = report.Section("", feature_choices.parts_of_report(results))
+    return report.write(options.output, [section], results)
 
 
 if __name__ == "__main__":

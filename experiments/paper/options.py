@@ -11,8 +11,8 @@ from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
 from bert_jax.errors import UserError
 from experiments.lib import command_line
-from experiments.lib.running import ROOT
-from experiments.paper import beside, checks, existing, tables, tasks, whole
+from experiments.lib.runner import ROOT
+from experiments.paper import beside, existing, tables, tasks
 from experiments.paper.systems import Table
 
 # What the tables set themselves; names that end in a full stop are whole groups.
@@ -40,15 +40,15 @@ _OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
 
 
 class Options(NamedTuple):
-    """What was asked for.
+    """The options.
 
     Attributes:
       table: the table at the size.
       systems: bert, or those of `beside.SYSTEMS` to compare.
       weights: that the rows start from, in place of a pre-training.
-      words: that each of several systems reads; 0: the configs' steps.
+      words: that each of several systems reads; 0 means the configs' steps.
       configs: the spec of each system's pre-training config.
-      corpus: its sources; empty: the config's own.
+      corpus: its sources; empty means the config's own.
       output: the folder of everything.
       seeds: fine-tuning runs of each system and task.
       found: the data of the tasks that run, by name.
@@ -71,19 +71,18 @@ class Options(NamedTuple):
     fields: tuple[str, ...]
     finetuning: tuple[str, ...]
     plan: bool
-    verbose: bool
     resolved: ConfigDict
 
 
 def parse(argv: Sequence[str], description: str = "") -> Options:
-    """The options.
+    """Reads the options.
 
     Args:
       description: what --help says first.
 
     Raises:
       UserError: a table, task, field or folder does not exist; there is no data for any
-        task; the corpus is missing or too small.
+        task; the steps are too few.
     """
     given, rest = _parser(description).parse_known_args(argv)
     systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
@@ -96,22 +95,20 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     if given.epochs:
         table = beside.by_epochs(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
-    set_by_table = {
+    by_table = {
         "--config": _set(table, systems != beside.ALONE),
-        "--finetuning": _SET_FINETUNING + _LENGTH * bool(table.axis and given.epochs),
+        "--finetuning": _SET_FINETUNING + _LENGTH * bool(given.epochs),
     }
-    fields, finetuning = _fields(rest, set_by_table)
+    fields, finetuning = _fields(rest, by_table)
     command_line.check_counts(given, "seeds")
     found, missing = _data(table, given.tasks, given.data)
-    table = _possible(table, given, found, missing)
     if given.config and given.size == "large":
         raise UserError("--config: a config of yours goes with any --size but large")
     if given.config and _compares_shapes(table):
         raise UserError(f"--config: {table.name} takes its models from --size")
     if given.config and systems != beside.ALONE:
         raise UserError("--config: a config of yours is one system's; leave --systems")
-    trained = [name for name in systems if name not in beside.BAGS] or beside.ALONE
-    configs = {name: pretraining_config(name, given.size) for name in trained}
+    configs = {name: pretraining_config(name, given.size) for name in systems}
     if given.config:
         configs = {"bert": given.config}
     corpus = tuple(filter(None, given.corpus.split(",")))
@@ -122,12 +119,10 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     if words:  # all systems read the same
         corpus = tuple(resolved.corpus.sources)
     if not sources:
-        checks.steps(resolved)
-        checks.corpus(resolved, given.size, words)
+        _check_steps(resolved)
     return Options(
         *(table, given.size, systems, sources, words, configs, corpus, given.output),
-        *(given.seeds, found, missing, fields, finetuning, given.plan, given.verbose),
-        resolved,
+        *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
     )
 
 
@@ -146,12 +141,24 @@ def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
     return words
 
 
+def _check_steps(config: ConfigDict) -> None:
+    steps, warmup = config.train.num_steps, config.optimizer.warmup_steps
+    if steps < len(tables.SHARES):
+        raise UserError(
+            f"--config.train.num_steps={steps}: at least {len(tables.SHARES)} are "
+            "needed, because figure 5 divides them"
+        )
+    if warmup >= steps:
+        raise UserError(
+            f"--config.train.num_steps={steps}: all of them are warm-up; set --config."
+            f"optimizer.warmup_steps as well, now {warmup} (the paper: a hundredth of "
+            "the steps)"
+        )
+
+
 def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:
     """The spec of a task's config."""
     file, *arguments = data.config
-    if system in beside.BAGS:
-        spec = ",".join([f"of={file}", f"size={size}", *arguments])
-        return f"{ROOT / 'experiments' / 'cbow' / 'config.py'}:{spec}"
     if system != "bert":
         arguments.append(f"model={system}")
     spec = ",".join([f"size={size}", *arguments])
@@ -251,41 +258,8 @@ def _data(
                 f"--tasks: {table.name} has no task {name!r}; it has "
                 f"{', '.join(table.tasks())}"
             )
-    asked_for = names or table.usual or table.tasks()
-    found, missing = tasks.find_all(asked_for, data, f" of {table.name}")
-    if names and missing:
-        name, why = next(iter(missing.items()))
-        raise UserError(f"--tasks: {name}: {why}; --data={data}")
+    found, missing = tasks.find_all(names or table.usual or table.tasks(), data)
+    if not found or (names and missing):
+        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        raise UserError(f"--data={data}: no data of {table.name} for {why}")
     return found, missing
-
-
-def _possible(
-    table: Table,
-    given: argparse.Namespace,
-    found: dict[str, tasks.Found],
-    missing: dict[str, str],
-) -> Table:
-    """The table without rows of SQuAD that cannot run: an ensemble of one seed, or
-    those after TriviaQA without its files; these join `found`, or `missing`.
-
-    Raises:
-      UserError: a system does none of the tasks.
-    """
-    of_squad = [row for row in table.systems if row.ensemble or row.after]
-    left = {row.name for row in of_squad if "squad" not in found}
-    left |= {row.name for row in of_squad if row.ensemble and given.seeds < 2}
-    after = [row.name for row in of_squad if row.after and row.name not in left]
-    if after:
-        data = tasks.find(whole.TRIVIAQA, list(filter(None, given.data.split(","))))
-        if isinstance(data, tasks.Found):
-            found[whole.TRIVIAQA] = data
-        else:
-            missing[whole.TRIVIAQA] = data
-            left.update(after)
-    rows = tuple(row for row in table.systems if row.name not in left)
-    for row in rows:
-        if not any(map(row.does, found)):
-            raise UserError(
-                f"--systems: {row.name} does none of {', '.join(found)}; leave it out"
-            )
-    return table._replace(systems=rows)

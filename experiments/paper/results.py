@@ -1,5 +1,6 @@
 """What a table's runs amount to: scores, verdicts, and the files that say so."""
 
+import re
 import shlex
 import statistics
 import sys
@@ -8,14 +9,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from experiments.lib import execution, kept, progress, report
-from experiments.lib.runs import Run
+from experiments.lib import kept, report
+from experiments.lib.runner import Run
 from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
 from experiments.paper import budget, runs
 from experiments.paper.options import Options
 from experiments.paper.systems import AVERAGE, Column, System, Table
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "bert-jax")
+_DEVICES = re.compile(r"parameters on (\d+ x [^\n(]+?) \(")
 
 
 class Cell(NamedTuple):
@@ -83,7 +85,7 @@ def collect(
     losses = {
         system.line or system.name: _loss(options, system)
         for system in table.systems
-        if not (system.choice or system.after or system.ensemble)
+        if not system.choice
     }
     single = [column for column in columns if column != AVERAGE]
     majority = {column.key: baseline(options, column) for column in single}
@@ -111,11 +113,10 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 def _cost(options: Options, system: System) -> Mapping[str, float]:
     """Words, steps and FLOPs of a pre-training that has ended, and its seconds."""
     run = runs.pretraining(options, system.pretraining)
-    if not (run.words and run.is_done):
+    path = budget.path(run.folder)
+    if not (run.is_done and path.exists()):
         return {}
-    took = progress.seconds(run)
-    known = {} if took is None else {"seconds": took}
-    return {**budget.read(run.budget)._asdict(), **known}
+    return {**kept.read(path), "seconds": kept.read(run.result)["seconds"]}
 
 
 def _loss(options: Options, system: System) -> Mapping[str, float]:
@@ -132,8 +133,8 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
 
 def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
     """Where, when and with what; in words."""
-    ended = (run.result for run in planned if run.is_done)
-    devices = {kept.read(path, {"devices": str})["devices"] for path in ended}
+    printed = (run.printed for run in planned if run.is_done and run.printed.exists())
+    devices = {x for file in printed for x in _DEVICES.findall(file.read_text())[-1:]}
     facts = report.facts("experiments.paper", sys.argv[1:], _PACKAGES)
     versions = [f"Python {facts['python']}"]
     versions += [f"{name} {version}" for name, version in facts["versions"].items()]
@@ -154,7 +155,7 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
         "command": facts["command"],
         "date": facts["date"],
         "hardware": f"{facts['cores']} cores of {facts['processor']}",
-        "devices": ", ".join(sorted(filter(None, devices))) or "none yet",
+        "devices": ", ".join(sorted(devices)) or "none yet",
         "versions": ", ".join(versions),
         "size": options.size,
         **begin,
@@ -165,13 +166,13 @@ def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
 
 
 def _about(run: Run, error: str) -> dict[str, Any]:
-    done = kept.read(run.result, {}) if run.is_done else {}
+    done = kept.read(run.result) if run.is_done else {}
     return {
         "folder": str(run.folder),
         "kind": run.kind,
         "state": "done" if done else ("failed" if error else "to do"),
         "seconds": done.get("seconds"),
-        "command": shlex.join(execution.command(run)),
+        "command": shlex.join(run.command),
         "error": error,
     }
 
@@ -180,72 +181,60 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
     """A system's scores on a column, in points, by seed; of the seeds that ended."""
     found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
-    for run in runs.scored(options, system, column.task):
+    for run in runs.finetuning(options, system, column.task):
         if not run.is_done:
             continue
-        if run.kind == "ensemble":
-            path = run.folder / "scores.json"
-            found_there = kept.read(path, {column.score: float})
-            return {0: column.scale * found_there[column.score]}
         if run.kind == "features":
             return _of_features(run.folder, choice, options.seeds)
-        found |= of_run(run, column)
+        name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
+        log = run.log(column.split, [name], may_lack=lacks)
+        if column.task == "imdb":  # published figures are on test, where it has labels
+            tested = run.log("test", [name], may_lack="test" not in _baselines(run))
+            log = {seed: tested[seed] or log[seed] for seed in log}
+        last = {seed: lines[-1][name] for seed, lines in log.items() if lines}
+        found |= {seed: column.scale * score for seed, score in last.items()}
     return found
-
-
-def of_run(run: Run, column: Column) -> dict[int, float]:
-    """The same, of a run that bert_jax.main has trained."""
-    if not run.is_done:
-        return {}
-    name, lacks = column.score, column.split != "dev"  # MNLI's dev_mismatched
-    log = run.log(column.split, [name], may_lack=lacks)
-    if column.task == "imdb":  # published figures are on test, where it has labels
-        tested = run.log("test", [name], may_lack="test" not in _baselines(run))
-        log = {seed: tested[seed] or log[seed] for seed in log}
-    return {s: column.scale * lines[-1][name] for s, lines in log.items() if lines}
 
 
 def baseline(options: Options, column: Column) -> float | None:
     """The majority class's score on a column, in points; None if no run has said it."""
     if column.task == "features":
         return None
-    tuned = (
-        run
-        for system in options.table.systems
-        for run in runs.finetuning(options, system, column.task)
-    )
-    said = (baseline_of(run, column) for run in tuned)
-    return next((score for score in said if score is not None), None)
-
-
-def baseline_of(run: Run, column: Column) -> float | None:
-    """The same, of a run; None before its end too."""
-    if not run.is_done:
-        return None
-    said = _baselines(run)
-    split = "test" if column.task == "imdb" and "test" in said else column.split
-    score = said.get(split, {}).get(column.score)
-    return None if score is None else column.scale * score
+    for system in options.table.systems:
+        for run in runs.finetuning(options, system, column.task):
+            said = _baselines(run) if run.is_done else {}
+            split = "test" if column.task == "imdb" and "test" in said else column.split
+            score = said.get(split, {}).get(column.score)
+            if score is not None:
+                return column.scale * score
+    return None
 
 
 def _baselines(run: Run) -> dict[str, dict[str, float]]:
-    """The majority baseline's scores by split, of a run that has ended."""
-    said = kept.read(run.result, {}).get("baseline", {})
-    return kept.check(said, {str: {str: float}}, run.result)
+    """The majority baseline's scores by split, in the tables that a run printed."""
+    found: dict[str, dict[str, float]] = {}
+    split = ""
+    text = run.printed.read_text(errors="replace") if run.printed.exists() else ""
+    for line in text.splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if cells[1:] == ["model", "majority baseline"]:
+            split = cells[0]
+        elif not line.strip():
+            split = ""
+        elif split and len(cells) == 3 and not line.startswith("-"):
+            found.setdefault(split, {})[cells[0]] = float(cells[2])
+    return found
 
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
     """F1 on dev; empty where the model has too few layers for the choice."""
     hint = f"delete {folder / 'result.json'}, and the same command writes both again"
-    path = folder / "results.json"
-    of_choice = {"dev": {"restarts": [float]}}
-    results = kept.read(path, {"score": str, "choices": {str: of_choice}}, hint)
-    if results["score"] != "f1":
-        raise UserError(f"{folder}: scored by {results['score']}, not F1 of entities")
-    found = results["choices"].get(choice)
-    if found is None:
+    found = kept.read(folder / "results.json", hint)
+    if found["score"] != "f1":
+        raise UserError(f"{folder}: scored by {found['score']}, not F1 of entities")
+    if choice not in found["choices"]:
         return {}
-    restarts = found["dev"]["restarts"]
+    restarts = found["choices"][choice]["dev"]["restarts"]
     return {seed: 100 * restarts[seed] for seed in range(min(seeds, len(restarts)))}
 
 

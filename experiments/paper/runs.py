@@ -5,8 +5,6 @@ A folder is named after what shapes its run, so tables share what they have in c
     OUTPUT/pretraining/mlm-1f0c9a27/
     OUTPUT/finetuning/mlm-1f0c9a27/sst2-5seeds-93ab01cd/seed_0 ... seed_4
     OUTPUT/features/mlm-cased-77ab0e31/ner-5seeds-...
-    OUTPUT/ensembles/mlm-1f0c9a27/squad-5seeds-...
-    OUTPUT/vectors/word2vec-03ab91cc, OUTPUT/triviaqa/squad-8e01ba27
 """
 
 import json
@@ -16,17 +14,14 @@ from pathlib import Path
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
-from experiments.lib.running import ROOT
-from experiments.lib.runs import Run, digest
-from experiments.paper import beside, tables, whole
+from experiments.lib.runner import ROOT, Run, digest
+from experiments.paper import tables
 from experiments.paper.options import SHAPE, Options, finetuning_config
 from experiments.paper.systems import Pretraining, System
 from experiments.paper.tasks import Found
 
 FEATURES = (sys.executable, "-m", "experiments.paper.features")
-VECTORS = (sys.executable, "-m", "experiments.cbow.vectors")
-TRIVIAQA = (sys.executable, "-m", "experiments.paper.triviaqa")
-ENSEMBLE = (sys.executable, "-m", "experiments.paper.squad_ensemble")
+BUDGET = (sys.executable, "-m", "experiments.paper.budget")
 # Seeds of smaller models train together, in one program; of these each by itself.
 _APART = ("base", "large")
 # "The maximal document context" (section 5.3), where a model is large enough for it.
@@ -37,15 +32,11 @@ def plan(options: Options) -> list[Run]:
     """All runs of the table, each once, in the order in which they run."""
     runs: dict[Path, Run] = {}
     for system in options.table.systems:
-        before = [pretraining(options, system.pretraining)]
-        if system.after:
-            before += _on_triviaqa(options, system)
-        for run in before:
-            if run.kind != "weights":
-                runs.setdefault(run.folder, run)
+        first = pretraining(options, system.pretraining)
+        if first.kind != "weights":
+            runs.setdefault(first.folder, first)
         for column in options.table.columns:
-            tuned = finetuning(options, system, column.task)
-            for run in (*tuned, *scored(options, system, column.task)):
+            for run in finetuning(options, system, column.task):
                 runs.setdefault(run.folder, run)
     return list(runs.values())
 
@@ -53,21 +44,14 @@ def plan(options: Options) -> list[Run]:
 def pretraining(options: Options, run: Pretraining) -> Run:
     """The pre-training run; its folder is what `init_from` names."""
     if run.weights:  # it has ended
-        return Run("weights", Path(run.weights), (), run.size)
-    if run.model in beside.BAGS:
-        return _vectors(options)
+        return Run("weights", Path(run.weights), ())
     spec, fields = options.configs[run.model], list(options.fields)
     if run.size:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
     if options.corpus:
         fields.append(f"--config.corpus.sources={options.corpus!r}")
-    model = run.size or options.size
-    if run.model != "bert":
-        model = f"{run.model}, {model}"
     if run.shape:
-        layers, hidden, heads = run.shape
-        model = f"{layers}/{hidden}/{heads}"
-        shape = zip(SHAPE, (*run.shape, 4 * hidden), strict=True)
+        shape = zip(SHAPE, (*run.shape, 4 * run.shape[1]), strict=True)
         fields += [f"--config.model.{name}={value}" for name, value in shape]
     if run.kept:
         keep, save = _kept(options)
@@ -79,7 +63,10 @@ def pretraining(options: Options, run: Pretraining) -> Run:
     data = f"--config.corpus.data_dir={options.output / 'prepared'}"
     folder = options.output / "pretraining" / name
     arguments = (f"--config={spec}", *fields, data)
-    return Run("pre-training", folder, arguments, model, words=options.words)
+    if options.words:
+        given = (*arguments, f"--words={options.words}")
+        return Run("pre-training", folder, given, program=BUDGET)
+    return Run("pre-training", folder, arguments)
 
 
 def _own(spec: str) -> tuple[str, ...]:
@@ -103,7 +90,7 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     """The runs that fine-tune a system on a task: one for all seeds together, or one
     for each; one of experiments.paper.features for all its choices. None if the
     task has no data, or is none of the system's."""
-    if task not in options.found or not system.does(task):
+    if task not in options.found:
         return []
     first = pretraining(options, system.pretraining)
     if system.choice:
@@ -122,96 +109,28 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
     fields = [f"--config.{field}" for field in (*data.fields, *shared, *system.fields)]
     fields += options.finetuning
     parent = options.output / "finetuning" / _name(first)
-    if model in beside.BAGS:  # which have their words in common
-        parent = parent.with_name(f"{model}-{parent.name}")
     name = task if system.share == 100 else f"{task}-{system.share}percent"
-    name += f"-after-{system.after}" if system.after else ""
-    start, needs = _start(options, system)
-    arguments = (f"--config={spec}", *start, *fields)
+    source = first.folder
+    if system.share < 100:
+        keep, _ = _kept(options)
+        step = keep * (tables.SHARES.index(system.share) + 1)
+        source = source / "checkpoints" / str(step)
+    arguments = (f"--config={spec}", f"--config.init_from={source}", *fields)
+    needs = _needs(first)
     digested = digest(Path(spec).name, *fields)
     if size not in _APART and seeds > 1:
         folder = parent / f"{name}-{seeds}seeds-{digested}"
         together = ("--config.seed=0", f"--config.train.seeds={seeds}")
-        return [Run(task, folder, (*arguments, *together), first.model, needs)]
+        return [Run(task, folder, (*arguments, *together), needs)]
     return [
         Run(
             task,
             parent / f"{name}-{digested}" / f"seed_{seed}",
             (*arguments, f"--config.seed={seed}"),
-            *(first.model, needs),
+            needs,
         )
         for seed in range(seeds)
     ]
-
-
-def _start(
-    options: Options, system: System
-) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """What a system's fine-tuning starts from: arguments, and the runs to wait for."""
-    first = pretraining(options, system.pretraining)
-    if system.pretraining.model in beside.BAGS:
-        start = [f"--config.tokenizer.vocab_file={first.folder / 'vocab.txt'}"]
-        if system.pretraining.model.startswith("word2vec"):
-            start.append(f"--config.task.vectors={first.folder / 'vectors.npy'}")
-        return tuple(start), (first.folder,)
-    source, needs = first.folder, _needs(first)
-    if system.share < 100:
-        keep, _ = _kept(options)
-        step = keep * (tables.SHARES.index(system.share) + 1)
-        source = source / "checkpoints" / str(step)
-    if system.after:
-        *_, tuned = _on_triviaqa(options, system)
-        source, needs = tuned.folder, (tuned.folder,)
-    return (f"--config.init_from={source}",), needs
-
-
-def scored(options: Options, system: System, task: str) -> list[Run]:
-    """The runs that have a system's scores on a task."""
-    tuned = finetuning(options, system, task)
-    if not (system.ensemble and tuned):
-        return tuned
-    folders = [run.folder for run in tuned]
-    if len(tuned) == 1:  # all seeds
-        folders = [folders[0] / f"seed_{seed}" for seed in range(options.seeds)]
-    own = digest(*(str(folder.relative_to(options.output)) for folder in folders))
-    parent = pretraining(options, system.pretraining)
-    folder = options.output / "ensembles" / _name(parent) / f"{task}-{own}"
-    arguments = (f"--workdirs={','.join(map(str, folders))}",)
-    needs = tuple(run.folder for run in tuned)
-    model = tuned[0].model
-    return [Run("ensemble", folder, arguments, model, needs, program=ENSEMBLE)]
-
-
-def _on_triviaqa(options: Options, system: System) -> list[Run]:
-    """TriviaQA in SQuAD's form, and the system fine-tuned on it for an epoch."""
-    first = pretraining(options, system.pretraining)
-    files = tuple(f"--{field}" for field in options.found[whole.TRIVIAQA].fields)
-    place = options.output / "triviaqa" / f"squad-{digest(*files)}"
-    written = Run(
-        *("TriviaQA's files", place, files, ""), program=TRIVIAQA, file="train.json"
-    )
-    size = system.pretraining.size or options.size
-    spec = finetuning_config(options.found["squad"], size, system.pretraining.model)
-    fields = ("--config.train.num_epochs=1", *options.finetuning, "--config.seed=0")
-    own = digest(Path(spec).name, *files, *fields)
-    folder = options.output / "finetuning" / _name(first) / f"triviaqa-{own}"
-    start = (
-        f"--config.init_from={first.folder}",
-        f"--config.task.train_file={place / written.file}",
-    )
-    arguments = (f"--config={spec}", *start, *fields)
-    needs = (*_needs(first), place)
-    return [written, Run("triviaqa", folder, arguments, first.model, needs)]
-
-
-def _vectors(options: Options) -> Run:
-    """The words of the bags, and their vectors."""
-    resolved = options.resolved
-    given = [f"--corpus={','.join(options.corpus)}", f"--words={options.words}"]
-    given += ["--cased"] if not resolved.tokenizer.lowercase else []
-    folder = options.output / "vectors" / f"words-{digest(*given)}"
-    data = f"--data_dir={options.output / 'prepared'}"
-    return Run("word vectors", folder, (*given, data), "", program=VECTORS)
 
 
 def _alike(options: Options, data: Found, own: Collection[str]) -> tuple[str, ...]:
@@ -246,7 +165,7 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
     folder = parent / f"ner-{options.seeds}seeds-{digest(*given)}"
     start = f"--init_from={first.folder}"
     arguments, needs = (start, *given), _needs(first)
-    return Run("features", folder, arguments, first.model, needs, program=FEATURES)
+    return Run("features", folder, arguments, needs, program=FEATURES)
 
 
 def _name(first: Run) -> str:

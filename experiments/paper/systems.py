@@ -46,9 +46,6 @@ class System(NamedTuple):
       share: percent of the pre-training steps that it starts from.
       choice: of experiments.paper.features, where the row is not fine-tuned.
       line: of a plot along `Table.axis`, whose point it is; `at`: where.
-      tasks: those that it can do; empty: all of the table.
-      after: the task that it is fine-tuned on first, if not empty.
-      ensemble: of the row's seeds, in place of each by itself.
     """
 
     name: str
@@ -59,12 +56,6 @@ class System(NamedTuple):
     choice: str = ""
     line: str = ""
     at: float = 0.0
-    tasks: tuple[str, ...] = ()
-    after: str = ""
-    ensemble: bool = False
-
-    def does(self, task: str) -> bool:
-        return not self.tasks or task in self.tasks
 
 
 class Column(NamedTuple):

@@ -1,15 +1,16 @@
 """The paper's tables as values: which systems, which columns, to test which claims."""
 
 import itertools
+from collections.abc import Mapping, Sequence
 
 from bert_jax.errors import UserError
+from bert_jax.tasks.glue.data import TASKS as GLUE
 from configs.base import SIZES as BASE_SIZES
 from experiments.lib import published
+from experiments.lib.published import Published
 from experiments.lib.verdicts import Claim, Pair
-from experiments.paper import whole
 from experiments.paper.feature_choices import CHOICES
 from experiments.paper.systems import Column, Pretraining, System, Table
-from experiments.paper.whole import MLM, against, column
 
 # Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
 SIZES = {
@@ -23,10 +24,47 @@ SHARES = (20, 40, 60, 80, 100)
 ALIKE = 1.0
 FEATURES = "concat_last_four"
 
+MLM = Pretraining("mlm", kept=True)
 LTR = Pretraining("ltr", ("task.objective=ltr",), kept=True)
 NO_NSP = Pretraining("no-nsp-loss", ("task.nsp_loss=False",))
 NO_PAIRS = Pretraining("no-pairs", ("corpus.nsp=False",))
 CASED = Pretraining("mlm-cased", ("tokenizer.lowercase=False",))
+
+
+def column(task: str, score: str = "", key: str = "") -> Column:
+    """Of a task's main score on dev, unless another is named."""
+    main = {"swag": "accuracy", "imdb": "accuracy"}
+    given = score or main.get(task) or (GLUE[task].main_score if task in GLUE else "f1")
+    return Column(key or task, task, given)
+
+
+def against(
+    first: str, second: str, columns: Sequence[Column] | Sequence[str]
+) -> tuple[Pair, ...]:
+    """Two systems on each column."""
+    keys = [own.key if isinstance(own, Column) else own for own in columns]
+    return tuple(Pair(first, second, key) for key in keys)
+
+
+# WNLI is none of table 1's columns.
+TABLE_1 = (
+    column("mnli"),
+    Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),
+    *map(column, ("qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte")),
+)
+SQUAD = (column("squad", "exact_match", "squad/exact_match"), column("squad"))
+SQUAD2 = (column("squad2", "exact_match", "squad2/exact_match"), column("squad2"))
+BOTH = Published(
+    "SQuAD 1.1 and 2.0",
+    "tables 2 and 3, sections 4.2 and 4.3: exact match and F1 on dev",
+    {
+        row: {
+            **published.TABLE_2.rows.get(row, {}),
+            **published.TABLE_3.rows.get(row, {}),
+        }
+        for row in (*published.TABLE_2.rows, *published.TABLE_3.rows)
+    },
+)
 
 
 def build(name: str, size: str) -> Table:
@@ -38,6 +76,39 @@ def build(name: str, size: str) -> Table:
     if name not in TABLES:
         raise UserError(f"{name}: no such table; choose one of {', '.join(TABLES)}")
     return TABLES[name](name, size)
+
+
+def _of_bert(
+    name: str,
+    size: str,
+    title: Published,
+    columns: Sequence[Column],
+    source: str,
+    usual: tuple[str, ...],
+) -> Table:
+    """A table of BERT itself at its size; at Large also of Base, and a claim that Large
+    is better where the paper has both.
+
+    Args:
+      source: of the claim.
+    """
+    paper = {"base": "BERT-Base", "large": "BERT-Large"}
+    row = next((r for r in title.rows if r.startswith(paper.get(size, "-"))), "")
+    base = next((r for r in title.rows if r.startswith("BERT-Base")), "")
+    systems = [System(f"BERT, {size}", MLM, row)]
+    claims, notes = [], []
+    if size == "large":
+        systems.insert(0, System("BERT, base", MLM._replace(size="base"), base))
+        if base:
+            both = [c for c in columns if title.rows[base].get(c.key) is not None]
+            pairs = against("BERT, large", "BERT, base", both)
+            claims.append(Claim("Large is better than Base", source, pairs))
+    if base and not claims:
+        notes.append("Its claim needs --size=large.")
+    if title is published.TABLE_1:
+        notes.append("The paper's figures are on test, ours on dev.")
+    rows = (tuple(systems), tuple(columns), tuple(claims))
+    return Table(name, title, *rows, usual=usual, note=" ".join(notes))
 
 
 def _table5(name: str, size: str) -> Table:
@@ -224,13 +295,18 @@ def _imdb(name: str, size: str) -> Table:
     return Table(name, published.IMDB, systems, columns, (claim,), note=note)
 
 
+_BY_FIGURES = "table {}, by its figures"
+_USUAL = tuple(dict.fromkeys(own.task for own in TABLE_1))
+# Title, columns, source of the claim, and the tasks that run unless others are named.
+_OF_BERT: Mapping[str, tuple[Published, tuple[Column, ...], str, tuple[str, ...]]] = {
+    "table1": (published.TABLE_1, (*TABLE_1, column("imdb")), "section 4.1", _USUAL),
+    "table2": (published.TABLE_2, SQUAD, _BY_FIGURES.format(2), ()),
+    "table3": (published.TABLE_3, SQUAD2, "", ()),
+    "squad": (BOTH, (*SQUAD, *SQUAD2), _BY_FIGURES.format(2), ()),
+    "table4": (published.TABLE_4, (column("swag"),), _BY_FIGURES.format(4), ()),
+}
 TABLES = {
-    **whole.TABLES,
-    "table5": _table5,
-    "table6": _table6,
-    "table7": _table7,
-    "table8": _table8,
-    "figure5": _figure5,
-    "features": _table7,
-    "imdb": _imdb,
+    **dict.fromkeys(_OF_BERT, lambda name, size: _of_bert(name, size, *_OF_BERT[name])),
+    **{"table5": _table5, "table6": _table6, "table7": _table7, "table8": _table8},
+    **{"figure5": _figure5, "features": _table7, "imdb": _imdb},
 }

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from bert_jax.data.columns import BY_NAME
 from bert_jax.errors import UserError
+from bert_jax.runtime import hub
 from bert_jax.tasks.glue.data import TASKS as GLUE
-from experiments.paper import glue
 
 
 class Task(NamedTuple):
@@ -77,13 +77,6 @@ TASKS = {
         {"task.train_file": ("train.csv",), "task.dev_file": ("val.csv",)},
     ),
     "ner": Task("NER", ("ner.py",), _NER_FOLDERS, _NER),
-    # Its release, which experiments.paper.triviaqa reads.
-    "triviaqa": Task(
-        "TriviaQA",
-        (),
-        ("TriviaQA", "triviaqa"),
-        {"qa": ("qa/wikipedia-train.json",), "evidence": ("evidence",)},
-    ),
     # By experiments.paper.features, not bert_jax.main: the columns are the same files.
     "features": Task("NER, features", (), _NER_FOLDERS, _NER),
     "imdb": Task(
@@ -116,8 +109,8 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
     for folder in folders:
         if folder.startswith(BY_NAME):
             if name in GLUE:
-                data = glue.data_dir(folder, name)
-                return Found(task.config, (f"task.data_dir={data}",))
+                by_task = "" if folder.startswith(hub.PREFIX) else f"/{name}"
+                return Found(task.config, (f"task.data_dir={folder}{by_task}",))
             continue
         for variant in (task, _IMDB_LINES) if name == "imdb" else (task,):
             for place in (Path(folder) / part for part in variant.folders):
@@ -130,32 +123,23 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
 
 
 def find_all(
-    names: Sequence[str], data: str, owner: str
+    names: Sequence[str], data: str
 ) -> tuple[dict[str, Found], dict[str, str]]:
     """The data of tasks, and why the others are missing.
 
     Args:
       data: folders, between commas.
-      owner: what has the tasks, for errors.
 
     Raises:
-      UserError: a folder does not exist, or there is no data at all.
+      UserError: a folder does not exist.
     """
     folders = list(filter(None, data.split(",")))
     for folder in folders:
         if not folder.startswith(BY_NAME) and not Path(folder).is_dir():
             raise UserError(f"--data={folder}: no such folder")
-    found: dict[str, Found] = {}
-    missing: dict[str, str] = {}
-    for name in names:
-        task = find(name, folders)
-        if isinstance(task, Found):
-            found[name] = task
-        else:
-            missing[name] = task
-    if not found:
-        why = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        raise UserError(f"--data={data}: no task{owner} has data ({why})")
+    every = {name: find(name, folders) for name in names}
+    found = {name: data for name, data in every.items() if isinstance(data, Found)}
+    missing = {name: why for name, why in every.items() if isinstance(why, str)}
     return found, missing
 
 

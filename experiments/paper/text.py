@@ -1,25 +1,23 @@
-"""What the report of a table says, as text and as a page."""
+"""The report of a table: its sections, their words and plots."""
 
 import functools
 import math
 from typing import Any
 
-from experiments.lib import plots, published, report, verdicts
-from experiments.lib.progress import duration
+from experiments.lib import plots, published, verdicts
 from experiments.lib.report import Figure, Section, Table
+from experiments.lib.runner import duration
 from experiments.paper.results import Cell, Results
-
-
-def title(found: Results) -> str:
-    """What a page is called."""
-    return f"{found.table.published.title}, size {found.size}"
+from experiments.paper.systems import Column
 
 
 def sections(found: Results) -> list[Section]:
     """The report; its figures need matplotlib."""
     table = found.table
-    begin = [f"{title(found)} ({table.name}: {table.published.source})"]
+    title = f"{table.published.title}, size {found.size}"
+    begin = [f"{title} ({table.name}: {table.published.source})"]
     begin += [f"{verdict.word}: {verdict.claim.text}" for verdict in found.verdicts]
+    about = "\n".join(f"{name}: {said}" for name, said in found.about.items())
     parts = [
         Section("", ["\n".join(begin)]),
         Section("Runs that failed", _failures(found)),
@@ -29,22 +27,9 @@ def sections(found: Results) -> list[Section]:
         Section("What pre-training took", cost_rows(found)),
         Section("Claims of the paper", _claims(found)),
         Section("How to read it", [*filter(None, (HOW_TO_READ, table.note))]),
-        Section("Circumstances", [report.listed(found.about)]),
+        Section("Circumstances", [about]),
     ]
     return [part for part in parts if part.parts]
-
-
-def runs(found: Results) -> Section:
-    """The runs and their commands, which the page has as well."""
-    rows = [
-        (
-            *(run["state"], run["kind"]),
-            "-" if run["seconds"] is None else duration(run["seconds"]),
-            run["command"],
-        )
-        for run in found.runs
-    ]
-    return Section("Runs", [Table(rows, ("", "kind", "took", "command"))])
 
 
 def _failures(found: Results) -> list[str]:
@@ -58,24 +43,26 @@ def _claims(found: Results) -> list[str | Figure]:
     if not found.verdicts:
         return ["This table tests no claim at this size."]
     parts: list[str | Figure] = []
-    for verdict in found.verdicts:
+    for number, verdict in enumerate(found.verdicts, 1):
         parts.append(verdict.text)
         if any(part.differences for part in verdict.parts):
             draw = functools.partial(difference_plot, found, verdict)
-            parts.append(Figure(draw, COMPARISONS))
+            parts.append(Figure(f"claim_{number}", draw, COMPARISONS))
     return parts
 
 
 def _score_figures(found: Results) -> list[Figure]:
-    """What those below the scores show: lines along the table's axis, each column."""
+    """Lines along the table's axis, and each column's scores."""
     seeds = "Each stroke is a seed, the dot their mean, the line its 95% interval"
     seeds += "; dotted: the majority class." if found.baselines else "."
     shown = []
     if axis := found.table.axis:
         said = f"Along {axis}; bars are 95% intervals."
-        shown.append(Figure(lambda: plots.svg(line_plots(found)), said))
-    if any(cell.seeds for cell in found.cells.values()):
-        shown.append(Figure(lambda: "".join(map(plots.svg, score_plots(found))), seeds))
+        shown.append(Figure("lines", lambda: line_plots(found), said))
+    for column in found.columns:
+        if any(found.cells[s.name, column.key].seeds for s in found.table.systems):
+            draw = functools.partial(score_plot, found, column)
+            shown.append(Figure(f"scores_{column.key.replace('/', '_')}", draw, seeds))
     return shown
 
 
@@ -88,8 +75,8 @@ COSTS = (
     "Every system reads the same number of words of the same text; a word is what all "
     "three cut text into before they look inside it. Positions are those computed, "
     "padding and special tokens too; parameters those that fine-tuning takes over; "
-    "FLOPs by formula; time the whole run's, evaluation and compilation too, by its "
-    "log."
+    "FLOPs by formula; time that of the run's last start, evaluation and compilation "
+    "too."
 )
 HOW_TO_READ = (
     "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
@@ -174,7 +161,7 @@ def cost_rows(found: Results) -> list[Table]:
     rows: list[tuple[str, ...]] = []
     for name, cost in found.costs.items():
         if cost:
-            took = duration(cost.get("seconds"))
+            took = duration(cost["seconds"])
             rows.append(
                 (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
                  f"{cost['positions']:,}", f"{cost['parameters']:,}",
@@ -184,24 +171,20 @@ def cost_rows(found: Results) -> list[Table]:
     return [Table(rows, ("pre-training", *header), COSTS)] if rows else []
 
 
-def score_plots(found: Results) -> list[Any]:
-    """For each column: every seed, the mean and its 95% interval."""
-    figures = []
-    for column in found.columns:
-        seeds = {
-            s.name: [*found.cells[s.name, column.key].seeds.values()]
-            for s in found.table.systems
-        }
-        if any(seeds.values()):
-            figure, panel = plots.intervals(seeds, title=column.title)
-            if column.key in found.baselines:
-                majority = found.baselines[column.key]
-                panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
-            figures.append(figure)
-    return figures
+def score_plot(found: Results, column: Column) -> Any:
+    """Every seed of a column, the mean and its 95% interval, by system."""
+    seeds = {
+        s.name: [*found.cells[s.name, column.key].seeds.values()]
+        for s in found.table.systems
+    }
+    figure, panel = plots.intervals(seeds, title=column.title)
+    if column.key in found.baselines:
+        majority = found.baselines[column.key]
+        panel.axvline(majority, color="black", linewidth=0.8, linestyle=":")
+    return figure
 
 
-def difference_plot(found: Results, verdict: verdicts.Verdict) -> str:
+def difference_plot(found: Results, verdict: verdicts.Verdict) -> Any:
     """A claim's comparisons: differences by seed, their interval, the paper's."""
     parts = [part for part in verdict.parts if part.differences]
     titles = {column.key: column.title for column in found.columns}
@@ -223,7 +206,7 @@ def difference_plot(found: Results, verdict: verdicts.Verdict) -> str:
     for edge in (-verdict.claim.margin, verdict.claim.margin):
         if edge:
             panel.axvline(edge, color="black", linewidth=0.8, linestyle=":")
-    return plots.svg(figure)
+    return figure
 
 
 def line_plots(found: Results) -> Any:

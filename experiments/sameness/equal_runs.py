@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
-from experiments.lib import ending, running
+from experiments.lib import ending, runner
 from experiments.lib.command_line import Parser, several
 
 STEPS, BATCH, STOP = 30, 16, 13
@@ -145,12 +145,12 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
     (workdir / "handed_out").mkdir(parents=True, exist_ok=True)
     spec, *fields = f"{CONFIGS[task]} {FIELDS}".split()
     fields += [f"mesh.{axis}={getattr(at, axis)}" for axis in at._fields[2:]]
-    arguments = [f"--config={running.ROOT}/configs/{spec}", f"--workdir={workdir}"]
+    arguments = [f"--config={runner.ROOT}/configs/{spec}", f"--workdir={workdir}"]
     arguments += [f"--config.{x}".replace("FOLDER", str(folder)) for x in fields]
     program = [sys.executable, "-m", "experiments.sameness.recorded_run"]
     program += [str(workdir / "handed_out"), str(stop), "--", *arguments]
     start = [sys.executable, "-c", _LOCAL, str(at.processes), str(at.devices)]
-    status = running.wait([*start, *program], workdir / "log")
+    status = runner.wait([*start, *program], workdir / "log")
     expected = 0 if stop < 0 else 143
     if status != expected:
         sys.exit(f"{workdir}/log: status {status}, not {expected}")

@@ -12,32 +12,31 @@ Config files of your own, which differ in what they define:
         --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
 
 Every --grid is FIELD=A,B,...; all combinations run, one after the other, each as
-bert_jax.main in a folder of its own, with a line of what it reached. The same command
-resumes. With --together the seeds of a combination, which must be consecutive, train in
-one program: faster for small models. A config file that defines something of its own is
-read anew: after a change of its text its runs are others. Other fields of all runs:
---config.FIELD=VALUE.
+bert_jax.main in a folder of its own. The same command resumes. With --together the
+seeds of a combination, which must be consecutive, train in one program: faster for
+small models. A config file that defines something of its own is read anew: after a
+change of its text its runs are others. Other fields of all runs: --config.FIELD=VALUE.
 
-At the end stands the table of experiments.sweeps.compare, on dev: means over the seeds
-with 95% intervals, and the differences from the best. OUTPUT/compare.png and
-compare.html show the same as plots; these need matplotlib.
+At the end stands a table of the scores on dev: means over the seeds with 95% intervals,
+and the differences from the best. OUTPUT/report.md has it too, with plots, where
+matplotlib is installed.
 """
 
 import argparse
+import importlib.util
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import registry
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
-from bert_jax.runtime import terminal
-from experiments.lib import command_line, ending, execution
-from experiments.lib.runs import Run, digest
-from experiments.sweeps import compare
+from bert_jax.errors import UserError, printable
+from experiments.lib import command_line, ending, report, runner
+from experiments.lib.runner import Run, digest
+from experiments.sweeps import comparison
 
-_SEED, _CONFIG = "seed", "config"
+_SEED = "seed"
 
 
 @ending.command
@@ -46,38 +45,22 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     runs = plan(options, fields)
 
-    def report(errors: Mapping[Path, str]) -> str:
-        ended = [run for run in runs if run.is_done and run.folder not in errors]
-        return _compare(options, ended) if ended else "no run has ended"
+    def said(_: object) -> str:
+        ended = [(name, run) for run, name in runs.items() if run.is_done]
+        if not ended:
+            return "no run has ended"
+        found, score = comparison.settings(ended, options.score)
+        sections = comparison.sections(found, score)
+        if importlib.util.find_spec("matplotlib") is None:
+            return printable(report.plain(sections))
+        results = comparison.plain(found, score)
+        return printable(report.write(options.output, sections, results))
 
-    return execution.finish(runs, options, report, partial=True)
-
-
-def _compare(options: argparse.Namespace, ended: Sequence[Run]) -> str:
-    """The table, a row for each config file and point of the grid."""
-    names, runs = _names(options.config), []
-    for run in ended:
-        run.log()  # raises UserError where it is not whole
-        name = {_CONFIG: names[run.model]}
-        for each in compare.find([str(run.folder)], "dev"):
-            runs.append(each._replace(fields={**each.fields, **name}))
-    shown = [_CONFIG, *(field for field in options.grid if field != _SEED)]
-    page: Path | None = options.output / "compare.html"
-    if how := command_line.missing("matplotlib", "report"):
-        terminal.say(
-            f"left out: the plots, {page} and compare.png, which need matplotlib: "
-            f"{how}, and start the same command again"
-        )
-        page = None
-    elif all(len(run.lines) == 1 for run in runs):
-        terminal.say("by step: one point a run; --config.train.eval_every=N gives more")
-    if len(names) == 1 and shown[1:]:
-        shown = shown[1:]
-    return compare.summary(runs, "dev", options.score, page, shown)
+    return runner.finish(list(runs), options, said, partial=True)
 
 
 def _names(specs: Sequence[str]) -> dict[str, str]:
-    """What the table calls the config files: their names, where these differ."""
+    """The config files' names in the table: short ones, where these differ."""
     names = {spec: configuration.name(spec) for spec in specs}
     return names if len({*names.values()}) == len(names) else {s: s for s in specs}
 
@@ -96,7 +79,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--grid", default=[], action="append", help="FIELD=A,B,...; may be repeated"
     )
-    parser.add_argument("--score", default="", help=compare.SCORE)
+    parser.add_argument("--score", default="", help=comparison.SCORE)
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_run_options("runs/sweep")
     options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
@@ -145,15 +128,15 @@ def split(values: str) -> list[str]:
     return parts
 
 
-def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
-    """The runs, their configs checked.
+def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
+    """The runs, their configs checked, each with the name of its setting.
 
     Raises:
       UserError: a field or value that the config does not allow.
     """
     grid = dict(options.grid)
     seeds = grid.pop(_SEED) if options.together else []
-    runs = []
+    names, runs = _names(options.config), {}
     for spec, *values in itertools.product(options.config, *grid.values()):
         point = dict(zip(grid, values, strict=True))
         given = [f"--config.{field}={value}" for field, value in point.items()]
@@ -172,7 +155,11 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> list[Run]:
         # A file's name has at most 255 bytes, and those beside the folder are longer.
         safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
-        runs.append(Run("run", folder, arguments, spec))
+        setting = {f: v for f, v in point.items() if f != _SEED}
+        if len(names) > 1 or not setting:
+            setting = {"config": names[spec], **setting}
+        said = " ".join(f"{field}={value}" for field, value in setting.items())
+        runs[Run("run", folder, arguments)] = said
     return runs
 
 

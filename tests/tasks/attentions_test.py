@@ -1,12 +1,8 @@
 """Attention out of `--mode=predict`: row by row as `bert_jax.load(...).apply` gives it,
-in files that are whole or not there."""
+in a file that is whole or not there."""
 
-import base64
-import errno
 import functools
-import html.parser
 import json
-import resource
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +10,8 @@ import numpy as np
 import pytest
 from runs import run
 from safetensors import safe_open
-from tokenizers import Tokenizer, models
 
 import bert_jax
-from bert_jax.attentions import files as attention_files
 from bert_jax.attentions import keep as attentions
 from bert_jax.attentions.keep import WithAttentions
 from bert_jax.data.rows import BatchSize
@@ -46,34 +40,6 @@ def read(place):
         }
 
 
-class Scripts(html.parser.HTMLParser):
-    """The elements of a page that hold data, or code."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.data, self.code, self.open = [], 0, None
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "script":
-            self.open = dict(attrs).get("type", "code")
-            self.code += self.open == "code"
-
-    def handle_endtag(self, tag):
-        self.open = None if tag == "script" else self.open
-
-    def handle_data(self, data):
-        if self.open == "application/json":
-            self.data.append(json.loads(data))
-
-
-def shown(place):
-    """The sequences of a page, and how many it says are left out."""
-    found = Scripts(place.read_text(encoding="utf-8"))
-    assert found.code == 1
-    return found.data[:-1], found.data[-1]
-
-
 @pytest.fixture
 def rows(tmp_path):
     source = tmp_path / "in.jsonl"
@@ -94,9 +60,7 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
     found = read(tmp_path / "who.safetensors")
     assert list(found) == ["attentions_0", "attentions_1", "attentions_2"]
     bert = bert_jax.load(plain)
-    sequences, left = shown(tmp_path / "who.html")
-    assert left == 0
-    for index, (row, one) in enumerate(zip(ROWS, sequences, strict=True)):
+    for index, row in enumerate(ROWS):
         encoding = bert.tokenizer.encode(row["text"], row.get("text_b"))
         ids = np.array([encoding.ids])
         types = np.array([encoding.type_ids])
@@ -107,19 +71,6 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(got.astype(float).sum(-1), 1, atol=2e-3)
         assert about == {"tokens": encoding.tokens, "segments": encoding.type_ids}
-        assert (one["row"], one["part"], one["tokens"]) == (index, 0, encoding.tokens)
-        inside = np.frombuffer(base64.b64decode(one["float16"]), "<f2")
-        assert np.array_equal(inside.reshape(one["shape"]), got)
-
-
-def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_files, "PAGE_BYTES", 1)
-    field = f"--config.predict.attentions={tmp_path / 'who'}"
-    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field)
-    assert "the first 1 of 3 sequences (2 left out" in err
-    sequences, left = shown(tmp_path / "who.html")
-    assert [one["row"] for one in sequences] == [0] and left == 2
-    assert len(read(tmp_path / "who.safetensors")) == 3
 
 
 @pytest.mark.parametrize(
@@ -129,10 +80,7 @@ def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatc
             "none/who",
             "--config.predict.attentions=none/who.safetensors: must be a file",
         ),
-        ("who.html", "who.html: leave the ending out; who.safetensors and who.html"),
         ("gs://bucket/who", "gs://bucket/who: name a local file"),
-        ("./", "attentions=./: names a folder"),
-        (".", "attentions=.: names a folder"),
     ],
 )
 def test_wrong_names(micro, plain, rows, name, says):
@@ -153,57 +101,6 @@ def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
         _, err = run(micro, plain, *asks, status=2)
         assert says in err
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-def test_the_answers_are_not_one_of_the_files(micro, plain, rows, tmp_path):
-    field = f"--config.predict.attentions={tmp_path / 'who'}"
-    asks = ("--mode=predict", f"--input={rows}", field)
-    for end in ("html", "safetensors"):
-        target = tmp_path / f"who.{end}"
-        _, err = run(micro, plain, *asks, f"--output={target}", status=2)
-        assert f"{target} is --input or --output as well" in err
-    assert [path.name for path in tmp_path.iterdir()] == [rows.name]
-
-
-def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
-    tokenizer, one = Tokenizer(models.BPE()), np.zeros(2, np.int64)
-
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(attention_files.Attentions, "_scripts", full)
-    with (
-        pytest.raises(OSError, match="No space left"),
-        attention_files.keeping(str(tmp_path / "who"), tokenizer) as kept,
-    ):
-        kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_told_of_what_fills_it(tmp_path):
-    limits, one = resource.getrlimit(resource.RLIMIT_FSIZE), np.zeros(2, int)
-    keeping = attention_files.keeping(str(tmp_path / "who"), Tokenizer(models.BPE()))
-    try:
-        with pytest.raises(OSError, match=r"config\.predict\.att"), keeping as kept:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-            kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):
-    pieces = ['"', "\\", "שלום", "a"]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
-    with (tmp_path / "probabilities").open("w+b") as file:
-        kept = attention_files.Attentions(file, tokenizer)
-        row = (np.arange(4), np.zeros(4, int), np.zeros((1, 1, 4, 4), np.float16))
-        for number in range(30):
-            kept.add(number, 10**6, *row)
-        assert len(kept._header()) <= kept._header_bytes
-        monkeypatch.setattr(attention_files, "HEADER_BYTES", kept._header_bytes)
-        with pytest.raises(UserError, match="31 rows are too many for one safetensors"):
-            kept.add(30, 0, *row)
 
 
 def encoder(**fields):

@@ -1,17 +1,10 @@
-"""The page that compares BERT, GPT and ELMo: its figures, and what sees the answer."""
-
-from pathlib import Path
+"""Which language models see the answer (section 3.1)."""
 
 import numpy as np
 import pytest
 
-from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import terminal
 from experiments.claims import leak
-from experiments.pages import architecture_diagrams
 
-DOCS = Path(architecture_diagrams.__file__).parents[2] / "docs"
-IMAGES = DOCS / "images"
 BLIND = ("left to right", "masked LM", "joined at the end")
 SEEING = ("both sides, no masks", "joined after each layer")
 
@@ -57,24 +50,6 @@ def test_the_table_of_a_text(tmp_path, capfd, monkeypatch):
     assert len(row) == 3 + 7 + 1 and row[-1] == "0"  # the name, 7 losses, the change
 
 
-def test_the_progress_counts_the_steps_of_all_models(monkeypatch, capfd):
-    updates = []
-    done = leak.Result({0: 7.0}, 0.0)
-
-    def train(model, learnt, held_out, steps, taken):
-        for _ in range(steps):
-            taken()
-        return done
-
-    rows = np.zeros((4, 8), np.int32)
-    monkeypatch.setattr(leak, "train", train)
-    monkeypatch.setattr(leak, "read", lambda source: (rows, rows, 4))
-    monkeypatch.setattr(terminal.Progress, "update", lambda self, n: updates.append(n))
-    assert leak.main(["--steps=6"]) == 0
-    assert updates == [*range(1, 5 * 6 + 1)]
-    assert "joined after each layer: training, 5 of 5" in capfd.readouterr().err
-
-
 def test_what_it_does_not_take(tmp_path, capfd):
     path = tmp_path / "short.txt"
     path.write_text("A few words.\n")
@@ -88,44 +63,3 @@ def test_what_it_does_not_take(tmp_path, capfd):
         assert error.count("\n") == 1
     assert leak.main(["--steps=2"]) == 2
     assert "--steps=2: at least" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("name", architecture_diagrams.NAMES)
-def test_the_diagrams_are_those_of_the_code(name):
-    kept = (IMAGES / f"{name}.svg").read_text("utf-8")
-    said = "run: python -m experiments.pages.architecture_diagrams"
-    assert kept == architecture_diagrams.svg(name), said
-
-
-def test_the_names_of_the_diagrams_are_escaped(tmp_path, monkeypatch, capfd):
-    """A terminal obeyed what stood in the name of the output."""
-    monkeypatch.setattr(architecture_diagrams, "svg", lambda name: "")
-    assert architecture_diagrams.main([f"--output={tmp_path}/a\x1b[2J"]) == 0
-    out = capfd.readouterr().out
-    assert "\x1b" not in out and r"/a\x1b[2J/" in out
-
-
-def test_the_pages_parameters_are_those_of_the_code():
-    text = (DOCS / "families.md").read_text("utf-8")
-    (line,) = (x for x in text.splitlines() if x.startswith("| parameters without"))
-    counts = [
-        count_parameters(architecture_diagrams.shapes(name))
-        for name in architecture_diagrams.NAMES
-    ]
-    assert line.split(" | ")[1:] == [
-        *(f"{n:,}" for n in counts[:2]),
-        f"{counts[2]:,} |",
-    ]
-
-
-def test_what_each_place_reads():
-    """Figure 3: all of BERT's arrows, half of GPT's, and ELMo's halves apart."""
-    both = {(i, j) for i in range(3) for j in range(3)}
-    before = {(i, j) for i, j in both if i <= j}
-    reads = {n: list(map(set, architecture_diagrams.reads(n)))
-             for n in architecture_diagrams.NAMES}  # fmt: skip
-    same = {(i, i) for i in range(3)}
-    assert reads["bert"] == [same, both, both]
-    assert reads["gpt"] == [same, before, before]
-    behind = {(j, i) for i, j in before}
-    assert reads["elmo"] == [same, before, before, same, behind, behind]

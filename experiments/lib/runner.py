@@ -1,0 +1,254 @@
+"""Trains the runs of an experiment one after the other; goes on where it stopped.
+
+A run that has ended well has `result.json` in its folder. `FOLDER.log` beside it has
+what the run printed.
+"""
+
+import argparse
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import filelock
+
+from bert_jax.config import command_line as flags
+from bert_jax.config import configuration
+from bert_jax.errors import UserError, printable
+from bert_jax.runtime import terminal
+from bert_jax.workdir import metrics
+from experiments.lib import kept
+
+ROOT = Path(__file__).resolve().parents[2]
+MAIN = (sys.executable, "-m", "bert_jax.main")
+# SIGHUP, Ctrl-C and SIGTERM: the run has saved. Less than 0: the signal came as Python
+# started or ended.
+_STOPPED = {**{n: n for n in (129, 130, 143)}, -1: 129, -2: 130, -15: 143}
+
+
+class Run(NamedTuple):
+    """A program to run.
+
+    Attributes:
+      kind: "pre-training" or the task.
+      folder: its work directory.
+      arguments: of its program, without the folder.
+      needs: the folders of the runs that it starts from.
+      program: empty means bert_jax.main, which takes --workdir; others take --output.
+      file: that the program writes in the folder; empty means the folder itself.
+    """
+
+    kind: str
+    folder: Path
+    arguments: tuple[str, ...]
+    needs: tuple[Path, ...] = ()
+    program: tuple[str, ...] = ()
+    file: str = ""
+
+    @property
+    def result(self) -> Path:
+        """The file with its command and seconds, written at its end."""
+        return self.folder / "result.json"
+
+    @property
+    def is_done(self) -> bool:
+        return self.result.exists()
+
+    @property
+    def printed(self) -> Path:
+        """The file with all that it printed, earlier starts included."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    def command(self) -> list[str]:
+        if self.program:
+            output = f"--output={self.folder / self.file}"
+            return [*self.program, *self.arguments, output]
+        return [*MAIN, *self.arguments, f"--workdir={self.folder}"]
+
+    def seeds(self) -> dict[int, Path]:
+        """The work directory of each seed. A run of one seed has its own folder, as
+        seed 0 unless the folder is named after another."""
+        folders = sorted(self.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
+        if not folders and not self.folder.name.startswith("seed_"):
+            return {0: self.folder}
+        return {int(x.name[5:]): x for x in folders or [self.folder]}
+
+    def config(self) -> dict[str, Any]:
+        return kept.read(self.folder / "config.json", self._again)
+
+    def log(
+        self, split: str = "dev", needs: Collection[str] = (), *, may_lack: bool = False
+    ) -> dict[int, list[dict[str, float]]]:
+        """The lines of a split in metrics.jsonl by seed, of a run that has ended.
+
+        Args:
+          needs: scores that every line must have.
+          may_lack: a split without lines is allowed.
+
+        Raises:
+          UserError: a seed, the end of a log or a score is missing.
+        """
+        train, folders, found = self.config()["train"], self.seeds(), {}
+        if len(folders) != train["seeds"]:
+            count = f"has {len(folders)} of {train['seeds']} seeds"
+            raise UserError(f"{self.folder}: damaged: {count}; {self._again}")
+        for seed, folder in folders.items():
+            path, dev = folder / "metrics.jsonl", metrics.read(folder, "dev")
+            # Dev's last line is written after those of training and other splits.
+            end = 0 if train["early_stop"] else train["num_steps"]
+            if not dev or dev[-1]["step"] < end:
+                raise UserError(f"{path}: cut before the run's end; {self._again}")
+            lines = found[seed] = metrics.read(folder, split)
+            if not (lines or may_lack) or any(set(needs) - x.keys() for x in lines):
+                raise UserError(
+                    f"{path}: damaged: it has no {' and '.join(needs)} on {split}; "
+                    f"{self._again}"
+                )
+        return found
+
+    @property
+    def _again(self) -> str:
+        if not self.arguments:  # somebody's weights
+            return "restore it"
+        return f"delete {self.folder}, and the same command trains it again"
+
+
+def digest(*texts: str) -> str:
+    """A short hash for folder names."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def duration(seconds: float) -> str:
+    """The seconds, minutes or hours as text."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def finish(
+    runs: Sequence[Run],
+    options: argparse.Namespace | Any,
+    report: Callable[[Mapping[Path, str]], str],
+    *,
+    before: Callable[[], object] = lambda: None,
+    partial: bool = False,
+) -> int:
+    """Runs what is not done, then prints the report; returns the exit status.
+
+    Args:
+      options: see `command_line.Parser.add_run_options`.
+      report: takes the error of each run that failed, by folder; returns what to print.
+      before: makes what the runs read.
+      partial: reports even if runs failed or a signal stopped them.
+
+    Raises:
+      UserError: the config of a run is wrong, and no run has begun; another start is
+        at work in the folder.
+    """
+    for run in runs:
+        if not run.program:
+            check(run.arguments)
+    if options.plan:
+        rows = [("done" if r.is_done else "", r.kind, str(r.folder)) for r in runs]
+        print(terminal.table(rows, ("", "kind", "run")))
+        return 0
+    errors: dict[Path, str] = {}
+    options.output.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(options.output / ".lock", timeout=0):
+            before()
+            status = _run_all(runs, errors)
+            if partial or not (status or errors):
+                print(report(errors))
+    except filelock.Timeout:
+        raise UserError(
+            f"--output={options.output}: another start is at work there; wait until it "
+            "ends, or name another folder"
+        ) from None
+    if status:
+        terminal.say("stopped; the same command goes on there")
+    elif errors:
+        folder, error = next(iter(errors.items()))
+        count = f"{len(errors)} of {len(runs)} runs failed, the first {folder}"
+        again = "the same command tries them again"
+        terminal.say(f"error: {printable(f'{count}: {error}')}; {again}")
+        status = 2
+    return status
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Checks the config of a bert_jax.main run, as far as its data is not needed.
+
+    Raises:
+      UserError: the config is wrong.
+    """
+    from bert_jax.training import optimizer  # slow
+
+    line = flags.parse(arguments)
+    config = configuration.load(line.config, line.overrides)
+    if config.train.num_steps and not config.train.get("budget"):
+        optimizer.learning_rate_schedule(config)
+
+
+def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
+    """Returns 0, or the status to end with where a signal stopped a run."""
+    for number, run in enumerate(runs, 1):
+        if run.is_done:
+            continue
+        if failed := [folder for folder in run.needs if folder in errors]:
+            errors[run.folder] = f"not run: {failed[0]} failed"
+            continue
+        name = f"run {number} of {len(runs)}"
+        terminal.say(f"{name}: {printable(str(run.printed))}")
+        if run.file:
+            run.folder.mkdir(parents=True, exist_ok=True)
+        start = time.monotonic()
+        status = wait(run.command, run.printed)
+        seconds = time.monotonic() - start
+        if status in _STOPPED:
+            return _STOPPED[status]
+        if status:
+            errors[run.folder] = _last_error(run.printed, status)
+            terminal.say(f"{name} failed: {printable(errors[run.folder])}")
+        else:
+            kept.write(run.result, {"command": run.command, "seconds": seconds})
+            terminal.say(f"{name}: done in {duration(seconds)}")
+    return 0
+
+
+def wait(command: Sequence[str], log: Path) -> int:
+    """Runs a program to its end and passes SIGTERM on; returns its exit status.
+
+    Args:
+      log: a file that gets what the program prints, after what is there.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with log.open("ab") as file:
+        environment = {**os.environ, "PYTHONPATH": path}
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment)
+    before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # it was sent to the program too, which saves
+                continue
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _last_error(printed: Path, status: int) -> str:
+    """The last line that begins as an error; else the last line and the status."""
+    text = printed.read_text(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    if lines[-1].startswith("error: "):
+        return lines[-1].removeprefix("error: ")
+    return f"{lines[-1]} (ended with status {status})".strip()

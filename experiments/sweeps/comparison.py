@@ -1,0 +1,211 @@
+"""Settings side by side: means over seeds, differences from the best, curves.
+
+Of each setting the mean of the score over its seeds and its 95% interval (Student's t).
+The best stands first; of the others also how much they differ from it, with an
+interval: over the seeds that both have, whose runs saw the data in the same order, else
+over all runs (Welch's t). The score is that of the checkpoint that the run's
+predictions are from: the last one, or the best.
+"""
+
+import math
+import statistics
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scipy import stats
+
+from bert_jax.errors import UserError
+from bert_jax.workdir import folder as workdir
+from experiments.lib import kept, plots
+from experiments.lib.report import Figure, Section, Table
+from experiments.lib.runner import Run
+from experiments.lib.verdicts import LEVEL, estimate, interval, number
+
+SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
+_SAME = 1e-6  # scores closer than this are the same but for rounding
+_MOST_LINES = 12  # of the plot by step: more cannot be told apart
+
+Lines = Sequence[Mapping[str, Any]]  # of metrics.jsonl, on dev
+
+
+class Setting(NamedTuple):
+    """Runs that differ by their seed alone.
+
+    Attributes:
+      scores: by seed.
+      lines: of each seed's run on dev.
+    """
+
+    name: str
+    scores: Mapping[int, float]
+    lines: Sequence[Lines]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.scores.values())
+
+
+class Difference(NamedTuple):
+    """A setting's score less another's: the mean and its 95% interval, without bounds
+    where the seeds are too few, or all differ by the same.
+
+    Attributes:
+      pairs: the seeds that both settings have, if it is over these; else 0.
+    """
+
+    mean: float
+    low: float
+    high: float
+    pairs: int
+
+
+def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting], str]:
+    """The settings, the best first, and the name of their score.
+
+    Args:
+      runs: that have ended, each with the name of its setting.
+      asked: the score; empty means the task's main score.
+
+    Raises:
+      UserError: a run's log is cut, or lacks the score.
+    """
+    found: dict[str, dict[int, tuple[dict[str, Any], Path, Lines]]] = {}
+    for name, run in runs:
+        for seed, lines in run.log().items():
+            folder = run.seeds()[seed]
+            config = kept.read(folder / "config.json")
+            # Each restart of a collapsed run took the next seed.
+            own = config["seed"] + workdir.archived_runs(folder)
+            found.setdefault(name, {})[own] = config, folder, lines
+    every = [each for by_seed in found.values() for each in by_seed.values()]
+    score = _choose(every, asked)
+    sign = 1 if lower_is_better(score) else -1
+    each = [
+        Setting(
+            name,
+            {seed: _final(*of_seed, score) for seed, of_seed in by_seed.items()},
+            [lines for *_, lines in by_seed.values()],
+        )
+        for name, by_seed in found.items()
+    ]
+    each.sort(key=lambda one: (math.isnan(one.mean), sign * one.mean))
+    return each, score
+
+
+def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
+    names = [
+        [name for name in lines[-1] if name not in ("step", "split", "time")]
+        for *_, lines in every
+    ]
+    shared = [name for name in names[0] if all(name in other for other in names)]
+    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    is_f1 = every[0][0]["task"]["name"] in ("ner", "squad")
+    main = "f1" if is_f1 else "masked_lm_loss"
+    score = asked or (main if main in shared else (shared or names[0])[0])
+    for (_, folder, _), there in zip(every, names, strict=True):
+        if score not in there:
+            raise UserError(
+                f"{folder}: has no {score} on dev; it has {', '.join(there)}: choose "
+                "one with --score that all runs have"
+            )
+    return score
+
+
+def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) -> float:
+    """The score of the checkpoint that the run's predictions are from."""
+    values = {line["step"]: float(line[score]) for line in lines if score in line}
+    last = list(values)[-1]
+    if config["evaluate"]["checkpoint"] == "best":
+        names = (path.name for path in (folder / "best").glob("[0-9]*"))
+        steps = [int(name) for name in names if name.isdecimal()]  # whole ones
+        last = next((step for step in steps if step in values), last)
+    return values[last]
+
+
+def lower_is_better(score: str) -> bool:
+    return score.endswith(("loss", "perplexity", "entropy"))
+
+
+def difference(setting: Setting, other: Setting) -> Difference:
+    """Over the seeds that both have, which had the same order of the data; with fewer
+    than two of these over all runs, by Welch's t."""
+    own, others = setting.scores, other.scores
+    pairs = [own[seed] - others[seed] for seed in own if seed in others]
+    if len(pairs) >= 2:
+        ends = interval(pairs)
+        if max(pairs) - min(pairs) < _SAME:
+            ends = (-math.inf, math.inf)
+        return Difference(statistics.fmean(pairs), *ends, len(pairs))
+    mean, both = setting.mean - other.mean, ([*own.values()], [*others.values()])
+    has_spread = any(max(scores) - min(scores) >= _SAME for scores in both)
+    if min(map(len, both)) < 2 or not (has_spread and math.isfinite(mean)):
+        return Difference(mean, -math.inf, math.inf, 0)
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
+        # SciPy warns where one side's scores are all equal; Welch's holds there, too.
+        ends = stats.ttest_ind(*both, equal_var=False).confidence_interval(LEVEL)
+    return Difference(mean, ends.low, ends.high, 0)
+
+
+def sections(found: Sequence[Setting], score: str) -> list[Section]:
+    """The table and the plots; of these the final scores, and the means by step."""
+    named = {f"{n}  {one.name[:40]}": one for n, one in enumerate(found, 1)}
+    finals = {name: [*one.scores.values()] for name, one in named.items()}
+    best = dict(list(named.items())[:_MOST_LINES])
+    curves = {name: _by_step(one, score) for name, one in best.items()}
+    panel = plots.Panel("", "step", score, curves)
+    scores = Figure(
+        *("scores", lambda: plots.intervals(finals, score)[0]),
+        "Strokes: runs; dot and line: their mean and its 95% interval.",
+    )
+    steps = Figure(
+        *("steps", lambda: plots.lines([panel], 7.5, 4.5)),
+        f"By step: means over seeds and their 95% intervals. Best {len(best)}.",
+    )
+    return [Section("", [_table(found, score), scores, steps])]
+
+
+def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
+    """The scores as JSON has them; null where a value is not finite."""
+    scores = {
+        one.name: {str(seed): number(value) for seed, value in one.scores.items()}
+        for one in found
+    }
+    return {"score": score, "scores": scores}
+
+
+def _table(found: Sequence[Setting], score: str) -> Table:
+    rows = []
+    for rank, one in enumerate(found, 1):
+        mean, reach = estimate([*one.scores.values()])
+        shown = f"± {reach:.2g}" if math.isfinite(reach) else ""
+        row = [str(rank), one.name, f"{mean:.4g}", shown, str(len(one.scores))]
+        if len(found) > 1:
+            row += _cells(difference(one, found[0])) if rank > 1 else ("", "", "")
+        rows.append(row)
+    header = ["", "runs", f"dev {score}", "95%", "seeds"]
+    if len(found) == 1:
+        return Table(rows, header)
+    better = "lower" if lower_is_better(score) else "higher"
+    note = (
+        f"the best first ({better} is better); less row 1: how much they differ from "
+        "it, over the seeds that both have (pairs), else over all"
+    )
+    return Table(rows, [*header, "less row 1", "95% interval", "pairs"], note)
+
+
+def _cells(found: Difference) -> tuple[str, str, str]:
+    """The mean, the interval and the number of pairs."""
+    is_known = math.isfinite(found.low)
+    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
+    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
+
+
+def _by_step(setting: Setting, score: str) -> plots.Points:
+    found: dict[int, list[float]] = {}
+    for lines in setting.lines:
+        for line in lines:
+            if score in line and math.isfinite(value := float(line[score])):
+                found.setdefault(int(line["step"]), []).append(value)
+    return [(step, *estimate(values)) for step, values in sorted(found.items())]

@@ -1,0 +1,130 @@
+"""The runs of an experiment: done once, stopped, resumed; their logs whole."""
+
+import json
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+
+import filelock
+import pytest
+
+from bert_jax.errors import UserError
+from experiments.lib import runner
+from experiments.lib.runner import Run
+
+
+def program(text):
+    return (sys.executable, "-c", f"import sys, os, signal, time\n{text}")
+
+
+def finish(runs, **options):
+    given = Namespace(**{"plan": False, "output": runs[0].folder.parent, **options})
+    return runner.finish(runs, given, lambda errors: f"report of {len(errors)} errors")
+
+
+def test_what_is_done_is_not_run_again(tmp_path, capfd):
+    ends = program("print(sys.argv[1])")
+    fails = program("print('noise'); sys.exit('error: no data')")
+    runs = [
+        Run("a", tmp_path / "a", ("x",), program=ends, file="made.txt"),
+        Run("b", tmp_path / "b", ("x",), program=fails),
+        Run("c", tmp_path / "c", ("x",), (tmp_path / "b",), program=ends),
+    ]
+    assert finish(runs[:1], plan=True) == 0 and not (tmp_path / "a").exists()
+    assert finish(runs) == 2
+    out, err = capfd.readouterr()
+    assert err.splitlines()[-1] == (
+        f"error: 2 of 3 runs failed, the first {tmp_path / 'b'}: no data; the same "
+        "command tries them again"
+    )
+    assert runs[0].is_done and not runs[1].is_done and "report" not in out
+    kept = json.loads(runs[0].result.read_text())
+    assert kept["command"][-1] == f"--output={tmp_path / 'a' / 'made.txt'}"
+    assert runs[0].printed.read_text() == "x\n" and not runs[2].printed.exists()
+    again = [runs[0], *(run._replace(program=ends, file=".") for run in runs[1:])]
+    assert finish(again) == 0
+    out, err = capfd.readouterr()
+    assert "run 1 of 3" not in err and out == "report of 0 errors\n"
+
+
+def test_one_start_at_a_time(tmp_path):
+    run = Run("a", tmp_path / "a", ("x",), program=program(""), file="made")
+    with filelock.FileLock(tmp_path / ".lock"):
+        with pytest.raises(UserError, match="another start is at work there; wait"):
+            finish([run])
+        assert finish([run], plan=True) == 0
+    assert finish([run]) == 0
+
+
+@pytest.mark.parametrize(("status", "ends"), [("130", 130), ("143", 143)])
+def test_a_stopped_run_stops_the_command(tmp_path, capfd, status, ends):
+    runs = [
+        Run(name, tmp_path / name, ("x",), program=program(f"sys.exit({status})"))
+        for name in "ab"
+    ]
+    assert finish(runs) == ends
+    assert "the same command goes on" in capfd.readouterr().err
+    assert not runs[1].printed.exists()
+
+
+def test_a_signal_reaches_the_program(tmp_path):
+    """It saves and ends, and the command after it."""
+    child = """
+def save(*_):
+    print("saved", flush=True)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+    parent = f"""
+import sys
+from pathlib import Path
+from experiments.lib import runner
+sys.exit(runner.wait({program(child)!r}, Path({str(tmp_path / "log")!r})))
+"""
+    command = [sys.executable, "-c", parent]
+    assert subprocess.run(command, cwd=runner.ROOT, timeout=120).returncode == 143
+    assert (tmp_path / "log").read_text() == "saved\n"
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_wrong_config_is_met_before_anything_runs(tmp_path):
+    runs = [
+        Run("a", tmp_path / "a", ("x",), program=program("")),
+        Run("b", tmp_path / "b", ("--config=configs/tiny.py", "--config.x=1")),
+    ]
+    with pytest.raises(UserError, match="no such field"):
+        finish(runs)
+    assert not runs[0].printed.exists()
+
+
+def written(folder, steps, seeds=1, lines=()):
+    train = {"num_steps": steps, "early_stop": 0, "seeds": seeds}
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"train": train}))
+    text = "".join(json.dumps({**line, "time": 0}) + "\n" for line in lines)
+    (folder / "metrics.jsonl").write_text(text)
+
+
+def test_a_log_is_of_every_seed_and_whole(tmp_path):
+    lines = [{"step": n, "split": "dev", "f1": n / 4} for n in (2, 4)]
+    written(tmp_path / "run", 4, seeds=2)
+    for seed in (3, 4):
+        written(tmp_path / "run" / f"seed_{seed}", 4, lines=lines)
+    run = Run("ner", tmp_path / "run", ("x",))
+    assert {seed: x[-1]["f1"] for seed, x in run.log("dev", ["f1"]).items()} == {
+        **{3: 1.0, 4: 1.0}
+    }
+    with pytest.raises(UserError, match="has no accuracy on dev; delete "):
+        run.log("dev", ["accuracy"])
+    log = tmp_path / "run" / "seed_4" / "metrics.jsonl"
+    log.write_text(log.read_text().splitlines()[0] + "\n")
+    with pytest.raises(UserError, match="cut before the run"):
+        run.log()
+    log.unlink()
+    (log.parent / "config.json").unlink()
+    log.parent.rmdir()
+    with pytest.raises(UserError, match="has 1 of 2 seeds; delete "):
+        run.log()
