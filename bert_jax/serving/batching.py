@@ -77,8 +77,9 @@ class Batcher:
     def __init__(self, model: Answering, example: Any, limit: int):
         self._lengths = CompiledLengths(*model.size)
         self._model = model._replace(size=self._lengths)
-        # On a CPU a batch of many rows gains little, and padding costs.
-        self._ratio = 1.25 if model.size.width else 4.0
+        # On a CPU rows together gain little, if they are long, and padding costs.
+        on_cpu = bool(model.size.width)
+        self._ratio, self._characters = (1.25, 3_000) if on_cpu else (4.0, 1_000_000)
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         limit = min(limit, MAX_TOKENS)
@@ -131,10 +132,10 @@ class Batcher:
         for row in self._waiting:
             if row.answer.cancelled():
                 continue
-            share = row.characters / (batch[0] if batch else row).characters
-            is_alike = 1 / self._ratio <= share <= self._ratio
-            fits = is_alike and len(batch) < self._lengths.rows
-            (batch if fits else others).append(row)
+            first = (batch[0] if batch else row).characters
+            is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
+            most = min(self._lengths.rows, max(1, self._characters // first))
+            (batch if is_alike and len(batch) < most else others).append(row)
         self._waiting = others
         return batch
 
@@ -189,6 +190,8 @@ class Batcher:
             self._model.predictor.answer([self._example] * rows, self._model.ask, only)
             self._lengths.compiled.add(-negative)
         except Exception as error:  # no request needs it: rows are padded more
+            others = {one for one in self._lengths.missing if one[1] != negative}
+            self._lengths.missing = others
             log.warning("not compiled: %d tokens: %s", -negative, first_line(error))
         # Programs leave many objects, and stay: without this, requests wait up to 0.4 s
         # whenever Python looks through those for garbage.

@@ -53,16 +53,9 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       port: 0 means any free port. The address is logged.
 
     Raises:
-      UserError: The port cannot be used. Nothing is loaded then.
+      UserError: The port cannot be used; nothing is loaded then.
     """
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
-        raise UserError(
-            f"--port={port}: cannot be used on --host={host[:100]} ({error}); name "
-            "another, or --port=0 for any that is free"
-        ) from error
+    listening = listen(host, port)
     model, fields = answering.of_task(task, folder), fields_of(task)
     example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
     limit = task.config.task.get("max_seq_length", 0)
@@ -75,6 +68,23 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     shown = f"[{address}]" if ":" in address else address
     log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
     http_server(app, task.config.serve.grace_seconds).run([listening])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Takes a port. Clients that connect wait until they are served.
+
+    Raises:
+      UserError: It cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    try:
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
+    except (OSError, UnicodeError) as error:
+        raise UserError(
+            f"--port={port}: cannot be used on --host={host[:100]} ({error}); name "
+            "another, or --port=0 for any that is free"
+        ) from error
 
 
 def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
