@@ -14,7 +14,6 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -62,7 +61,7 @@ class _Row(NamedTuple):
     number: int  # in its request
     content: Any
     characters: int
-    answer: Future[str]
+    answer: asyncio.Future[str]
 
 
 class Batcher:
@@ -93,24 +92,25 @@ class Batcher:
         threading.Thread(target=self._work, name="batches", daemon=True).start()
 
     async def answers(self, rows: Sequence[Any]) -> list[str]:
-        """Returns each row with its answer, as JSON.
+        """Returns rows with their answers, as JSON.
 
-        Between batches of a long list, the rows of others have their turn. Cancelling
-        takes the rows from the queue.
+        Cancelling it takes the rows from the queue. A long list enters the queue a few
+        rows at a time, so others have their turn between.
 
         Raises:
           HTTPException: A row is wrong.
         """
-        found: list[str] = []
-        for start in range(0, len(rows), self._lengths.rows):
-            futures = []
-            for number in range(start, min(start + self._lengths.rows, len(rows))):
-                size = max(len(str(rows[number])), _SHORT)
-                waiting = _Row(number, rows[number], size, Future())
-                self._arrived.put(waiting)
-                futures.append(asyncio.wrap_future(waiting.answer))
-            found += await asyncio.gather(*futures)
-        return found
+        answers: list[str] = []
+        loop, most = asyncio.get_running_loop(), self._lengths.rows
+        for start in range(0, len(rows), most):
+            some = [
+                _Row(n, row, max(len(str(row)), _SHORT), loop.create_future())
+                for n, row in enumerate(rows[start : start + most], start)
+            ]
+            for row in some:
+                self._arrived.put(row)
+            answers += await asyncio.gather(*(row.answer for row in some))
+        return answers
 
     def _work(self) -> None:
         compiles = True
@@ -149,12 +149,8 @@ class Batcher:
                 return
             # The tokenizers' panics, in Rust, are no Exception.
             results = [error if isinstance(error, Exception) else RuntimeError(error)]
-        for row, result in zip(batch, results, strict=True):
-            with contextlib.suppress(InvalidStateError):  # the client has left
-                if isinstance(result, Exception):
-                    row.answer.set_exception(result)
-                else:
-                    row.answer.set_result(result)
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            batch[0].answer.get_loop().call_soon_threadsafe(_deliver, batch, results)
 
     def _results(self, batch: list[_Row]) -> list[Any]:
         """Returns the rows with their answers, as JSON, or the errors of wrong rows."""
@@ -198,3 +194,13 @@ class Batcher:
         gc.collect()
         gc.freeze()
         return True
+
+
+def _deliver(batch: list[_Row], results: list[Any]) -> None:
+    for row, result in zip(batch, results, strict=True):
+        if row.answer.done():  # the client has left
+            continue
+        if isinstance(result, Exception):
+            row.answer.set_exception(result)
+        else:
+            row.answer.set_result(result)

@@ -95,6 +95,7 @@ def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
         log_config=None,
         log_level="critical",  # the application logs its failures itself
         access_log=False,
+        http="h11",  # limits the bytes of headers
         ws="none",
         headers=_HEADERS,
         limit_concurrency=MAX_CONNECTIONS,
@@ -119,11 +120,10 @@ def application(
         content = await _content(request)
         rows = content if isinstance(content, list) else [content]
         answered = asyncio.ensure_future(batcher.answers(rows))
-        left = asyncio.ensure_future(request.receive())  # what comes after the request
+        left = asyncio.ensure_future(request.receive())  # returns if the client leaves
         try:
             await asyncio.wait({answered, left}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            left.cancel()
             if answered.cancel():  # the client has left, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
         text = ", ".join(answered.result())

@@ -18,6 +18,10 @@ from bert_jax.training import inference, sharding
 from tests.served import Model, batcher
 
 
+async def answers(served, rows):
+    return [json.loads(row) for row in await served.answers(rows)]
+
+
 class Held:
     """A batcher that computes when it is let; `groups` has the texts of each batch."""
 
@@ -34,8 +38,8 @@ class Held:
         return [{"label": row["text"]} for row in rows]
 
     async def ask(self, *texts):
-        answers = await self.batcher.answers([{"text": text} for text in texts])
-        return [json.loads(answer)["label"] for answer in answers]
+        rows = [{"text": text} for text in texts]
+        return [row["label"] for row in await answers(self.batcher, rows)]
 
     def results(self, *requests, leave=()):
         """The answers to requests that came while a first row was computed.
@@ -155,8 +159,8 @@ class Padded(Model):
 
 def answered(served, *lengths):
     rows = [{"text": "a " * length} for length in lengths]
-    found = asyncio.run(served.answers(rows))
-    assert [json.loads(row)["answer"] for row in found] == list(lengths)
+    found = asyncio.run(answers(served, rows))
+    assert [row["answer"] for row in found] == list(lengths)
 
 
 def wait_for_all(served):
