@@ -6,6 +6,7 @@ GET  /          the page
 """
 
 import asyncio
+import concurrent.futures
 import ipaddress
 import json
 import logging
@@ -17,6 +18,7 @@ from typing import Any
 
 from bert_jax import answering
 from bert_jax.errors import UserError, first_line
+from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 
@@ -67,7 +69,20 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     address, port = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
     log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
-    http_server(app, task.config.serve.grace_seconds).run([listening])
+    run(http_server(app, task.config.serve.grace_seconds), listening)
+
+
+def run(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Runs a server until a signal, which this thread hears: raises Interrupted."""
+    done = concurrent.futures.ThreadPoolExecutor(1).submit(server.run, [listening])
+    try:
+        while not done.done():
+            concurrent.futures.wait([done], 0.2)
+            signals.check()
+        done.result()
+    finally:
+        server.should_exit = True
+        concurrent.futures.wait([done])
 
 
 def listen(host: str, port: int) -> socket.socket:
