@@ -88,7 +88,10 @@ def test_a_wrong_request_is_refused_in_json(raw, status, words, caplog):
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-@pytest.mark.parametrize("raw", [b"junk\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "raw",
+    [b"junk\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", head("X: " + "y" * 100_000)],
+)
 def test_a_request_that_is_not_http_is_refused(raw):
     with serving() as port:
         assert asked(port, raw)[0] == 400
