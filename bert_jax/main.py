@@ -91,6 +91,8 @@ def run(
     processes.start()
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
+    if line.mode == "serve":
+        from bert_jax.serving import server  # noqa: F401 (names packages it lacks)
     # Imported here so that bad flags fail before JAX is imported.
     from bert_jax.runtime import compilation_cache
     from bert_jax.training import run_config, setup

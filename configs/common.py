@@ -303,11 +303,10 @@ def _predict() -> ConfigDict:
 
 def _serve() -> ConfigDict:
     serve = ConfigDict()
-    # Names by which clients may call --mode=serve, besides --host and its address: of a
-    # proxy, of this machine.
+    # Names by which clients may call --mode=serve, besides --host, localhost and
+    # addresses: of a proxy, of this machine.
     serve.hosts = ()
-    serve.request_seconds = 120.0  # from a request's last byte to its answer
-    serve.grace_seconds = 10.0  # after SIGTERM, for what is being answered
+    serve.grace_seconds = 10.0  # from SIGTERM to the end, for requests in work
     return serve
 
 

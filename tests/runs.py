@@ -242,14 +242,12 @@ def wait_until(condition, *processes: Forked) -> None:
 
 
 @contextlib.contextmanager
-def served(
-    workdir: Path, program: Sequence[str] = MAIN
-) -> Iterator[tuple[str, Forked]]:
+def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
     """The address of a run's service, which answers, and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     line = ("--mode=serve", f"--workdir={workdir}", f"--port={port}")
-    process = start(*line, program=program)
+    process = start(*line, *flags)
 
     def answers() -> bool:
         try:

@@ -125,7 +125,6 @@ _TABLE: dict[str, rules.Rule] = {
     "predict.combine": rules.one_of("none", "concatenated", "sum", "mean"),
     "predict.vectors": rules.one_of("pieces", "words", "words_mean", "cls", "mean"),
     "serve.hosts": rules.texts,
-    "serve.request_seconds": rules.number("(0, 86400]"),
     "serve.grace_seconds": rules.number("[0, 86400]"),
     "mesh.data": rules.whole(-1),
     "mesh.fsdp": rules.whole(-1),

@@ -1,310 +1,224 @@
 """`--mode=serve`: answers rows over HTTP, and on a page for a browser.
 
 POST /predict   a row, or a list of rows, as JSON -> the same with the answers
-GET  /health    {"status": "ok", "task": ...}
+GET  /health    {"status": "ok", "task": ..., "fields": ...}
 GET  /          the page
 """
 
 import asyncio
-import contextlib
-import functools
-import gc
+import concurrent.futures
+import ipaddress
 import json
 import logging
+import re
 import socket
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path as LocalPath
 from typing import Any
 
-import jax.monitoring
-
 from bert_jax import answering
-from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
+from bert_jax.errors import UserError, first_line
+from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
-from bert_jax.serving import ahead
-from bert_jax.serving.batching import ANY, CLOSE, Batcher
-from bert_jax.serving.connections import Connections
-from bert_jax.serving.messages import Answer, Refused
-from bert_jax.serving.names import Names
-from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
+
+try:
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import HTMLResponse, JSONResponse, Response
+    from starlette.routing import Route
+
+    from bert_jax.serving.batching import Batcher
+except ModuleNotFoundError as error:
+    what = "--mode=serve needs starlette and uvicorn: pip install '.[serve]'"
+    raise UserError(what) from error
 
 log = logging.getLogger(__name__)
 
 PAGE = LocalPath(__file__).with_name("page.html")
-MOST_ROWS = 10_000  # of a request
-MOST_CHARACTERS = 100_000  # of a row
-# Requests of more than so many bytes are large: so many of them at a time.
-LARGE_BYTES, MOST_LARGE = 65_536, 32
-_PAUSE = 0.2  # seconds between two looks at whether the server has ended
-_SWITCH = 5e-4  # seconds
-_ALLOCATIONS = 10_000  # of objects, between two looks for garbage; by default 700
-_LEFT = 1.0  # seconds for threads to end, after the grace
-# The page is one file, and is not shown inside another site's.
-_POLICY = (
-    "Content-Security-Policy: default-src 'self'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; frame-ancestors 'none'"
-)
+MAX_BYTES = 1_000_000  # of a request
+MAX_CONNECTIONS = 512
+# The thread that computes and the one that serves wait for each other dozens of times
+# a batch, by default 5 ms each time.
+_SWITCH_SECONDS = 5e-4
+# Types are as said, and no other site shows the page in a frame.
+_HEADERS = [("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")]
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
-    """Serves until a signal ends it.
+    """Serves until SIGTERM or Ctrl-C.
 
     Args:
-      folder: the work directory with the checkpoint.
-      port: 0: any that is free; the address is logged.
+      folder: The work directory with the checkpoint.
+      port: 0 means any free port. The address is logged.
 
     Raises:
-      UserError: the port is taken; nothing is loaded then.
-      Interrupted: a signal ended it; requests that had arrived are answered, or cut
-        after `config.serve.grace_seconds`.
+      UserError: The port cannot be used; nothing is loaded then.
     """
-    listening = bound(host, port)
-    jax.monitoring.register_event_duration_secs_listener(_keep)
-    model = answering.of_task(task, folder)
-    if model.size.width:
-        model = model._replace(ask=ahead.of_task(task, model, _fields(task)))
+    listening = listen(host, port)
+    model, fields = answering.of_task(task, folder), fields_of(task)
+    example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
+    limit = task.config.task.get("max_seq_length", 0)
+    limit = limit or task.model_config.max_position_embeddings
+    about = {"status": "ok", "task": task.config.task.name, "fields": fields}
+    names = (host, *task.config.serve.hosts)
+    app = application(Batcher(model, example, limit), about, *names)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    address, port = listening.getsockname()[:2]
+    shown = f"[{address}]" if ":" in address else address
+    log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
+    run(http_server(app, task.config.serve.grace_seconds), listening)
 
-    def parse(row: Any) -> Any:
-        return row, answering.parsed_row(model.predictor, row)
 
-    alike = CLOSE if model.size.width else ANY
-    compute = functools.partial(computed, model.answer)
-    batcher = Batcher(measured, parse, compute, model.size.rows, alike)
-    fields = task.config.serve
-    service = Service(task, batcher, fields.request_seconds)
-    names = Names(host, fields.hosts)
-    running = Running(Connections(service.routes(), names), listening, host)
+def run(server: uvicorn.Server, listening: socket.socket) -> None:
+    """Runs a server until a signal, which this thread hears: raises Interrupted."""
+    done = concurrent.futures.ThreadPoolExecutor(1).submit(server.run, [listening])
     try:
-        while not running.done.done():
-            time.sleep(_PAUSE)
-        running.done.result()
+        while not done.done():
+            concurrent.futures.wait([done], 0.2)
+            signals.check()
+        done.result()
     finally:
-        running.end(fields.grace_seconds)
-        batcher.close(_LEFT)
+        server.should_exit = True
+        concurrent.futures.wait([done])
 
 
-def _keep(event: str, *_: Any, **__: Any) -> None:
-    """Looks no more for garbage among what a compiled program leaves: it stays, and all
-    would wait for the look, 0.4 s after some hundred programs."""
-    if event.endswith("backend_compile_duration"):
-        gc.collect()
-        gc.freeze()
-
-
-def computed(answer: Callable[[Sequence[Any]], Any], rows: Sequence[Any]) -> list[str]:
-    """The answers to rows and their parsed form, as JSON.
+def listen(host: str, port: int) -> socket.socket:
+    """Takes a port. Clients that connect wait until they are served.
 
     Raises:
-      Refused: the model fails, not a row.
+      UserError: It cannot be used.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        answers = answer([parsed for _, parsed in rows])
-    except UserError as error:
-        log.error("%s", error)
-        raise Refused(500, str(error)) from error
-    return [_text(*pair) for pair in zip(rows, answers, strict=True)]
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A socket of that address, which nobody can connect to yet.
-
-    Raises:
-      UserError: there is no such address, or its port is taken.
-    """
-    try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, *_, address = min(addresses, key=lambda each: each[0] != socket.AF_INET)
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
         raise UserError(
-            f"--host={host[:100]}: no address of this machine ({error}); name one, "
-            "such as 127.0.0.1"
+            f"--port={port}: cannot be used on --host={host[:100]} ({error}); name "
+            "another, or --port=0 for any that is free"
         ) from error
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if family == socket.AF_INET6 and hasattr(socket, "IPV6_V6ONLY"):  # `::` is both
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    try:
-        made.bind(address)
-    except OSError as error:
-        made.close()
-        raise _unusable(host, port, error) from error
-    return made
 
 
-def _unusable(host: str, port: int, error: OSError) -> UserError:
-    return UserError(
-        f"--port={port}: cannot be used on {host} ({error.strerror}); name another, or "
-        "--port=0 for any that is free"
+def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
+    """Returns a server that ends within `grace_seconds` of a signal."""
+    grace: Any = max(0.0, grace_seconds - 0.5)  # the end of the process takes the rest
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="critical",  # the application logs its failures itself
+        access_log=False,
+        http="h11",  # limits the bytes of headers
+        ws="none",
+        headers=_HEADERS,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=grace,
+    )
+    return uvicorn.Server(config)
+
+
+def application(
+    batcher: Batcher, about: dict[str, Any], host: str, *hosts: str
+) -> Starlette:
+    """Returns the routes.
+
+    Args:
+      about: The answer to /health.
+      host: The name of this server, besides localhost and addresses.
+      hosts: More names, of which pages may call it too.
+    """
+
+    async def predict(request: Request) -> Response:
+        _check_source(request, host, *hosts)
+        content = await _content(request)
+        rows = content if isinstance(content, list) else [content]
+        answered = asyncio.ensure_future(batcher.answers(rows))
+        left = asyncio.ensure_future(request.receive())  # returns if the client leaves
+        try:
+            await asyncio.wait({answered, left}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if answered.cancel():  # the client has left, or the server ends
+                raise HTTPException(503, "not answered: the server ends")
+        text = ", ".join(answered.result())
+        text = f"[{text}]" if rows is content else text
+        return Response(text, media_type="application/json")
+
+    async def health(request: Request) -> Response:
+        _check_source(request, host, *hosts)
+        return JSONResponse(about)
+
+    async def page(request: Request) -> Response:
+        _check_source(request, host, *hosts)
+        return HTMLResponse(PAGE.read_bytes())
+
+    async def refused(_: Request, error: Any) -> Response:
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    async def failed(_: Request, error: Exception) -> Response:
+        is_model = isinstance(error, UserError)  # its weights give NaN
+        log.error("%s", error, exc_info=None if is_model else error)
+        text = str(error) if is_model else f"{type(error).__name__}: {str(error)[:150]}"
+        return JSONResponse({"error": text}, 500)
+
+    return Starlette(
+        routes=[
+            Route("/predict", predict, methods=["POST"]),
+            Route("/health", health),
+            Route("/", page),
+        ],
+        exception_handlers={HTTPException: refused, Exception: failed},
     )
 
 
-class Running:
-    """Connections that are answered in a thread, until `end`.
+def _check_source(request: Request, host: str, *hosts: str) -> None:
+    """Raises HTTPException if a page of another site may have sent a request.
 
-    Attributes:
-      done: is set when the thread ends; to its error, if there is one.
-
-    Raises:
-      UserError: another program has taken the port meanwhile.
+    Such a page reaches this machine through the browser of its reader: by its own name,
+    which it has pointed here (it cannot move an address), or with its own Origin.
     """
-
-    def __init__(self, connections: Connections, listening: socket.socket, host: str):
-        address, port = listening.getsockname()[:2]
-        try:
-            listening.listen()
-        except OSError as error:
-            raise _unusable(host, port, error) from error
-        self.done: Future[None] = Future()
-        self._connections, self._listening = connections, listening
-        self._loop = asyncio.new_event_loop()
-        self._ends, self._grace = asyncio.Event(), 0.0
-        # The thread that computes gives way to this one within a short time, and back;
-        # by default each waits 5 ms for the other, dozens of times a batch.
-        sys.setswitchinterval(_SWITCH)
-        # Rows of one request are enough for a look by default, and all wait for each;
-        # requests leave hardly any garbage.
-        gc.set_threshold(_ALLOCATIONS)
-        # In a thread, where it sets no handlers: signals end the program as ever.
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        shown = f"[{address}]" if ":" in address else address
-        log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
-
-    def end(self, grace: float) -> None:
-        """Ends it in so many seconds, and some for what is cut."""
-        self._grace = grace
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(self._ends.set)
-        self._thread.join(grace + 2 * _LEFT)
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-            self.done.set_result(None)
-        except BaseException as error:
-            self.done.set_exception(error)
-        finally:
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        server = await self._connections.listen(self._listening)
-        await self._ends.wait()
-        await self._connections.end(server, self._grace)
-
-
-class Service:
-    """What is served.
-
-    Args:
-      seconds: that a request may take.
-    """
-
-    def __init__(self, task: Task, batcher: Batcher, seconds: float):
-        self._batcher, self._seconds, self._large = batcher, seconds, 0
-        name = task.config.task.name
-        self._about = {"status": "ok", "task": name, "fields": _fields(task)}
-        self._page = PAGE.read_text(encoding="utf-8")
-
-    def routes(self) -> Any:
-        """Path -> method -> what answers a body."""
-        return {
-            "/predict": {"POST": self.predict},
-            "/health": {"GET": self.health},
-            "/": {"GET": self.page},
-        }
-
-    async def predict(self, body: bytes, faulty: bool) -> Answer:
-        """The rows of the body with their answers, as JSON."""
-        is_list = False
-
-        def read() -> Sequence[Any]:
-            nonlocal is_list
-            request = untrusted.parse(body, "the request")
-            is_list = isinstance(request, list)
-            rows = request if is_list else [request]
-            if len(rows) > MOST_ROWS:
-                raise UserError(f"{len(rows):,} rows; send at most {MOST_ROWS:,}")
-            return rows
-
-        large = len(body) > LARGE_BYTES
-        with self._room() if large else contextlib.nullcontext():
-            try:
-                asked = self._batcher.submit(read, len(body), faulty)
-                texts = await self._answers(asked)
-            except UserError as error:
-                raise Refused(400, str(error)) from error
-        return Answer(200, f"[{', '.join(texts)}]" if is_list else texts[0])
-
-    @contextlib.contextmanager
-    def _room(self) -> Iterator[None]:
-        if self._large == MOST_LARGE:
-            text = f"{MOST_LARGE} large requests are being answered; ask again, or less"
-            raise Refused(503, text, "Retry-After: 5")
-        self._large += 1
-        try:
-            yield
-        finally:
-            self._large -= 1
-
-    async def _answers(self, future: "Future[list[Any]]") -> Sequence[str]:
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await asyncio.wrap_future(future)
-        except TimeoutError as error:
-            text = f"not answered within {self._seconds:g} s; send less at once"
-            raise Refused(503, text, "Retry-After: 10") from error
-
-    async def health(self, *_: Any) -> Answer:
-        """That the server is there, and what it is asked for."""
-        return Answer(200, json.dumps(self._about))
-
-    async def page(self, *_: Any) -> Answer:
-        """The page for a browser."""
-        return Answer(200, self._page, "text/html", (_POLICY,))
-
-
-def measured(row: Any) -> int:
-    """A row's size in characters.
-
-    Raises:
-      ValueError: it is too long, or has a number that is none.
-    """
+    name, origin = request.headers.get("host", ""), request.headers.get("origin")
     try:
-        size = len(json.dumps(row, ensure_ascii=False, allow_nan=False))
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
-    except ValueError as error:
-        raise ValueError("NaN and infinite numbers are not JSON") from error
-    if size > MOST_CHARACTERS:
-        raise ValueError(
-            f"{size:,} characters; at most {MOST_CHARACTERS:,} are answered here, and "
-            "any number by --mode=predict"
-        )
-    return size
+        ipaddress.ip_address(_plain(name))
+    except ValueError:
+        if _plain(name) not in map(_plain, ("localhost", host, *hosts)):
+            adds = (
+                "not a name of this server; --config.serve.hosts=\"('NAME',)\" adds it"
+            )
+            raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
+    own = origin in (None, f"http://{name}", f"https://{name}")
+    if not own and _plain(str(origin)) not in map(_plain, hosts):
+        raise HTTPException(403, f"Origin {origin:.100}: pages of others may not call")
 
 
-def _text(parsed: tuple[dict[str, Any], Any], answer: dict[str, Any]) -> str:
-    row = row_files.answered(parsed[0], row_files.rounded(answer))
-    return json.dumps(row, allow_nan=False)
+def _plain(name: str) -> str:
+    """Returns the NAME of NAME:PORT or https://NAME."""
+    return re.sub(r"^https?://|:\d*$", "", name).strip("[].").lower()
 
 
-def _fields(task: Task) -> list[str]:
-    """What the page's form has; a task of one's own has texts."""
-    match task.config.task.name:
-        case "squad":
-            return ["question", "context"]
-        case "swag":
-            return ["context", "endings"]
-        case "ner":
-            return ["text"]
-        case "pretraining":
-            pairs = task.config.corpus.nsp
-        case _:
-            pairs = getattr(task, "pairs", True)
-    return ["text", "text_b"] if pairs else ["text"]
+async def _content(request: Request) -> Any:
+    """Returns the JSON of a request."""
+    body = bytearray()
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > MAX_BYTES:
+                text = f"more than {MAX_BYTES:,} bytes; send less at once"
+                raise HTTPException(413, text)
+        content = json.loads(body.decode("utf-8-sig"))
+        # NaN and half of a surrogate pair are not JSON, but Python reads them.
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError, ClientDisconnect) as error:
+        raise HTTPException(400, f"not JSON ({first_line(error)})") from error
+    return content
+
+
+def fields_of(task: Task) -> list[str]:
+    """Returns the fields of a row, for the page. A custom task has texts."""
+    name = task.config.task.name
+    known = {"squad": ["question", "context"], "swag": ["context", "endings"]}
+    pairs = name != "ner" and getattr(task, "pairs", True)
+    if name == "pretraining":
+        pairs = task.config.corpus.nsp
+    return known.get(name, ["text", "text_b"] if pairs else ["text"])

@@ -88,6 +88,11 @@ def async_predict(
     return submit
 
 
+def piece_sizes(whole: int) -> list[int]:
+    """Returns the numbers of rows of a piece, of which the largest has `whole`."""
+    return sorted({1, min(_FEW, whole), whole})
+
+
 def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
     """Splits rows into pieces of at most three sizes, so that few programs are
     compiled.
@@ -98,7 +103,7 @@ def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
     Yields:
       The rows of a piece, and the rows that are computed for it: not many more.
     """
-    sizes = sorted({1, min(_FEW, whole), whole})
+    sizes = piece_sizes(whole)
     start = 0
     while start < count:
         left = count - start

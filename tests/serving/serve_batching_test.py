@@ -1,185 +1,112 @@
-"""Rows of many requests: in turn, together, and not those of who has gone."""
+"""Rows of many requests: in turn, with others of like length, in compiled programs."""
 
+import asyncio
+import json
 import threading
 
+import jax
+import numpy as np
 import pytest
+from starlette.exceptions import HTTPException
 
-from bert_jax.errors import UserError
+from bert_jax.answering import Answering
+from bert_jax.config import configuration
+from bert_jax.data.rows import BatchSize, sorted_groups
 from bert_jax.serving import batching
-from bert_jax.serving.batching import ANY, CLOSE, Batcher
+from bert_jax.serving.batching import Batcher
+from bert_jax.training import inference, sharding
+from tests.served import Model, batcher
 
 
-def of(rows):
-    return lambda: rows
+async def answers(served, rows):
+    return [json.loads(row) for row in await served.answers(rows)]
 
 
 class Held:
-    """Computes when it is let; `groups` has what was computed together."""
+    """A batcher that computes when it is let; `groups` has the texts of each batch."""
 
-    def __init__(self, most=4, measure=lambda _: 10, alike=ANY):
+    def __init__(self, rows=4, width=0):
         self.groups, self.go, self.began = [], threading.Event(), threading.Event()
-        self.batcher = Batcher(measure, int, self.compute, most, alike)
-        self.first = self.batcher.submit(of(["0"]))
-        assert self.began.wait(10)
+        self.batcher = batcher(self.compute, rows, width)
 
     def compute(self, rows):
         self.began.set()
-        assert self.go.wait(10)
-        self.groups.append(list(rows))
-        return [2 * row for row in rows]
+        assert self.go.wait(60)
+        if any(row["text"] == "fails" for row in rows):
+            raise RuntimeError("broken")
+        self.groups.append([row["text"] for row in rows])
+        return [{"label": row["text"]} for row in rows]
 
-    def results(self, *futures):
-        self.go.set()
-        found = [future.result(10) for future in futures]
-        self.batcher.close(10.0)
+    async def ask(self, *texts):
+        rows = [{"text": text} for text in texts]
+        return [row["label"] for row in await answers(self.batcher, rows)]
+
+    def results(self, *requests, leave=()):
+        """The answers to requests that came while a first row was computed.
+
+        Args:
+          leave: Numbers of the requests whose clients leave before the batch ends.
+        """
+
+        async def all_of_them():
+            first = asyncio.ensure_future(self.ask("first"))
+            await asyncio.to_thread(self.began.wait, 60)
+            waiting = [asyncio.ensure_future(self.ask(*texts)) for texts in requests]
+            await asyncio.sleep(0)  # they are in the queue
+            for number in leave:
+                waiting[number].cancel()
+            await asyncio.sleep(0)
+            self.go.set()
+            return await asyncio.gather(first, *waiting, return_exceptions=True)
+
+        found = asyncio.run(all_of_them())
+        assert found.pop(0) == ["first"] and self.groups.pop(0) == ["first"]
         return found
 
 
 def test_rows_that_wait_are_computed_together():
     held = Held()
-    futures = [held.batcher.submit(of([str(row)])) for row in range(1, 8)]
-    assert held.results(*futures) == [[2 * row] for row in range(1, 8)]
-    assert held.groups == [[0], [1, 2, 3, 4], [5, 6, 7]]
+    texts = [[str(number)] for number in range(7)]
+    assert held.results(*texts) == texts
+    assert held.groups == [["0", "1", "2", "3"], ["4", "5", "6"]]
 
 
-def test_a_request_of_few_rows_does_not_wait_for_one_of_many():
-    held = Held(most=2)
-    many = held.batcher.submit(of([str(row) for row in range(10, 20)]))
-    more = held.batcher.submit(of([str(row) for row in range(30, 33)]))
-    few = held.batcher.submit(of(["7"]))
-    assert held.results(few, more, many)[0] == [14]
-    assert held.groups[:4] == [[0], [10, 30], [7, 11], [31, 12]]
-    assert many.result() == [2 * row for row in range(10, 20)]
+def test_a_short_request_waits_for_one_batch_of_a_long_one():
+    held = Held(rows=2)
+    many = [str(number) for number in range(10, 20)]
+    assert held.results(many, ["7"]) == [many, ["7"]]
+    assert held.groups[:2] == [["10", "11"], ["7"]]
 
 
-def test_who_has_faults_waits_for_those_who_have_none():
+@pytest.mark.parametrize(("width", "together"), [(64, 2), (0, 3)])
+def test_rows_of_like_lengths_share_a_batch_in_their_order(width, together):
+    """On a CPU (with a width) they are more alike."""
+    held = Held(width=width)
+    texts = ["a" * 1000, "b", "c" * 1100, "d" * 20, "e" * 2000]
+    assert held.results(*[[text] for text in texts]) == [[text] for text in texts]
+    assert held.groups[0] == [texts[0], *texts[2:5:2]][:together]
+    assert held.groups[1] == ["b", texts[3]]
+
+
+def test_the_rows_of_a_client_that_has_left_are_not_computed():
     held = Held()
-    faulty = [held.batcher.submit(of([str(n)]), faulty=True) for n in (1, 2, 3)]
-    right = [held.batcher.submit(of([str(n)])) for n in (4, 5)]
-    held.results(*faulty, *right)
-    assert held.groups == [[0], [4, 5], [1], [2], [3]]  # one by one: others may come
-
-
-def test_where_all_have_faults_rows_are_computed_together(monkeypatch):
-    monkeypatch.setattr(batching, "_LATELY", 0.0)
-    held = Held()
-    held.results(*[held.batcher.submit(of(["1"]), faulty=True) for _ in range(6)])
-    assert [len(group) for group in held.groups] == [1, 4, 2]
-
-
-@pytest.mark.parametrize("faulty", [False, True])
-def test_a_turn_of_the_oldest_is_one_row(monkeypatch, faulty):
-    """However many rows of a client wait since long; with faults more rarely."""
-    monkeypatch.setattr(batching, "_RARELY", 32)
-    held = Held(most=1)
-    long = held.batcher.submit(of(["7"] * 60), faulty=faulty)
-    right = [held.batcher.submit(of(["1"])) for _ in range(60)]
-    held.results(long, *right)
-    places = [n for n, group in enumerate(held.groups[:61]) if group == [7]]
-    # The first is the second batch, in which only the number decides.
-    assert places == ([31] if faulty else [1, 15, 31, 47])
-
-
-@pytest.mark.parametrize("characters", [0, 30_000])
-def test_who_has_faults_waits_for_a_calm(monkeypatch, characters):
-    """One who has none came just before. A turn of the oldest comes all the same."""
-    monkeypatch.setattr(batching, "_CALM", 1000.0)
-    held = Held(most=1)
-    faulty = held.batcher.submit(of(["7", "8"]), characters, faulty=True)
-    held.go.set()
-    assert held.batcher.submit(of(["1"])).result(10) == [2]
-    assert not faulty.done() and [7] not in held.groups
-    monkeypatch.setattr(batching, "_RARELY", batching._OLDEST)
-    for turn in (7, 8):
-        for _ in range(batching._OLDEST):
-            held.batcher.submit(of(["1"])).result(10)
-        assert held.groups.count([turn]) == 1
-    assert faulty.result(10) == [14, 16]
-    held.batcher.close(10.0)
-
-
-def test_a_list_shares_its_batches_where_others_came_lately(monkeypatch):
-    held = Held(most=16, alike=CLOSE)
-    held.results(held.batcher.submit(of(["1"] * 12)))
-    assert [len(group) for group in held.groups] == [1, 4, 4, 4]
-    monkeypatch.setattr(batching, "_LATELY", 0.0)
-    held = Held(most=16, alike=CLOSE)
-    held.results(held.batcher.submit(of(["1"] * 12)))
-    assert [len(group) for group in held.groups] == [1, 12]
-
-
-def test_many_rows_are_taken_a_few_at_a_time_while_others_wait():
-    held = Held(most=16, alike=CLOSE)
-    many = [held.batcher.submit(of([str(n)] * 12)) for n in (1, 2)]
-    one = [held.batcher.submit(of([str(n)])) for n in range(3, 9)]
-    held.results(*many, *one)
-    assert held.groups[1] == [1, 2, 3, 4, 5, 6, 7, 8]  # the first row of each
-    assert [len(group) for group in held.groups[2:]] == [4] * 5 + [2]
-
-
-def test_many_rows_get_their_turn_while_others_come_without_end():
-    go, asked = threading.Event(), []
-
-    def compute(rows):
-        assert go.wait(10)
-        if not many.done() and len(asked) < 4000:  # more than a batch takes
-            asked.extend(batcher.submit(of(["1"])) for _ in range(8))
-        return rows
-
-    batcher = Batcher(lambda _: 10, int, compute, 4, CLOSE)
-    batcher.submit(of(["0"]))
-    many = batcher.submit(of(["7"] * 20))
-    go.set()
-    assert many.result(10) == [7] * 20
-    assert len(asked) < 4000
-    batcher.close(10.0)
-
-
-def test_a_request_that_waits_alone_fills_the_batches():
-    held = Held(most=16)
-    held.results(held.batcher.submit(of(["1"] * 40)))
-    assert [len(group) for group in held.groups] == [1, 16, 16, 8]
-
-
-def test_a_short_row_shares_no_batch_with_a_long_one():
-    sizes = {"1": 50, "2": 5000, "3": 60, "4": 16_000}
-    held = Held(measure=lambda row: sizes.get(row, 10))
-    futures = [held.batcher.submit(of([row])) for row in ("1", "2", "3", "4")]
-    held.results(*futures)
-    assert held.groups == [[0], [1, 3], [2], [4]]
-
-
-def test_where_rows_are_computed_a_few_at_a_time_like_ones_are_together():
-    sizes = {"1": 800, "2": 250, "3": 700, "4": 900, "5": 550, "6": 30, "7": 90}
-    held = Held(most=8, measure=lambda row: sizes.get(row, 10), alike=CLOSE)
-    held.results(*[held.batcher.submit(of([row])) for row in sizes])
-    assert held.groups == [[0], [1, 3, 4], [2], [5], [6, 7]]
-
-
-def test_a_long_text_does_not_wait_for_all_shorter_ones():
-    held = Held(most=1, measure=lambda row: 5000 if row == "1" else 10)
-    texts = [held.batcher.submit(of(["1"]), 5000)]
-    texts += [held.batcher.submit(of([str(n)]), 30) for n in (2, 3)]
-    held.results(*texts)
-    assert held.groups == [[0], [1], [2], [3]]
-
-
-def test_who_has_gone_is_not_computed():
-    held = Held()
-    gone = held.batcher.submit(of([str(row) for row in range(1000)]))
-    half = held.batcher.submit(of(["5", "6", "7"]))
-    gone.cancel()
-    assert held.results(half) == [[10, 12, 14]]
-    assert held.groups == [[0], [5, 6, 7]]
+    many = [str(number) for number in range(1000)]
+    gone, stays = held.results(many, ["5", "6"], leave=[0])
+    assert isinstance(gone, asyncio.CancelledError) and stays == ["5", "6"]
+    assert held.groups == [["5", "6"]]
 
 
 def test_a_wrong_row_fails_its_request_alone():
     held = Held()
-    wrong = held.batcher.submit(of(["1", "x", "2"]))
-    right = held.batcher.submit(of(["3"]))
-    assert held.results(right) == [[6]]
-    with pytest.raises(UserError, match="row 1: invalid literal"):
-        wrong.result(10)
+    wrong, right = held.results(["1", 2, "3"], ["4"])
+    assert isinstance(wrong, HTTPException) and right == ["4"]
+    assert wrong.status_code == 400 and wrong.detail.startswith("row 1: ")
+
+
+def test_a_failing_row_fails_its_request_alone():
+    held = Held()
+    failed, right = held.results(["fails"], ["1", "2"])
+    assert str(failed) == "broken" and right == ["1", "2"]
 
 
 class Panic(BaseException):
@@ -187,79 +114,132 @@ class Panic(BaseException):
 
 
 def test_a_panic_of_the_tokenizers_fails_its_request_alone():
-    def measure(row):
-        if row == "bomb":
-            raise Panic("retry-limit-in-match over")
-        return len(row)
-
-    held = Held(measure=measure)
-    wrong, right = held.batcher.submit(of(["bomb"])), held.batcher.submit(of(["3"]))
-    assert held.results(right) == [[6]]
-    with pytest.raises(RuntimeError, match="Panic: retry-limit"):
-        wrong.result(10)
-
-
-def test_an_error_reaches_who_asked_and_not_who_was_computed_with_him():
-    began, go = threading.Event(), threading.Event()
-
-    def compute(rows):
-        began.set()
-        go.wait(10)
-        if "bad" in rows:
-            raise ValueError("broken")
-        return rows
-
-    batcher = Batcher(len, str, compute, 4)
-    batcher.submit(of(["first"]))
-    began.wait(10)
-    bad, good = batcher.submit(of(["bad"])), batcher.submit(of(["good"]))
-    go.set()
-    assert good.result(10) == ["good"]
-    with pytest.raises(ValueError, match="broken"):
-        bad.result(10)
-    batcher.close(10.0)
-
-
-def test_no_rows_have_no_answers():
-    batcher = Batcher(len, str, lambda rows: 1 / 0, 4)
-    assert batcher.submit(of([])).result(10) == []
-    batcher.close(10.0)
-
-
-def test_what_is_long_to_read_is_read_after_the_others():
-    held, order = Held(), []
-
-    def read(name):
-        return lambda: order.append(name) or [str(len(order))]
-
-    long = [held.batcher.submit(read("long"), 50_000) for _ in range(3)]
-    gone = held.batcher.submit(read("gone"), 50_000)
-    short = held.batcher.submit(read("short"), 60)
-    gone.cancel()
-    held.results(short, *long)
-    assert order == ["short", "long", "long", "long"]
-
-
-def test_what_is_long_to_read_gets_its_turn_while_others_come():
-    go = threading.Event()
-
-    def compute(rows):
-        assert go.wait(10)
-        if not long.done():
-            batcher.submit(of(["1"]), 60)
-        return rows
-
-    batcher = Batcher(len, int, compute, 4)
-    batcher.submit(of(["0"]))
-    long = batcher.submit(of(["7"] * 500), 50_000)
-    go.set()
-    assert long.result(10) == [7] * 500
-    batcher.close(10.0)
-
-
-def test_what_cannot_be_read_fails_alone():
     held = Held()
-    wrong = held.batcher.submit(lambda: 1 / 0)
-    assert held.results(held.batcher.submit(of(["3"]))) == [[6]]
-    with pytest.raises(ZeroDivisionError):
-        wrong.result(10)
+    parse = held.batcher._model.predictor.parse
+
+    def panics(row):
+        if row["text"] == "bomb":
+            raise Panic("retry-limit-in-match over")
+        return parse(row)
+
+    held.batcher._model.predictor.parse = panics
+    failed, right = held.results(["bomb"], ["3"])
+    assert "retry-limit" in str(failed) and right == ["3"]
+
+
+class Padded(Model):
+    """Rows of so many words, as arrays; computed by compiled programs."""
+
+    def __init__(self, width):
+        config = configuration.load("configs/tiny.py", ["--config.mesh.data=1"])
+        mesh = sharding.make_mesh(config, (), jax.devices()[:1])
+        self.size, self.compiled, self.fails = BatchSize(16, width), [], ()
+        self._ask = inference.compile_predict(self._step, np.int32(1), mesh, self.size)
+
+    def _step(self, factor, columns):
+        shape = columns["input_ids"].shape
+        if shape in self.fails:
+            raise MemoryError("too large")
+        self.compiled.append(shape)
+        return {"sums": factor * columns["input_ids"].sum(axis=1)}
+
+    def answer(self, rows, ask, size):
+        lengths = [len(row["text"].split()) for row in rows]
+        answers = [None] * len(rows)
+        for indices, tokens in sorted_groups(lengths, size, 100):
+            ids = np.arange(tokens) < np.array(lengths)[indices, None]
+            sums = ask({"input_ids": ids.astype(np.int32)})["sums"]
+            for index, total in zip(indices, sums, strict=True):
+                answers[index] = {"answer": int(total)}
+        return answers
+
+    def batcher(self, limit=100):
+        return Batcher(Answering(self, self._ask, self.size), {"text": "a"}, limit)
+
+
+def answered(served, *lengths):
+    rows = [{"text": "a " * length} for length in lengths]
+    found = asyncio.run(answers(served, rows))
+    assert [row["answer"] for row in found] == list(lengths)
+
+
+def wait_for_all(served):
+    done = threading.Event()
+    compile_next = served._compile_next
+
+    def noted():
+        more = compile_next()
+        if not more:
+            done.set()
+        return more
+
+    served._compile_next = noted
+    answered(served, 3)  # wakes the thread
+    assert done.wait(120)
+
+
+def test_a_row_of_any_length_is_padded_to_a_program(monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
+    model = Padded(width=64)
+    served = model.batcher()
+    assert model.compiled == [(1, 100)]  # before there is a request
+    answered(served, 3)
+    answered(served, 70)
+    assert model.compiled == [(1, 100)]
+
+
+def test_programs_are_compiled_in_pauses(monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 0.01)
+    model = Padded(width=64)
+    served = model.batcher()
+    wait_for_all(served)
+    lengths = (100, 64, 32, 16)
+    assert model.compiled == [(rows, of) for rows in (1, 4, 16) for of in lengths]
+    answered(served, 40)  # padded to 64; meanwhile there is no program of 48
+    assert len(model.compiled) == 12
+    wait_for_all(served)
+    assert set(model.compiled[12:]) == {(1, 48), (4, 48), (16, 48)}
+
+
+def test_on_other_devices_a_length_is_one_program(monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 0.01)
+    model = Padded(width=0)
+    wait_for_all(model.batcher())
+    assert model.compiled == [(16, 100), (16, 64), (16, 32)]
+
+
+def test_a_length_that_comes_often_is_compiled_without_a_pause(monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
+    model = Padded(width=64)
+    served = model.batcher()
+    for _ in range(batching._OFTEN + 1):
+        answered(served, 40)
+    assert model.compiled == [(1, 100), (1, 48)]
+
+
+def test_a_longer_row_than_any_program_is_compiled(monkeypatch):
+    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
+    monkeypatch.setattr(batching, "MAX_TOKENS", 32)
+    model = Padded(width=64)
+    served = model.batcher()
+    answered(served, 60, 5)
+    assert model.compiled == [(1, 32), (1, 64)]
+
+
+def test_a_program_that_does_not_compile_fails_no_request(monkeypatch, caplog):
+    monkeypatch.setattr(batching, "_PAUSE", 0.01)
+    model = Padded(width=64)
+    model.fails = {(1, 64), (4, 32)}
+    served = model.batcher()
+    wait_for_all(served)
+    answered(served, 60, 30)
+    assert "not compiled: 64 tokens: too large" in caplog.text
+
+
+def test_a_task_that_has_other_rows_is_served(caplog):
+    caplog.set_level("INFO")
+    model = Padded(width=64)
+    served = Batcher(Answering(model, model._ask, model.size), {"premise": "a"}, 100)
+    answered(served, 3)
+    assert model.compiled == [(1, 16)]
+    assert "nothing is compiled before a request" in caplog.text

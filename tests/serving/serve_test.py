@@ -1,39 +1,21 @@
-"""`--mode=serve`: rows over HTTP, and the page in a browser."""
+"""`--mode=serve`, the program: answers of a run, and its end."""
 
 import concurrent.futures
-import functools
 import json
-import logging
+import signal
 import socket
-import time
 
 import pytest
 import runs
 from runs import ask, finish, here
 
 from bert_jax import answering
-from bert_jax.errors import UserError
-from bert_jax.serving import server
-from tests.served import asked, connected, head, request, serving
-
-
-@pytest.fixture
-def served(plain):
-    """A served run's address."""
-    with (
-        runs.served(plain) as (address, process),
-        connected(int(address.rpartition(":")[2])) as client,
-    ):
-        client.sendall(head("Content-Length: 1000") + b"four")  # and never the rest
-        yield address
-        stopped = time.monotonic()
-        process.send_signal(15)
-        finish(process, 143)
-    assert time.monotonic() - stopped < 5
+from bert_jax.config import configuration
+from tests.served import connected, head
 
 
 @pytest.mark.heart
-def test_answers_are_those_of_predict(served, plain, tmp_path):
+def test_answers_are_those_of_predict(plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})
     source = tmp_path / "rows.jsonl"
@@ -44,27 +26,36 @@ def test_answers_are_those_of_predict(served, plain, tmp_path):
     def plainly(answer):
         return [[guess["token"] for guess in guesses] for guesses in answer["masks"]]
 
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        single = pool.map(
-            lambda row: ask(f"{served}/predict", json.dumps(row).encode()), rows
-        )
-        for found in (
-            list(single),
-            ask(f"{served}/predict", json.dumps(rows).encode()),
-        ):
+    with runs.served(plain) as (served, process):
+
+        def of(row):
+            return ask(f"{served}/predict", json.dumps(row).encode())
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            single = list(pool.map(of, rows))
+        for found in (single, of(rows)):
             assert [row["text"] for row in found] == [row["text"] for row in rows]
             assert list(map(plainly, found)) == list(map(plainly, expected))
             assert found[-1]["is_next_probability"] == pytest.approx(
                 expected[-1]["is_next_probability"], rel=1e-4
             )
-    for body, words in (
-        (b"{", "not JSON"),
-        (b"\xff", "not JSON ('utf-8'"),
-        (b"3", "row 0: a JSON object"),
-        (b'[{"text": "a"}, {}]', "row 1: "),
-    ):
-        said = ask(f"{served}/predict", body)
-        assert said["status"] == 400 and words in said["error"]
+        assert ask(f"{served}/predict", b'[{"text": "a"}, {}]')["status"] == 400
+        process.send_signal(signal.SIGTERM)
+        finish(process, 143)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+)
+def test_a_signal_ends_it_whatever_clients_hold(plain, number, status):
+    with runs.served(plain, "--config.serve.grace_seconds=1") as (address, process):
+        port = int(address.rpartition(":")[2])
+        with connected(port), connected(port) as client:
+            client.sendall(head("Content-Length: 1000") + b"four")  # never the rest
+            ask(f"{address}/health")
+            process.send_signal(number)
+            finish(process, status)  # though they are still there
 
 
 def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
@@ -76,13 +67,7 @@ def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypa
     assert error.splitlines()[-1].startswith(f"error: --port={port}: ")
 
 
-def test_a_model_that_fails_is_no_fault_of_the_client(caplog):
-    def answer(rows):
-        raise UserError("the model computes NaN or infinity")
-
-    compute = functools.partial(server.computed, answer)
-    with serving(compute, parse=lambda row: (row, row)) as port:
-        status, said = asked(port, request({"text": "a"}))
-    assert (status, said) == (500, {"error": "the model computes NaN or infinity"})
-    (line,) = [r.message for r in caplog.records if r.levelno > logging.INFO]
-    assert line == said["error"]
+def test_a_run_that_recorded_a_withdrawn_field_is_read():
+    recorded = configuration.defaults().to_dict()
+    recorded["serve"]["request_seconds"] = 60.0
+    assert configuration.complete(recorded, "config.json").serve.grace_seconds == 10.0

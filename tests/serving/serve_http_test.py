@@ -1,0 +1,279 @@
+"""`--mode=serve` over HTTP, with a stand-in for the model."""
+
+import contextlib
+import json
+import logging
+import math
+import socket
+import subprocess
+import sys
+import threading
+from unittest import mock
+
+import pytest
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.serving import server
+from bert_jax.tasks.task import Task
+from tests.forked import ROOT
+from tests.runs import anew
+from tests.served import asked, connected, head, received, request, serving
+
+ROW = {"text": "a"}
+HOLD = head("Content-Length: 1000") + b"four"
+
+
+class Held:
+    """Computes when it is let; `rows` has what was computed."""
+
+    def __init__(self):
+        self.go, self.began, self.rows = threading.Event(), threading.Event(), []
+
+    def __call__(self, rows):
+        self.began.set()
+        assert self.go.wait(60)
+        self.rows += rows
+        return [{}] * len(rows)
+
+
+@pytest.fixture
+def held():
+    compute = Held()
+    yield compute
+    compute.go.set()
+
+
+def test_a_row_rows_health_and_the_page():
+    with serving(lambda rows: [{"label": row["text"] * 2} for row in rows]) as port:
+        assert asked(port, request(ROW)) == (200, ROW | {"label": "aa"})
+        texts = [str(number) for number in range(11)]  # more than a batch takes
+        status, found = asked(port, request([{"text": text} for text in texts]))
+        assert status == 200 and [row["label"] for row in found] == [
+            2 * t for t in texts
+        ]
+        assert asked(port, request([])) == (200, [])
+        assert asked(port, head(start="GET /health?x=1")) == (200, {"status": "ok"})
+        assert asked(port, head(start="HEAD /health"))[0] == 200
+        with connected(port) as client:
+            client.sendall(head(start="GET /"))
+            status, headers, page = received(client)
+        assert (status, page) == (200, server.PAGE.read_bytes())
+        assert headers["x-frame-options"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("raw", "status", "words"),
+    [
+        (head(start="GET /no"), 404, "Not Found"),
+        (head(start="PUT /predict"), 405, "Method Not Allowed"),
+        (request(b"a" * 1_000_001), 413, "1,000,000 bytes"),
+        (request(b""), 400, "not JSON"),
+        (request(b"{"), 400, "not JSON"),
+        (request(b"\xff"), 400, "not JSON"),
+        (request(b"[" * 100_000), 400, "not JSON"),
+        (request(b'{"text": "\\ud800"}'), 400, "not JSON"),
+        (request(b'{"text": "a", "x": NaN}'), 400, "not JSON"),
+        (request(b'[{"text": "a", "x": [1e999]}]'), 400, "not JSON"),
+        (request(3), 400, "row 0: a JSON object"),
+        (request([ROW] * 20 + [{}]), 400, 'row 20: a string "text"'),
+        (request([ROW, {"text": "a" * 200_000}]), 400, "row 1: more than 100,000"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_json(raw, status, words, caplog):
+    with serving() as port:
+        found, said = asked(port, raw)
+        assert found == status and words in said["error"]
+        assert asked(port, request(ROW)) == (200, ROW)
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"junk\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", head("X: " + "y" * 100_000)],
+)
+def test_a_request_that_is_not_http_is_refused(raw):
+    with serving() as port:
+        assert asked(port, raw)[0] == 400
+        assert asked(port, request(ROW)) == (200, ROW)
+
+
+def test_a_byte_order_mark_and_large_numbers_are_read():
+    row = ROW | {"id": 3**100}
+    with serving() as port:
+        assert asked(port, request(b"\xef\xbb\xbf" + json.dumps(row).encode())) == (
+            *(200, row),
+        )
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:80", None, 200),
+        ("[::1]:80", None, 200),
+        ("LOCALHOST.:8000", None, 200),
+        ("mine.example", None, 200),
+        ("bert.example", None, 200),
+        ("evil.example", None, 421),
+        ("localhost.evil.example", None, 421),
+        ("1.2.3.4.evil.example", None, 421),
+        ("evil.example", "http://evil.example", 421),
+        ("localhost:8000", "http://localhost:8000", 200),
+        ("localhost:8000", "https://bert.example", 200),
+        ("localhost:8000", "http://localhost:3000", 403),
+        ("127.0.0.1:8000", "http://127.0.0.1:3000", 403),
+        ("localhost:8000", "http://evil.example", 403),
+        ("localhost:8000", "http://bert.example.evil.example", 403),
+        ("localhost:8000", "null", 403),
+        ("localhost", "file://localhost", 403),
+    ],
+)
+@pytest.mark.parametrize("start", ["POST /predict", "GET /health", "GET /"])
+def test_a_page_of_another_site_is_refused(
+    server_of_names, start, host, origin, status
+):
+    body = b'{"text": "a"}'
+    headers = [f"Content-Length: {len(body)}", *([f"Origin: {origin}"] * bool(origin))]
+    raw = head(*headers, start=start, host=host) + body
+    assert asked(server_of_names, raw)[0] == status
+
+
+@pytest.fixture(scope="module")
+def server_of_names():
+    application = server.application
+
+    def named(batcher, about, host, *hosts):
+        return application(batcher, about, "Mine.example", "Bert.example")
+
+    with mock.patch.object(server, "application", named), serving() as port:
+        yield port
+
+
+def test_the_rows_of_a_client_that_has_left_are_not_computed(held):
+    with serving(held) as port, connected(port) as first:
+        first.sendall(request(ROW))
+        assert held.began.wait(60)
+        for _ in range(20):
+            with connected(port) as client:
+                client.sendall(request([ROW] * 2000))
+        with connected(port) as last:
+            last.sendall(request({"text": "last"}))
+            for _ in range(20):  # meanwhile the server hears of those who left
+                assert asked(port, head(start="GET /health"))[0] == 200
+            held.go.set()
+            assert received(last)[0] == received(first)[0] == 200
+    assert len(held.rows) <= 100  # of 40,002
+
+
+def test_a_failure_is_an_answer_too(caplog):
+    def compute(rows):
+        raise RuntimeError("RESOURCE_EXHAUSTED")
+
+    with serving(compute) as port:
+        failed = (500, {"error": "RuntimeError: RESOURCE_EXHAUSTED"})
+        assert asked(port, request(ROW)) == failed
+    assert "Traceback" in caplog.text  # to find the cause
+
+
+def test_nan_is_no_answer(caplog):
+    with serving(lambda rows: [{"score": math.nan}] * len(rows)) as port:
+        status, said = asked(port, request(ROW))
+    assert status == 500 and "JSON compliant" in said["error"]
+
+    def compute(rows):
+        raise UserError("the model computes NaN or infinity")
+
+    caplog.clear()
+    with serving(compute) as port:
+        failed = (500, {"error": "the model computes NaN or infinity"})
+        assert asked(port, request(ROW)) == failed
+    (line,) = [record for record in caplog.records if record.levelno > logging.INFO]
+    assert not line.exc_info
+
+
+def test_the_end_answers_what_has_arrived(held):
+    with contextlib.ExitStack() as clients:
+        with serving(held, grace=60.0) as port:
+            client = clients.enter_context(connected(port))
+            client.sendall(request(ROW))
+            assert held.began.wait(60)
+            threading.Timer(0.5, held.go.set).start()
+        assert received(client)[::2] == (200, ROW)
+
+
+@pytest.mark.parametrize("grace", [0.0, 1.0])
+def test_the_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplog):
+    """`serving` waits for it."""
+    with contextlib.ExitStack() as clients:
+        with serving(held, grace=grace) as port:
+            some = [clients.enter_context(connected(port)) for _ in range(5)]
+            some[1].sendall(b"POST /pre")
+            some[2].sendall(HOLD)
+            some[3].sendall(request(ROW))  # is never computed
+            some[4].sendall(request(ROW).replace(b"close", b"keep-alive"))
+            assert held.began.wait(60)
+        status, _, said = received(some[3])
+        assert (status, said) == (503, {"error": "not answered: the server ends"})
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
+
+
+def test_an_answer_that_nobody_reads_does_not_keep_the_server():
+    long = {"answer": "a" * 8_000_000}
+    with serving(lambda rows: [long] * len(rows), grace=1.0) as port:
+        client = connected(port, buffer=2000)
+        client.sendall(request(ROW))
+        assert client.recv(1)
+    client.close()
+
+
+@pytest.mark.parametrize(("host", "by"), [("::1", "::1"), ("::", "127.0.0.1")])
+def test_addresses_of_ipv6(host, by):
+    with contextlib.closing(socket.socket(socket.AF_INET6)) as tried:
+        try:
+            tried.bind(("::1", 0))
+        except OSError:
+            pytest.skip("no IPv6 here")
+    with serving(host=host) as port:
+        assert asked(port, request(ROW, host=f"[{by}]:80"), by) == (200, ROW)
+        assert asked(port, request(ROW, host="evil.example"), by)[0] == 421
+
+
+@pytest.mark.parametrize("host", ["no such name", "192.0.2.1", "a" * 300])
+def test_an_address_that_is_not_here_is_one_line(host):
+    with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
+        server.listen(host, 0)
+
+
+def test_without_its_packages_it_says_how_to_install_them():
+    program = (
+        "import sys; sys.modules['uvicorn'] = None; import bert_jax.serving.server"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=anew(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert said.endswith("needs starlette and uvicorn: pip install '.[serve]'")
+    assert "UserError" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "fields"),
+    [
+        ("text", False, ["text"]),
+        ("mrpc", True, ["text", "text_b"]),
+        ("squad", None, ["question", "context"]),
+        ("ner", None, ["text"]),
+        ("my own", None, ["text", "text_b"]),
+    ],
+)
+def test_the_page_has_the_boxes_that_the_task_reads(name, pairs, fields):
+    task = mock.create_autospec(Task, instance=True)
+    task.config = ConfigDict({"task": {"name": name}})
+    if pairs is not None:
+        task.pairs = pairs
+    assert server.fields_of(task) == fields
