@@ -6,7 +6,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from experiments.lib import programs
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 
 PACKING = "--config.corpus.packing=True"

@@ -32,7 +32,7 @@ from bert_jax.runtime.terminal import table
 from tests.forked import Server, surroundings
 from tests.system import faults, inputs, start_signals
 from tests.system.inputs import Result
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 from tests.system.micro_runs import Stages
 
 PARTS = {"inputs": 0.4, "faults": 0.3, "signals": 0.3}

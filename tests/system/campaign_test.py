@@ -13,7 +13,7 @@ from tests.system import malformed_files as files
 from tests.system import malformed_values as values
 from tests.system.cases import Case, Draw
 from tests.system.inputs import Result
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 from tests.system.micro_runs import write_inputs
 
 SEED, SECONDS = 11, 600.0

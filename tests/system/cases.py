@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 from tests.system.micro_runs import Stages
 
 # What can be asked of a folder at each stage (micro_runs.py).

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import configuration
 from tests.system import malformed_values as values
 from tests.system.cases import Case, Draw, begin
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from tests.forked import ROOT
-from tests.system.micro_data import KINDS
+from tests.micro_data import KINDS
 
 
 class Command(NamedTuple):

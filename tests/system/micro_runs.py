@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bert_jax import tokenization
 from tests.forked import Server, wait
-from tests.system.micro_data import KINDS, VOCABULARY, Kind, Kinds
+from tests.micro_data import KINDS, VOCABULARY, Kind, Kinds
 
 SECONDS, MEMORY = 180.0, 4 << 30  # of a run that has nothing wrong
 
