@@ -21,11 +21,8 @@ import os
 import shutil
 import signal
 import tarfile
-from pathlib import Path
 
-import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 import runs
 
@@ -102,49 +99,20 @@ def test_a_killed_run_resumes_bit_for_bit(run, tmp_path, place):
     config = straight.parent / "gate.py"
     arguments = (f"--config={config}", f"--workdir={tmp_path / 'run'}")
     processes = started(place, *arguments)
-    checkpoints = tmp_path / "run" / "checkpoints"
-    runs.wait_until(lambda: newest(checkpoints) > 0, *processes)
+    runs.wait_until(lambda: made.newest(tmp_path / "run") > 0, *processes)
     for process in processes:
         process.kill()
     assert {end[0] for end in runs.finish_all(processes)} == {-signal.SIGKILL}
-    saved = newest(checkpoints)
+    saved = made.newest(tmp_path / "run")
     assert 0 < saved < made.STEPS
     assert f"resuming at step {saved} of" in finish(started(place, *arguments))
     assert made.metrics(tmp_path / "run") == made.metrics(straight)
-    assert predictions(tmp_path / "run") == predictions(straight)
-    state, expected = saved_state(tmp_path / "run"), saved_state(straight)
+    assert made.predictions(tmp_path / "run") == made.predictions(straight)
+    state, expected = made.saved_state(tmp_path / "run"), made.saved_state(straight)
     assert state.keys() == expected.keys()
     for name, array in expected.items():
         assert state[name].dtype == array.dtype
         np.testing.assert_array_equal(state[name], array, name)
-
-
-def newest(checkpoints: Path) -> int:
-    """Returns the step of the newest complete checkpoint; 0 if there is none."""
-    return max(
-        (int(x.name) for x in checkpoints.glob("*") if x.name.isdigit()), default=0
-    )
-
-
-def predictions(workdir):
-    return {path.name: path.read_bytes() for path in workdir.glob("predictions/*")}
-
-
-def saved_state(workdir):
-    """Returns every array of the last checkpoint by name."""
-    folder = workdir / "checkpoints" / str(newest(workdir / "checkpoints"))
-    found = {}
-    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
-        with ocp.PyTreeCheckpointer() as checkpointer:
-            as_numpy = jax.tree.map(
-                lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
-                checkpointer.metadata(part).item_metadata.tree,
-            )
-            tree = checkpointer.restore(part, restore_args=as_numpy)
-        for path, leaf in jax.tree.leaves_with_path(tree):
-            found[f"{part.name}{jax.tree_util.keystr(path)}"] = np.asarray(leaf)
-    assert len(found) > 50
-    return found
 
 
 @pytest.mark.parametrize("name", made.PREPARED)

@@ -182,6 +182,37 @@ def scores(workdir: Path) -> dict[str, float]:
     return {name: x for name, x in last.items() if isinstance(x, float)}
 
 
+def newest(workdir: Path) -> int:
+    """Returns the step of the newest complete checkpoint; 0 if there is none."""
+    names = [path.name for path in workdir.glob("checkpoints/*")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
+def predictions(workdir: Path) -> dict[str, bytes]:
+    """Returns the contents of a run's prediction files by name."""
+    return {path.name: path.read_bytes() for path in workdir.glob("predictions/*")}
+
+
+def saved_state(workdir: Path) -> dict[str, np.ndarray]:
+    """Returns every array of the last checkpoint by name."""
+    import jax
+    import orbax.checkpoint as ocp
+
+    folder = workdir / "checkpoints" / str(newest(workdir))
+    found = {}
+    for part in sorted(path for path in folder.iterdir() if path.is_dir()):
+        with ocp.PyTreeCheckpointer() as checkpointer:
+            as_numpy = jax.tree.map(
+                lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+                checkpointer.metadata(part).item_metadata.tree,
+            )
+            tree = checkpointer.restore(part, restore_args=as_numpy)
+        for path, leaf in jax.tree.leaves_with_path(tree):
+            found[f"{part.name}{jax.tree_util.keystr(path)}"] = np.asarray(leaf)
+    assert len(found) > 50
+    return found
+
+
 def digest(arrays: Iterator[Mapping[str, Any]]) -> str:
     """Returns the SHA-256 of records: names, dtypes, shapes and contents, in order."""
     found = hashlib.sha256()
