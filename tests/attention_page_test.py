@@ -91,6 +91,7 @@ def page(browser, folder):
     assert page.run(script) == 0  # the page is all there is
 
 
+@pytest.mark.slow
 def test_row_layer_head_and_token_choose_what_is_drawn(page, folder):
     tensors = load_file(folder / "who.safetensors")
     for row, name in enumerate(("attentions_0", "attentions_0_1", "attentions_1")):
@@ -122,6 +123,7 @@ def test_row_layer_head_and_token_choose_what_is_drawn(page, folder):
             assert "at least 0.05" in page.status()
 
 
+@pytest.mark.slow
 def test_pointing_and_the_keyboard_do_as_a_click_does(page, folder):
     tensor = load_file(folder / "who.safetensors")["attentions_0"]
     page.leave()

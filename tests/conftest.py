@@ -34,22 +34,18 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
 import pytest
 from jaxtyping import install_import_hook
 
-from tests import durations, micro_config, shared_cache, tiers
+from tests import micro_config, shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
-pytest.register_assert_rewrite("runs", "asking", "answers", "extracting", "fake_tpu")
+pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    tiers.add_options(parser)
-    parser.addoption("--measure", action="store_true", help="writes durations.json")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(tiers.Chosen())
-    if config.getoption("--measure") and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.pluginmanager.register(durations.Recorder())
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:  # ./launch.sh test leaves them out
+        if item.path.name.startswith("experiments_"):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

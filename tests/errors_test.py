@@ -91,6 +91,7 @@ FRESH = "from ml_collections import ConfigDict\n\ndef get_config():\n"
 TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_config()\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -254,7 +255,6 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
-@pytest.mark.heart
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     micro, damaged, capfd, caplog
 ):
@@ -270,6 +270,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         assert checkpoints.latest_step() == 20
 
 
+@pytest.mark.slow
 def test_all_checkpoints_damaged(refused, damaged):
     workdir, damage = damaged
     damage(10)
@@ -286,7 +287,6 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
     assert has_checkpoint(tmp_path)
 
 
-@pytest.mark.heart
 def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
@@ -295,6 +295,7 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")

@@ -55,7 +55,6 @@ def rows(text):
     return {line[1]: (line[4], line[-1]) for line in lines}
 
 
-@pytest.mark.heart
 def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
     assert sweep.main(list(COMMAND)) == 0
     out, err = capfd.readouterr()

@@ -214,7 +214,6 @@ def test_sweep_plan(micro, tmp_path, capsys):
     assert "pre-training: 2 of " in capsys.readouterr().out
 
 
-@pytest.mark.heart
 def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
     stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
     monkeypatch.setattr(execution, "MAIN", ("main",))

@@ -27,6 +27,7 @@ def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
     assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [

@@ -44,7 +44,6 @@ def config(micro):
     return found
 
 
-@pytest.mark.heart
 def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     before = signal.getsignal(signal.SIGINT)
     found = bert_jax.fit(config, tmp_path / "run")
@@ -60,6 +59,7 @@ def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     assert again.scores == found.scores and config.evaluate.batch_size == 32
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     write = Session.write_metrics
 

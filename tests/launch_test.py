@@ -65,6 +65,7 @@ def test_scripts_parse_and_are_executable(script):
     assert os.access(ROOT / script, os.X_OK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["help", "--help", "train", "-x", "", "tpu"])
 def test_usage(argument):
     done = launch(argument)

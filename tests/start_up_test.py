@@ -58,6 +58,7 @@ def needless(imported, mode):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", NEEDLESS)
 def test_imports_of(mode, plain):
     done = subprocess.run(

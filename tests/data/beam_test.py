@@ -79,6 +79,7 @@ def nothing_stays(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("beam"))
 
 
+@pytest.mark.slow
 def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     pytest.importorskip("apache_beam", reason="needs the beam extra")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
@@ -96,6 +97,7 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     assert found[""] == found["FnApiRunner"]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     start = time.monotonic()
     with pytest.raises(UserError, match=r"worker process died.*same command again"):
@@ -108,6 +110,7 @@ def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     assert len(list(tmp_path.glob("call-*"))) == 8
 
 
+@pytest.mark.slow
 def test_closing_ends_the_pipeline(mapped):
     results = mapped(pids, 300)
     first = next(results)
@@ -117,6 +120,7 @@ def test_closing_ends_the_pipeline(mapped):
     assert not psutil.pid_exists(first.totals["pid"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [

@@ -248,6 +248,7 @@ letters = st.text(
 word = letters.filter(lambda text: not text.startswith(("-DOCSTART-", "\ufeff")))
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(word, word, word), min_size=1), min_size=1),
     st.sampled_from("\t "),
@@ -270,6 +271,7 @@ def test_what_is_written_is_read(tmp_path_factory, sentences, separator):
     assert [s.words for s in again.sentences] == [s.words for s in file.sentences]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sentences", "words"),
     [

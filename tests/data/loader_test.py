@@ -153,6 +153,7 @@ def test_epochs_differ_in_order_and_masks_only(config, data):
     assert not np.array_equal(one[positions][order_one], two[positions][order_two])
 
 
+@pytest.mark.slow
 def test_an_epoch_holds_every_record_once(config, data):
     phase = loader.phases(config)[0]
     count = len(loader._Pairs(config, phase, data, "train"))

@@ -23,6 +23,7 @@ def drawn(found, count, seed=0):
     return list(zip(record.tolist(), epoch.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
@@ -92,6 +93,7 @@ def sources_of(tokenizer, ids):
     return {tokenizer.id_to_token(int(i)) for i in ids} & {"red", "green", "blue"}
 
 
+@pytest.mark.slow
 def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     config.corpus.data_dir = str(tmp_path / "data")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
@@ -116,6 +118,7 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     assert b"Sources of train" in (data.folder / "report.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_batches_have_the_shares_of_the_weights(config):
     config.masking.mask_fraction = config.masking.random_fraction = 0.0
     phase = phases.phases(config)[0]

@@ -56,6 +56,7 @@ def spelt(tokens):
     return f" {' '.join(map(str, tokens))} "
 
 
+@pytest.mark.slow
 def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
     """Of books, each of which ends with the same licence."""
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
@@ -106,6 +107,7 @@ def write_copies(path):
             file.write("All rights reserved.\n\n")
 
 
+@pytest.mark.slow
 def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)

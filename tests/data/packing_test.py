@@ -118,6 +118,7 @@ def test_names_shapes_and_types(config):
     assert batch["next_sentence_labels"].shape == (16, packing.PAIRS)
 
 
+@pytest.mark.slow
 def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data):
     shifted = config.copy_and_resolve_references()
     shifted.corpus.shift_positions = True
@@ -309,6 +310,7 @@ def test_a_killed_process_leaves_nothing_half_written(copied):
     assert {path.name for path in copied.iterdir()} - before == {FILE}
 
 
+@pytest.mark.slow
 def test_every_core_reads_the_same_lengths(config, data, monkeypatch):
     """Three shards are read in processes, two in this one."""
     shards = sorted(map(str, data.folder.glob("*-train.array_record-*")))

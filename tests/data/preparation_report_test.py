@@ -44,6 +44,7 @@ def rows(folder):
     return list(tfds.builder_from_directory(folder).as_data_source("train"))
 
 
+@pytest.mark.slow
 def test_lengths_and_unknown_words_are_the_folders(folder):
     found = preparation_report.contents(folder)
     expected = [

@@ -50,6 +50,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     assert names(config.corpus.data_dir) == before
 
 
+@pytest.mark.slow
 def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
@@ -115,6 +116,7 @@ print(preparing.made(preparing.make_config(Path(sys.argv[3])), 32))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(config, tmp_path):
     root = Path(prepare.__file__).parents[2]
     paths = map(str, (root, Path(__file__).parent, tmp_path))

@@ -206,6 +206,7 @@ def test_preparing_leaves_the_tokenizer_as_it_was(config):
     assert tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]
 
 
+@pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
     """Nor what is left out of dev, which stands in other processes' shards."""
     path = tmp_path / "corpus.txt"
@@ -302,6 +303,7 @@ def test_records_are_read_back_by_parse(config):
     assert list(rows) == read(folder, "train")
 
 
+@pytest.mark.slow
 def test_real_speeches(shared_data, tmp_path):
     config = make_config(tmp_path)
     config.corpus.sources = (f"text:{shared_data('corpus/inaugural')}/1*.txt",)

@@ -59,6 +59,7 @@ def test_what_is_read(tmp_path):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "questions", "unanswered", "repeated"),
     [

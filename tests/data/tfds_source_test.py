@@ -34,6 +34,7 @@ def glue_records(name, source, split):
     return [record[1:] for record in found]
 
 
+@pytest.mark.slow
 def test_records_of_mrpc(home, shared_data, tmp_path):
     pytest.importorskip("h5py", reason="TFDS knows GLUE only with it")
     official = shared_data("glue/MRPC")

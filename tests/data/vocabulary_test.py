@@ -80,6 +80,7 @@ print(hashlib.sha256(tokenizer.to_str().encode()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_training_is_the_same_in_every_process(shared_data):
     books = ("austen-emma.txt", "wells-time-machine.txt")
     paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]

@@ -40,6 +40,7 @@ def reports(_, item):
     time.sleep(600)
 
 
+@pytest.mark.slow
 def test_in_order_and_elsewhere():
     results = list(workers.ordered_map(scaled, 10, range(6)))
     assert [value for value, _ in results] == [0, 10, 20, 30, 40, 50]
@@ -101,6 +102,7 @@ print([value for value, _ in workers.ordered_map(workers_test.scaled, 2, range(4
 """
 
 
+@pytest.mark.slow
 def test_script_without_a_guard_starts_once(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     root = Path(workers.__file__).parents[2]
@@ -109,6 +111,7 @@ def test_script_without_a_guard_starts_once(tmp_path):
     assert output == "started\n[0, 2, 4, 6]\n"
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     script = SCRIPT.replace("workers_test.scaled, 2", "workers_test.reports, None")
     (tmp_path / "script.py").write_text(script)

@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from families.elmo import characters, sources
 from families.elmo import loading as elmo
 from families.elmo import released as weights
+from tests.close import assert_close
 
 h5py = pytest.importorskip("h5py", reason="needs the elmo extra")
 
@@ -68,6 +69,7 @@ def released(tmp_path):
 SENTENCES = [["The", "cat", "sat", "."], [], ["x" * 10_000, "é" * 30, "한국", ""]]
 
 
+@pytest.mark.slow
 def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
     folder, arrays = released
     model = elmo.load(folder)
@@ -79,10 +81,10 @@ def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
         layers = elmo_numpy.layers(ids, arrays, OPTIONS)[:, 1:-1]
         expected = 1.3 * np.einsum("l,lwd->wd", share, layers)
         assert vectors.shape == (len(sentence), 12)
-        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        assert_close(vectors, expected)
     assert model.cut == 2  # words of more than 48 bytes
     even = model.mix(SENTENCES)[0]
-    np.testing.assert_allclose(even, model.encode(SENTENCES)[0].mean(0), atol=1e-6)
+    assert_close(even, model.encode(SENTENCES)[0].mean(0))
 
 
 def test_a_config_json_beside_them_is_another_programs(released):
@@ -94,13 +96,14 @@ def test_a_config_json_beside_them_is_another_programs(released):
     assert "elmo" in sources.read(place).params
 
 
+@pytest.mark.slow
 def test_a_sentence_does_not_depend_on_the_others(released):
     model = elmo.load(released[0])
     rng = np.random.default_rng(1)
     many = [["w" * n for n in rng.integers(1, 9, size)] for size in range(40)]
     together = model.encode(many)
     for i in (0, 3, 33):
-        np.testing.assert_allclose(model.encode([many[i]])[0], together[i], atol=1e-6)
+        assert_close(model.encode([many[i]])[0], together[i])
     assert model.encode([]) == []
 
 

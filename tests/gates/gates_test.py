@@ -36,8 +36,6 @@ PLACES = {
     "two_processes": (2, 2, ("--config.mesh.data=2", "--config.mesh.tensor=2")),
 }
 
-pytestmark = pytest.mark.heart
-
 
 @pytest.fixture(autouse=True)
 def in_root(monkeypatch):

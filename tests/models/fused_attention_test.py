@@ -15,6 +15,7 @@ from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
 from tests.attending import outputs_and_gradients, sees, values
+from tests.close import assert_close
 
 
 def interpreted(query, keys, value, seen, *rest):
@@ -33,6 +34,7 @@ def of_einsum(*given):
 BLOCKS, ODD, SHORT = (2, 128, 2, 64), (3, 40, 3, 16), (1, 7, 1, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "dtype", "rate", "kind"),
     [
@@ -78,10 +80,11 @@ def test_windows_are_the_einsum_s(shape, window, causal):
         )
     )
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=8e-6)
+        assert_close(one, other)
     assert abs(expected[0] - whole[0]).max() > 0.1 or window > length
 
 
+@pytest.mark.slow
 def test_what_a_query_does_not_see_changes_no_bit():
     query, keys, value, gradient = values((1, 128, 2, 64), "float32")
     ids = jnp.asarray(np.arange(128)[None] // 50, jnp.int32)
@@ -98,6 +101,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
         assert not np.array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     monkeypatch.setattr("bert_jax.models.kernels.fused.fused_attention", as_on_a_gpu)

@@ -24,6 +24,7 @@ def start(micro, workdir, cache):
     )
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
     """Before the first checkpoint, and after it."""
     workdir, cache = tmp_path / "run", tmp_path / "cache"
@@ -58,6 +59,7 @@ assert compute() == 41
 """
 
 
+@pytest.mark.slow
 def test_what_a_kill_left_half_written_is_replaced(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", DAMAGE],

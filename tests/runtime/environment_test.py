@@ -36,6 +36,7 @@ def one_line(done, *words, status=2):
 PREDICT = '$MAIN --mode=predict --config="$1" --workdir="$2"'
 
 
+@pytest.mark.slow
 def test_the_locale_changes_nothing(micro, plain, tmp_path):
     """Rows, names of files and columns hold what ASCII does not."""
     text = "naïve [MASK] 東京"
@@ -118,6 +119,7 @@ def test_launch_sets_the_same():
     assert f"${{GLIBC_TUNABLES:-{environment.MALLOC}}}" in text
 
 
+@pytest.mark.slow
 def test_predict_with_standard_input_closed(micro, plain):
     done = shell(f"{PREDICT} <&-", micro, plain)
     one_line(done, "standard input is closed", "--input=FILE")
@@ -146,6 +148,7 @@ def test_a_closed_stream_is_no_place_for_a_file(tmp_path, streams):
     assert done.stderr == (b"" if streams == "2>&-" else b"err\n")
 
 
+@pytest.mark.slow
 def test_a_run_without_any_stream(micro, plain, tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"text": "the [MASK]"}\n')
@@ -164,6 +167,7 @@ def test_an_error_with_standard_error_closed():
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_error(micro, plain, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK]"}\n' * 300)  # more than a pipe holds
@@ -179,6 +183,7 @@ def test_a_closed_pipe_is_no_error(micro, plain, tmp_path):
     assert done.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_pipe_with_a_name_whose_reader_has_gone(micro, plain, tmp_path):
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "in.jsonl").write_text('{"text": "the [MASK]"}\n' * 300)
@@ -189,6 +194,7 @@ def test_a_pipe_with_a_name_whose_reader_has_gone(micro, plain, tmp_path):
     one_line(done, str(tmp_path / "fifo"), "Broken pipe")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

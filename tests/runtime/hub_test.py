@@ -32,6 +32,7 @@ def gets(fake, name):
     return sum(name in path for method, path in fake.requests if method == "GET")
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
     _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
@@ -54,6 +55,7 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     assert (mine == theirs).all()
 
 
+@pytest.mark.slow
 def test_a_second_start_reads_the_cache_and_needs_no_network(
     fake_hub, exported, monkeypatch
 ):
@@ -71,6 +73,7 @@ def test_a_second_start_reads_the_cache_and_needs_no_network(
     assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
 
 
+@pytest.mark.slow
 def test_a_revision_is_kept(fake_hub, exported):
     config = json.loads(exported["config.json"])
     other = {**exported, "config.json": json.dumps({**config, "x": 1}).encode()}
@@ -83,6 +86,7 @@ def test_a_revision_is_kept(fake_hub, exported):
         assert hub.path(f"hf:{NAME}@{commit}") == found
 
 
+@pytest.mark.slow
 def test_a_broken_connection_is_resumed(fake_hub, exported):
     content = exported["model.safetensors"]
     fake_hub.models[NAME] = {"main": exported}
@@ -91,6 +95,7 @@ def test_a_broken_connection_is_resumed(fake_hub, exported):
     assert (found / "model.safetensors").read_bytes() == content
 
 
+@pytest.mark.slow
 def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.models["people/pickle"] = {"main": {"pytorch_model.bin": b"", "a": b""}}
@@ -165,6 +170,7 @@ def test_what_was_deleted_from_the_cache_is_fetched_again(
         hub.path(f"hf:{NAME}")
 
 
+@pytest.mark.slow
 def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     """And is what a run may start from; its card is what the Hub can read."""
     target = tmp_path / "small-bert"

@@ -33,6 +33,7 @@ def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
     assert capfd.readouterr() == ("3 0 count=4\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("each", "grace", "status", "said"),
     [

@@ -5,6 +5,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
 from runs import LIMIT, run
 
 from bert_jax.runtime.cluster import preemption as notice
@@ -45,6 +46,7 @@ def metadata(preempted):
         server.server_close()
 
 
+@pytest.mark.slow
 def test_a_run_on_a_machine_that_is_taken_away_is_saved(micro, tmp_path, monkeypatch):
     workdir, preempted = tmp_path / "run", threading.Event()
 

@@ -16,6 +16,7 @@ from bert_jax.workdir import metrics
 from experiments.sameness import equal_runs
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
     micro, plain, tmp_path
 ):
@@ -42,6 +43,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     assert (steps, least, most) == (20, 1, 1) and epochs >= 2
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
@@ -97,6 +99,7 @@ print(processes.count(), set(threading.enumerate()) - before)
 """
 
 
+@pytest.mark.slow
 def test_what_three_processes_ask_each_other(tmp_path):
     program, path = ["-c", ASKS], tmp_path / "log"
     ended = finish_all(start_together(3, str(path), program=program))
@@ -134,6 +137,7 @@ environment.end(main.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_words_of_a_process_that_fails_end_the_other(victim):
     program = ["-c", ONE_ENDS]
@@ -145,6 +149,7 @@ def test_the_words_of_a_process_that_fails_end_the_other(victim):
     assert err.count("\n") == 1, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_jax_ends_who_waits_where_another_was_killed(victim):
     program = ["-c", ONE_ENDS]
@@ -224,6 +229,7 @@ def test_arguments_for_jax():
     assert (given["num_processes"], given["process_id"]) == (3, 2)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(plain, workdir)

@@ -166,6 +166,7 @@ def test_main_brings_the_handlers_back(capfd):
     assert "nowhere.py" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 )
@@ -215,6 +216,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "module", "number"),
     [
@@ -237,6 +239,7 @@ def test_a_signal_while_the_program_starts(
     assert out == "" and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_signal_while_predict_waits_for_rows(micro, plain):
     args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
     process = start(*args, "--config.predict.batch_size=1", stdin=subprocess.PIPE)

@@ -34,6 +34,7 @@ def in_bucket(gcs, micro, corpus):
     return arguments
 
 
+@pytest.mark.slow
 def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     here, in_bucket, micro, plain, tmp_path
 ):
@@ -83,6 +84,7 @@ def two_checkpoints(here):
 ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
     """The run was killed: the file that ends a checkpoint is not there."""
     (end,) = (key for key in here.blobs if key[1].endswith("2/commit_success.txt"))
@@ -92,6 +94,7 @@ def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
     assert step == 1 and params["x"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
     for bucket, name in list(here.blobs):
         if "checkpoints/2/" in name and "/d/" in name:
@@ -103,6 +106,7 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
     assert any("damaged_checkpoints/2/" in name for name in here.names(bucket))
 
 
+@pytest.mark.slow
 def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoints):
     refused = []
 
@@ -119,6 +123,7 @@ def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoint
     assert not any("damaged" in name for name in here.names(bucket))
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_checkpoint_is_read_damages_none(two_checkpoints, monkeypatch):
     def interrupted(*_, **__):
         raise Interrupted(signal.SIGINT)
@@ -130,6 +135,7 @@ def test_a_signal_while_a_checkpoint_is_read_damages_none(two_checkpoints, monke
         assert checkpoints.restore_params(ABSTRACT)[1] == 2
 
 
+@pytest.mark.slow
 def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     """Orbax looks at the bucket itself when it drops the first checkpoint."""
     here.refuse = lambda method, url: (
@@ -142,6 +148,7 @@ def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     assert not any(line.startswith("step ") for line in err)
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
     arguments = [f"--config={micro}", "--workdir=gs://two/run"]
     arguments += ["--config.mesh.data=2", "--config.corpus.data_dir=gs://two/data"]
@@ -199,6 +206,7 @@ def test_a_bucket_that_is_not_ours_is_refused_in_one_line(
     assert not any("Traceback" in line for line in err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argument", "words"),
     [

@@ -32,7 +32,6 @@ def served(plain):
     assert time.monotonic() - stopped < 5
 
 
-@pytest.mark.heart
 def test_answers_are_those_of_predict(served, plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})

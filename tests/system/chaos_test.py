@@ -20,6 +20,7 @@ def broken(tmp_path_factory):
     return folder, chaos.run(faults, 24, random.Random(0), folder, start)
 
 
+@pytest.mark.slow
 def test_three_faults_lose_nothing(broken):
     folder, ended = broken
     assert [status for _, status in ended] == [2, -9, 143]

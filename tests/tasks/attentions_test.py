@@ -81,6 +81,7 @@ def rows(tmp_path):
     return source
 
 
+@pytest.mark.slow
 def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
     name = tmp_path / "who"
     field = f"--config.predict.attentions={name}"
@@ -112,6 +113,7 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
         assert np.array_equal(inside.reshape(one["shape"]), got)
 
 
+@pytest.mark.slow
 def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatch):
     monkeypatch.setattr(attention_files, "PAGE_BYTES", 1)
     field = f"--config.predict.attentions={tmp_path / 'who'}"
@@ -141,6 +143,7 @@ def test_wrong_names(micro, plain, rows, name, says):
     assert says in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
     source = tmp_path / "in.jsonl"
     field = f"--config.predict.attentions={tmp_path / 'who'}"
@@ -155,6 +158,7 @@ def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+@pytest.mark.slow
 def test_the_answers_are_not_one_of_the_files(micro, plain, rows, tmp_path):
     field = f"--config.predict.attentions={tmp_path / 'who'}"
     asks = ("--mode=predict", f"--input={rows}", field)
@@ -266,6 +270,7 @@ def drawn(config):
     return initial_params(functools.partial(init_with_heads, BertWithHeads(config)))
 
 
+@pytest.mark.slow
 def test_stacked_layers_and_other_kernels_give_the_same():
     config, batch = encoder()
     params = jax.tree.map(lambda leaf: leaf * 8, drawn(config))
@@ -279,6 +284,7 @@ def test_stacked_layers_and_other_kernels_give_the_same():
             np.testing.assert_allclose(one, found[key], atol=1e-3, err_msg=str(fields))
 
 
+@pytest.mark.slow
 def test_an_attention_of_ones_own_gives_its_own(monkeypatch):
     def alike(query, keys, value, *_):
         length = query.shape[1]

@@ -88,6 +88,7 @@ def test_imdb_holds_out_whole_films(reviews, tmp_path):
     assert Counter(x.label for x in task.examples("dev")) == {0: 4, 1: 4}
 
 
+@pytest.mark.slow
 def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
     """Real reviews, some of them twice, in two orders: TFDS shuffles."""
     features = {
@@ -116,6 +117,7 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
     assert held[0] == held[1]
 
 
+@pytest.mark.slow
 def test_movie_reviews(reviews, shared_data, tmp_path):
     """2,000 real reviews, all longer than the model's 16 positions."""
     with zipfile.ZipFile(shared_data("movie_reviews/movie_reviews.zip")) as archive:

@@ -169,6 +169,7 @@ def real_lines(shared_data):
     return find
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "lowercase", "folders"),
     [

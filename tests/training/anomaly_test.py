@@ -154,6 +154,7 @@ def weights(workdir, at):
             (folder.parent / path.name).rename(path)
 
 
+@pytest.mark.slow
 def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
     spoil(13)
@@ -173,6 +174,7 @@ def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path,
     assert len(train) == 20 and bad == [14]
 
 
+@pytest.mark.slow
 def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     micro, tmp_path, spoil
 ):
@@ -201,6 +203,7 @@ def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     assert any((one != other).any() for one, other in zip(kept, last, strict=True))
 
 
+@pytest.mark.slow
 def test_going_back_to_the_weights_of_init_from(micro, plain, tmp_path, spoil):
     """Before the first checkpoint they are read again: as if step 1 had never been."""
     args = (f"--config.init_from={plain}", "--config.train.on_anomaly=roll_back")
@@ -293,6 +296,7 @@ def test_too_many_of_late_stop_the_run(bad, stops):
     assert now == (stops or 299)
 
 
+@pytest.mark.slow
 def test_seeds_skip_each_on_its_own(micro, tmp_path, monkeypatch):
     batches = Pretraining.batches
 

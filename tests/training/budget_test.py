@@ -104,6 +104,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(budget.pace, "measure", measured)
 
 
+@pytest.mark.slow
 def test_a_run_in_its_budget(micro, tmp_path, slow):
     run = tmp_path / "run"
     begin = (f"--config={micro}", f"--workdir={run}", "--config.corpus.weights=(1.0,)")
@@ -148,6 +149,7 @@ def test_a_planned_run_gets_longer_when_asked(tmp_path):
         budget.plan_steps(tasks.create(extended), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_a_killed_start_has_left(micro, tmp_path, monkeypatch):
     left = []
     remove = pace._Trial._remove
@@ -177,6 +179,7 @@ def test_a_budget_that_the_measuring_alone_overruns(micro, tmp_path):
     assert not (tmp_path / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
     """What is measured leaves no trace in the numbers."""
     monkeypatch.setattr(budget, "planned", lambda *given: {

@@ -24,6 +24,7 @@ def state():
     return step.init_state({"w": jnp.arange(4.0)}, optax.adam(0.1))
 
 
+@pytest.mark.slow
 def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
     with Checkpoints(tmp_path, 2, keep_every=20) as checkpoints:
         # 33 is where a signal came.
@@ -107,6 +108,7 @@ def numbered(state, now):
     return state._replace(params={"w": jnp.full(4, float(now))})
 
 
+@pytest.mark.slow
 def test_a_reader_follows_a_run_that_deletes_what_it_had_listed(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 1) as live:
@@ -120,6 +122,7 @@ def test_a_reader_follows_a_run_that_deletes_what_it_had_listed(tmp_path, state)
     assert now == 2 and params["w"][0] == 2
 
 
+@pytest.mark.slow
 def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     ended = threading.Event()
@@ -172,6 +175,7 @@ def test_a_file_that_comes_and_goes_is_no_pipe(tmp_path):
         storage.require_file(path)
 
 
+@pytest.mark.slow
 def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 2) as live:

@@ -159,6 +159,7 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch):
     trackers.require(())
 
 
+@pytest.mark.slow
 def test_a_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
     """Its lines are those of the file; a second start trains nothing, sends nothing."""
     folder, fields = tmp_path / "run", "--config.train.trackers=('wandb',)"

@@ -39,6 +39,7 @@ def content(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
     folder = tmp_path / "run"
     with ready(HOLDER, folder) as process:
@@ -119,6 +120,7 @@ def holder_of(fake):
     return json.loads(fake.blobs["bucket", "runs/one/.lock"].content)
 
 
+@pytest.mark.slow
 def test_in_a_bucket_the_living_are_respected_and_the_dead_followed(bucket, caplog):
     folder = storage.path(FOLDER)
     with workdir_lock.locked(folder):
@@ -142,6 +144,7 @@ def test_in_a_bucket_the_living_are_respected_and_the_dead_followed(bucket, capl
     assert bucket.names("bucket") == []
 
 
+@pytest.mark.slow
 def test_in_a_bucket_a_holder_elsewhere_is_waited_for(bucket, caplog):
     elsewhere = {"host": "far", "pid": 7, "machine": "another", "since": "2026"}
     bucket.upload("bucket", "runs/one/.lock", json.dumps(elsewhere).encode())
@@ -157,6 +160,7 @@ def test_in_a_bucket_a_holder_elsewhere_is_waited_for(bucket, caplog):
         assert holder_of(bucket)["pid"] == os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_in_a_bucket_who_was_taken_for_dead_ends_at_once(bucket, monkeypatch, capfd):
     ended = threading.Event()
@@ -175,6 +179,7 @@ def test_in_a_bucket_who_was_taken_for_dead_ends_at_once(bucket, monkeypatch, ca
     assert holder_of(bucket)["pid"] == 7
 
 
+@pytest.mark.slow
 def test_in_a_bucket_one_of_two_that_start_at_once_holds_it(bucket, monkeypatch):
     lock = workdir_lock._Object(storage.path(FOLDER))
     replace = lock._replace
@@ -189,12 +194,14 @@ def test_in_a_bucket_one_of_two_that_start_at_once_holds_it(bucket, monkeypatch)
         pytest.fail("held by two")
 
 
+@pytest.mark.slow
 def test_a_whole_bucket_is_held(bucket):
     with workdir_lock.locked(storage.path("gs://bucket")):
         assert ".lock" in bucket.names("bucket")
     assert ".lock" not in bucket.names("bucket")
 
 
+@pytest.mark.slow
 def test_in_a_bucket_a_passing_failure_is_no_end(bucket):
     folder = storage.path(FOLDER)
     with workdir_lock.locked(folder):

@@ -162,6 +162,7 @@ def test_paragraphs_and_short_documents(tmp_path):
     assert [its["documents"] for its in taken.values()] == [0, 1, 0, 1]
 
 
+@pytest.mark.slow
 def test_language(tmp_path):
     pytest.importorskip("py3langid", reason="needs the clean extra")
     german = "Im Anfang schuf Gott Himmel und Erde, und die Erde war noch leer. " * 5
@@ -230,6 +231,7 @@ def test_the_order_of_documents_decides_only_which_copy_stays(tmp_path, seed):
     assert len(left) == 1
 
 
+@pytest.mark.slow
 def test_number_of_cores_and_size_of_batches_change_nothing(tmp_path, monkeypatch):
     write(tmp_path, [text for seed in range(3) for text in messy(seed)])
     names = [name for name in settings.STAGES if name not in ("language", "overlap")]
@@ -263,6 +265,7 @@ def test_nothing_is_left(tmp_path):
     assert not list((tmp_path / "data").glob("cleaned*"))
 
 
+@pytest.mark.slow
 def test_stages_shape_the_data_and_its_vocabulary(tmp_path):
     write(tmp_path, [prose(seed) for seed in range(12)] + [prose(3)])
     (tmp_path / "dev.txt").write_text(prose(20))
