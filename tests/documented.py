@@ -34,7 +34,10 @@ OTHERS = {
     "optimum-cli": "needs another transformers than the tests",
     "awk": "a filter for another project's files",
     "gcloud": "Google Cloud's own",
-    "ssh-add": "OpenSSH's own",
+    "sky": "SkyPilot's own",
+    "xpk": "Google's own",
+    "scontrol": "Slurm's own",
+    ".venv/bin/lint-imports": "./launch.sh test runs it",
     "curl": "tests/serving/serve_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",
 }
