@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from runs import LIMIT
 from scipy import special
 
 from bert_jax import tasks
@@ -67,7 +68,7 @@ def test_imports_of(mode, plain):
         input='{"text": "the [MASK] fox"}',
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LIMIT,
         check=True,
     )
     imported = done.stderr.split()
@@ -115,7 +116,7 @@ def test_garbage_is_looked_for_only_after_the_start():
         env=os.environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=True,
     )
     assert done.stdout == "False True True\n"

@@ -168,7 +168,7 @@ def opened(write_folder, transformers, tmp_path_factory):
         env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=runs.LIMIT,
     )
     assert result.returncode == 0, result.stderr
     lines = [x for x in result.stdout.splitlines() if x.startswith("answers: ")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from preparing import made, make_config, names, read, write_corpus
+from runs import LIMIT
 
 from bert_jax.data import chunks, prepare, shards, writing
 from bert_jax.data.report import summary
@@ -122,7 +123,7 @@ def test_two_processes_at_once(config, tmp_path):
     paths = map(str, (root, Path(__file__).parent, tmp_path))
     command = [sys.executable, "-c", RUN, *paths]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
-    first, second = (process.communicate(timeout=60)[0].strip() for process in both)
+    first, second = (process.communicate(timeout=LIMIT)[0].strip() for process in both)
     assert first == second
     assert [process.returncode for process in both] == [0, 0]
     assert len(names(config.corpus.data_dir)) == 2  # the vocabulary and the pairs

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from runs import LIMIT
 
 from bert_jax import tokenization
 from bert_jax.data import vocabulary
@@ -86,7 +87,7 @@ def test_training_is_the_same_in_every_process(shared_data):
     paths = [str(shared_data(f"corpus/gutenberg/{name}")) for name in books]
     command = [sys.executable, "-c", TRAIN, *paths]
     root = Path(tokenization.__file__).parents[2]
-    runs = {subprocess.check_output(command, cwd=root, timeout=60) for _ in range(2)}
+    runs = {subprocess.check_output(command, cwd=root, timeout=LIMIT) for _ in range(2)}
     assert len(runs) == 1
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from runs import LIMIT
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -140,7 +141,7 @@ def test_readers_beside_a_run_that_saves_all_the_time(tmp_path, state):
     thread = threading.Thread(target=save)
     thread.start()
     try:
-        assert first.wait(60)
+        assert first.wait(LIMIT)
         found = []
         for _ in range(15):
             with Checkpoints.of_another(tmp_path) as reader:
