@@ -154,29 +154,6 @@ def test_a_full_disk_is_one_line(make_folder, tmp_path, room):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_a_card_holds_names_as_text_alone(make_folder, tmp_path):
-    """Of a run that others have exported."""
-    name = "<b>|`\n# ![](x)\x1b[2J"
-    config = {"task": {"name": name, "data_dir": name}}
-    told = {"scores": {name: {name: 1.0}}, "config": config}
-    export.export(weights.read(make_folder()), None, tmp_path / "out", told, name)
-    card = (tmp_path / "out" / "README.md").read_text()
-    code = [json.dumps(name).replace("`", "\\u0060").replace("|", "\\|")] * 2
-    plain = "&#60;b&#62;&#124;&#96;&#10;&#35; &#33;&#91;&#93;&#40;x&#41;&#27;&#91;2J"
-    assert f"\n# {plain}\n" in card and f"| {plain} | 1 |" in card
-    assert [
-        line.split("`")[1] for line in card.splitlines() if "| task." in line
-    ] == code
-    assert "\x1b" not in card
-
-
-def test_others_may_read_it(make_folder, tmp_path):
-    export.export(weights.read(make_folder()), None, tmp_path / "out", {})
-    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
-    (tmp_path / "plain").write_text("")
-    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
-
-
 def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(
     make_folder, tmp_path
 ):

@@ -112,16 +112,6 @@ def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
 
 
 @pytest.mark.slow
-def test_closing_ends_the_pipeline(mapped):
-    results = mapped(pids, 300)
-    first = next(results)
-    assert psutil.pid_exists(first.totals["pid"])
-    assert first.totals["pid"] != os.getpid()
-    results.close()
-    assert not psutil.pid_exists(first.totals["pid"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
@@ -137,28 +127,6 @@ def test_errors_of_the_function(mapped, function, error, message):
 def test_two_chunks_need_no_pipeline(mapped):
     shards = list(mapped(pids, 2, TWO))
     assert [shard.totals["pid"] for shard in shards] == [os.getpid()] * 2
-
-
-@pytest.mark.parametrize(
-    ("runner", "options", "message"),
-    [
-        ("Flunk", (), "config.corpus.runner=Flunk: not a runner of Beam"),
-        ("a.b", (), "No module named 'a'.*FnApiRunner needs nothing else"),
-        ("os.getcwd", (), "str is no runner"),
-        ("..", (), "not a runner of Beam"),
-        ("FnApiRunner", ("--direct_num_workers=x",), "direct_num_workers: invalid int"),
-        ("FnApiRunner", ("direct_num_workers=2",), "write Beam's options as"),
-        ("FnApiRunner", ("--runner=X",), "name the runner in config.corpus.runner"),
-    ],
-)
-def test_names_that_beam_does_not_know(tmp_path, runner, options, message):
-    pytest.importorskip("apache_beam", reason="needs the beam extra")
-    write_corpus(tmp_path / "corpus.txt")
-    config = make_config(tmp_path)
-    config.corpus.update(runner=runner, beam_options=options)
-    with pytest.raises(UserError, match=message):
-        prepare.prepare_tokenizer(config)
-    assert not (tmp_path / "data").exists()
 
 
 def test_without_the_extra(tmp_path, monkeypatch):

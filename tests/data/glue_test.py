@@ -296,15 +296,3 @@ def test_tfds(in_tfds):
     assert read("mnli", source, "test") is None
     with pytest.raises(UserError, match="no feature 'sentence'"):
         glue.read("sst2", source, "validation_matched", ("0", "1"), Counter())
-
-
-def test_tfds_of_two_classes(in_tfds):
-    rows = [{"sentence": "a", "label": 1, "idx": 0}]
-    source = in_tfds(("sentence",), ("negative", "positive"), rows, "train")
-    assert read("sst2", source, "train") == [(0, "a", None, 1)]
-
-
-def test_tfds_scores(in_tfds):
-    rows = [{"sentence1": "a", "sentence2": "b", "label": 2.5, "idx": 0}]
-    source = in_tfds(("sentence1", "sentence2"), (), rows, "train")
-    assert read("stsb", source, "train") == [(0, "a", "b", 2.5)]

@@ -113,14 +113,6 @@ def test_what_is_not_there_is_one_line(fake_hub):
         glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
 
 
-@pytest.mark.parametrize("place", ["a" + "/a" * 400, "../other", "*", "a//b", "/a"])
-def test_a_place_that_is_no_folder_of_the_set_is_one_line(place):
-    with pytest.raises(UserError, match="letters, digits"):
-        hub_source.files(f"hf:{NAME}:{place}", "train")
-    with pytest.raises(UserError, match="the split"):
-        hub_source.files(f"hf:{NAME}", place)
-
-
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     table = pyarrow.table(
         {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
@@ -139,35 +131,6 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     (path,) = hub_source.files(f"hf:{NAME}", "test")
     assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
     assert list(hub_source.rows(path, named=False)) == rows
-
-
-@pytest.mark.parametrize(
-    "about",
-    [b"{", b"[]", b"null", b'{"info": 3}', b'{"info": {"features": [1]}}', b"[" * 10**5]
-    + [
-        b'{"info": {"features": {"a": {"_type": "ClassLabel"%b}}}}' % names
-        for names in (b"", b', "names": 7', b', "names": ["\\ud800"]')
-    ],
-)
-def test_what_a_file_says_wrongly_of_its_columns_is_one_line(tmp_path, about):
-    table = pyarrow.table({"a": [0]}).replace_schema_metadata({"huggingface": about})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: .*`huggingface`") as caught:
-        list(hub_source.rows(tmp_path / "a.parquet"))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", ["no", 0.5, {"b": 1}])
-def test_what_is_no_number_of_a_class_stays(tmp_path, value):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(as_parquet([{"label": value}], label=["no", "yes"]))
-    assert list(hub_source.rows(path)) == [{"label": value}]
-
-
-def test_text_beside_classes_is_read_alone(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(as_parquet([{"label": 1, "text": "a"}], label=["no", "yes"]))
-    assert list(hub_source.rows(path, columns=("text",))) == [{"text": "a"}]
 
 
 @pytest.mark.slow
@@ -244,23 +207,6 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     ]
     written = conll.with_column(found, [x.tags for x in expected]).splitlines()
     assert written[0].split("\t") == [expected[0].words[0], *[expected[0].tags[0]] * 2]
-
-
-@pytest.mark.slow
-def test_tagged_words_that_do_not_fit_are_one_line(fake_hub):
-    for row, words in (
-        ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 tags"),
-        ({"tokens": "a b", "tags": ["O"]}, "must be lists"),
-        ({"tokens": ["a"], "tags": [1]}, "word 0 is .* not text"),
-        ({"tokens": [" "], "tags": ["O"]}, "word 0 is .* not text"),
-        ({"words": ["a"], "tags": ["O"]}, "tokens"),
-    ):
-        sent = {"data/train-0.parquet": as_parquet([row])}
-        fake_hub.models[NAME] = {str(len(words)): sent}
-        source = f"hf:{NAME}@{len(words)}:train"
-        with pytest.raises(UserError, match=words) as caught:
-            conll.read_columns(source, token_column=0, tag_column=-1, labelled=True)
-        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -155,15 +155,6 @@ def test_weights_are_the_loaders_alone(config):
     assert counts(plain.report, "pairs") == []
 
 
-def test_what_is_told(config):
-    data = prepare.prepare(config, 24)
-    lines = mix.notes(config, data.report, 16 * 100)
-    total = mix.of(config, data.report).size
-    assert len(lines) == 3
-    assert lines[0].endswith(f"weight 2: {1600 * 2 / total:.2f} epochs in 1,600 rows "
-                             "of training")  # fmt: skip
-
-
 def test_a_source_that_train_has_nothing_of_is_a_warning(config, folder, tmp_path):
     (tmp_path / "one.jsonl").write_text(
         json.dumps({"text": " ".join(f"one is {k} at {k}." for k in range(9))}) + "\n"

@@ -23,13 +23,6 @@ def config(tmp_path):
     return make_config(tmp_path)
 
 
-def test_sample_smaller_than_a_document(config):
-    config.tokenizer.sample_bytes = 10
-    with pytest.raises(UserError, match="sample_bytes=10"):
-        prepare.prepare_tokenizer(config)
-    assert names(config.corpus.data_dir) == []
-
-
 def test_one_document_is_too_few(config, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=1)
     with pytest.raises(UserError, match="one document cannot be"):
@@ -128,21 +121,6 @@ def test_two_processes_at_once(config, tmp_path):
     assert [process.returncode for process in both] == [0, 0]
     assert len(names(config.corpus.data_dir)) == 2  # the vocabulary and the pairs
     assert read(first, "dev")
-
-
-def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
-    write_metadata = writing._write_metadata
-    folder = made(config)
-    moved = folder.with_name("elsewhere")
-    folder.rename(moved)
-
-    def while_the_other_finishes(*args):
-        write_metadata(*args)
-        moved.rename(folder)
-
-    monkeypatch.setattr(writing, "_write_metadata", while_the_other_finishes)
-    assert made(config) == folder
-    assert len(names(config.corpus.data_dir)) == 2
 
 
 @pytest.mark.parametrize(
