@@ -248,9 +248,3 @@ def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(step, "train_step", exhausted)
     words = ["memory", "train.micro_batches", "Out of memory"]
     refused(words=words, workdir=tmp_path / "memory")
-
-
-def test_a_work_directory_that_is_a_file(refused, tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    refused(workdir=path, words=["file", "not a folder"])

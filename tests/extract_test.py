@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.extract import files as vector_files
 from bert_jax.extract.extractor import Extractor
 from tests.close import assert_close
 from tests.micro import bert_config
@@ -171,14 +170,6 @@ def test_combined_layers_name_them(plain, tmp_path):
     assert [layer["index"] for layer in feature["layers"]] == [[0, -1]]
 
 
-def test_no_rows_give_a_whole_file(plain, tmp_path):
-    layer = "--config.predict.layers=-1"
-    assert extract(plain, tmp_path, [], layer).read_text() == ""
-    tensors = load_file(extract(plain, tmp_path, [], layer, name="none.safetensors"))
-    assert tensors["vectors"].shape == (0, 1, 32)
-    assert tensors["offsets"].tolist() == [0]
-
-
 def of_fields(model, tokenizer, **fields):
     predict = {"layers": (-1,), "combine": "none", "vectors": "pieces", **fields}
     return Extractor(ConfigDict({"predict": predict}), model, tokenizer)
@@ -210,14 +201,6 @@ def test_other_ways_to_compute_give_float32_of_the_same(plain, tmp_path):
     assert_close(found[1], found[0])
     np.testing.assert_allclose(found[2], found[0], atol=0.1)
     assert (found[2] != found[0]).any()
-
-
-def test_a_header_has_room_for_the_longest_numbers(plain, tmp_path):
-    bert = pretrained.load(plain)
-    with (tmp_path / "file").open("wb") as file:
-        tensors = vector_files.Tensors(file, of_fields(bert.config, bert.tokenizer))
-        assert len(tensors._header(2**62 // (4 * 32))) <= tensors._room
-        assert tensors._room % 8 == file.tell() % 8 == 0
 
 
 @pytest.mark.slow

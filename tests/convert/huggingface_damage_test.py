@@ -1,9 +1,5 @@
 """Hugging Face folders that are damaged or do not fit: one line says what is wrong."""
 
-import json
-import os
-import shutil
-
 import numpy as np
 import pytest
 
@@ -17,26 +13,12 @@ def truncate(folder):
     path.write_bytes(path.read_bytes()[:-100])
 
 
-
-
 def no_config(folder):
     (folder / "config.json").unlink()
 
 
-
-
 def not_json(folder):
     (folder / "config.json").write_text("{")
-
-
-
-
-
-
-
-
-
-
 
 
 def pickle(folder):
@@ -45,8 +27,6 @@ def pickle(folder):
 
 def no_weights(folder):
     (folder / "model.safetensors").unlink()
-
-
 
 
 @pytest.mark.parametrize(
@@ -63,8 +43,6 @@ def test_damaged_files(make_folder, damage, message):
     folder = make_folder()
     damage(folder)
     assert_one_line(message, lambda: pretrained.load(folder).tokenizer)
-
-
 
 
 @pytest.mark.parametrize(
@@ -93,8 +71,6 @@ def not_a_number(tensors):
     tensors["bert.pooler.dense.weight"][3, 4] = np.nan
 
 
-
-
 def twice(tensors):
     name = "bert.pooler.dense.weight"
     tensors[name.removeprefix("bert.")] = tensors[name] + 1
@@ -102,10 +78,6 @@ def twice(tensors):
 
 def one_missing(tensors):
     del tensors["bert.encoder.layer.1.output.dense.bias"]
-
-
-
-
 
 
 def another_shape(tensors):

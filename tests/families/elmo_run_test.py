@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import here, losses, run
+from runs import here, losses
 
 from bert_jax import main
 from bert_jax.workdir import metrics
@@ -48,15 +48,6 @@ def test_a_finished_run_is_evaluated(trained):
     assert found["step"] == 20
     for name in ("loss", "forward_loss", "unigram_loss", "lm_accuracy"):
         assert found[name] == pytest.approx(dev[name], rel=1e-5)
-
-
-def test_it_is_described(trained, tmp_path):
-    config, _ = trained
-    target = tmp_path / "facts.json"
-    here(f"--config={config}", "--mode=describe", f"--output={target}")
-    facts = json.loads(target.read_text())
-    assert facts["parameters_with_heads"] - facts["parameters"] == 14 * 9
-    assert facts["flops_per_step"] > 0
 
 
 def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
@@ -131,13 +122,6 @@ def test_what_it_refuses_is_one_line(
     _, error = here(*given, status=2)
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
-
-
-def test_a_vocabulary_larger_than_the_text(trained, tmp_path):
-    config, _ = trained
-    large = "--config.tokenizer.vocab_size=1000"
-    _, error = run(config, tmp_path / "run", large, status=2)
-    assert "the text has 18 distinct words" in error and error.count("\n") == 1
 
 
 def test_a_run_as_weights(trained, tmp_path):

@@ -1,9 +1,7 @@
 """ELMo's released files: written here, read, mixed as NumPy does; and damaged."""
 
 import builtins
-import contextlib
 import json
-import resource
 
 import elmo_numpy
 import numpy as np
@@ -133,21 +131,6 @@ def test_what_is_written_is_read_again(released, tmp_path):
     assert weights.read(again)[0] == config
 
 
-@pytest.mark.parametrize("room", [0, 3000, 30_000])
-def test_a_full_disk_is_an_error_without_more(released, tmp_path, room, capfd):
-    config, params = weights.read(released[0])
-    again = tmp_path / "again"
-    again.mkdir()
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            weights.write(again, config, params, batch_size=3)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(
     ("group", "field", "value", "message"),
     [
@@ -178,16 +161,6 @@ def test_options_that_do_not_fit(released, group, field, value, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_numbers_that_are_none(released, value):
-    folder, arrays = released
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file["CNN/b_cnn_1"]
-        file["CNN/b_cnn_1"] = np.append(arrays["CNN/b_cnn_1"][1:].astype(float), value)
-    with pytest.raises(UserError, match="b_cnn_1 has NaN or infinity"):
-        elmo.load(folder)
-
-
 def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
     folder, _ = released
     with pytest.raises(UserError, match=r"has no options\.json"):
@@ -200,44 +173,6 @@ def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
         elmo.load(folder)
     (folder / "options.json").write_text('{"lstm": {}}')
     with pytest.raises(UserError, match="a model of whole words"):
-        elmo.load(folder)
-
-
-def test_bytes_that_are_damaged_within(released):
-    folder, _ = released
-    path = folder / "weights.hdf5"
-    whole, places = path.read_bytes(), np.random.default_rng(0)
-    for _ in range(150):
-        damaged = bytearray(whole)
-        for at in places.integers(0, len(whole), 20):
-            damaged[at] = places.integers(256)
-        path.write_bytes(damaged)
-        with contextlib.suppress(UserError):
-            weights.read(folder)
-
-
-def test_an_array_that_was_never_written(released):
-    folder, _ = released
-    name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
-    size = OPTIONS["lstm"] | {"dim": 10**8}
-    (folder / "options.json").write_text(json.dumps({**OPTIONS, "lstm": size}))
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file[name]
-        file.create_dataset(name, (12, 4 * 10**8), "f4", chunks=(12, 10**4))
-    with pytest.raises(UserError, match="W_0 is in the file in part only"):
-        elmo.load(folder)
-
-
-def test_weights_elsewhere_are_not_followed(released, tmp_path):
-    folder, _ = released
-    with h5py.File(tmp_path / "other.hdf5", "w") as file:
-        file["char_embed"] = np.zeros((261, 4), np.float32)
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file["char_embed"]
-        file["char_embed"] = h5py.ExternalLink(
-            str(tmp_path / "other.hdf5"), "/char_embed"
-        )
-    with pytest.raises(UserError, match="has no char_embed"):
         elmo.load(folder)
 
 

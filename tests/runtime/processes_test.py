@@ -9,7 +9,7 @@ import pytest
 from runs import finish, finish_all, losses, start, start_together
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures, processes
+from bert_jax.runtime import processes
 from bert_jax.runtime.cluster import launchers
 from bert_jax.runtime.cluster.agreement import Stop
 from bert_jax.workdir import metrics
@@ -161,15 +161,6 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
     assert victim == 0 or "stopped sending heartbeats" in err
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
-def test_a_lost_connection_is_reported_whatever_jax_makes_of_it(kind, monkeypatch):
-    monkeypatch.setattr(processes, "_group", object())
-    error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
-    status, line = failures.describe(error)
-    assert status == 1 and line.startswith("another process of this run has ended")
-    assert failures.describe(kind("a bug"))[0] is None
-
-
 def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
     arguments = [f"--config={micro}", f"--workdir={tmp_path / 'run'}"]
     started = start_together(2, *arguments, "--config.mesh.data=3")
@@ -256,26 +247,3 @@ def test_processes_that_were_started_differently(monkeypatch):
     processes.check_same("the config", same)
     with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):
         processes.check_same("the config", {**same, "seed": 0})
-
-
-@pytest.mark.parametrize(
-    ("stops", "insisted", "way"),
-    [
-        (True, False, "close"),
-        (False, False, "fail"),  # where one alone was interrupted
-        (True, True, "fail"),  # from a save that the others wait in
-    ],
-)
-def test_who_is_interrupted_goes_with_the_others_or_ends_them(
-    stops, insisted, way, monkeypatch
-):
-    stop, went = Stop(None, 1, 2), []
-    stop.stops = stops
-    monkeypatch.setattr(processes, "_group", processes._Group(None, 1, 2, stop))
-    monkeypatch.setattr(processes.signals, "insisted", lambda: insisted)
-    for name in ("close", "fail"):
-        monkeypatch.setattr(processes, name, lambda *_, name=name: went.append(name))
-    with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", lambda *_: None)
-        processes.interrupted(signal.SIGINT)
-    assert went == [way]
