@@ -141,7 +141,17 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     return metrics, jax.device_get(kept)
 
 
-@pytest.fixture(params=["packed", "text", "elmo"])
+SLOW = pytest.mark.slow
+
+
+# ELMo's carries a state from step to step; the gates have runs without one.
+@pytest.fixture(
+    params=[
+        pytest.param("packed", marks=SLOW),
+        pytest.param("text", marks=SLOW),
+        "elmo",
+    ]
+)
 def straight(request, once):
     """A finished run on one device."""
     needs = {"packed": ("micro",), "elmo": ("corpus",)}.get(request.param, ())
@@ -149,7 +159,6 @@ def straight(request, once):
     return getattr(contract_runs, request.param)(once, *given)
 
 
-@pytest.mark.slow
 def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     """To the last bit: losses, scores, answers, and everything that is saved."""
     config, workdir = straight.config, tmp_path / "run"

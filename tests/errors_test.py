@@ -162,7 +162,6 @@ def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
     [
         ('{"text": "quick [MASK]"', ["rows.jsonl:2", "JSON"]),
         ('{"txt": "quick [MASK]"}', ["rows.jsonl:2", '"text"']),
-        ('["quick"]', ["rows.jsonl:2", "a JSON object"]),
         ('{"text": "quick", "text_b": 3}', ["rows.jsonl:2", "text_b"]),
         (json.dumps({"text": "fox " * 40}), ["rows.jsonl:2", "32 positions"]),
     ],

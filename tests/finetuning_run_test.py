@@ -225,17 +225,6 @@ def test_wrong_arguments(folder, tmp_path, args, words):
 
 
 @pytest.mark.slow
-def test_that_nothing_will_be_scored_is_said_before_it_trains(
-    folder, finished, tmp_path
-):
-    given = ("--config.task.dev_file=", "--config.train.num_steps=1")
-    _, err = run(folder, tmp_path / "run", *given)
-    before, _, _ = err.partition("compiling the step")
-    said = "nothing will be scored: no dev data, or no evaluate.splits\n"
-    assert said in before and said not in finished[2]
-
-
-@pytest.mark.slow
 def test_an_exported_model_gives_the_same_answers_in_transformers(
     folder, finished, tmp_path
 ):

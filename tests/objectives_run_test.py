@@ -109,18 +109,6 @@ def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
 
 
-def test_the_report_of_a_loss_of_any_name():
-    pieces = dict.fromkeys(("word_loss", "word_accuracy"), (6.0, 4.0))
-    unigrams = dict.fromkeys(("unigram_loss", "unigram_accuracy"), (8.0, 4.0))
-    losses = {"loss": (2.0, 4.0), "other_loss": (1.0, 4.0)}
-    found = objectives.guesses(
-        "word", [{"losses": losses, "scores": {**pieces, **unigrams}}]
-    )
-    assert found.scores["loss"] == 0.75
-    rows, _ = found.table("dev", found.scores)
-    assert rows[0] == ("word loss (nats)", "1.5", "2", "unigrams")
-
-
 @pytest.mark.slow
 def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
     """Over the same pairs and masks; decay does not shrink what no gradient holds."""

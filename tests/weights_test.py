@@ -145,16 +145,6 @@ def test_another_number_of_labels_is_refused():
         merge.merge(start, source, CONFIG, "there")
 
 
-def test_an_output_matrix_of_its_own_cannot_go_on():
-    source = found()
-    params = {**source.params, "decoder": {"embedding": np.ones((20, 12), np.float32)}}
-    source = dataclasses.replace(source, params=params)
-    with pytest.raises(UserError, match="its own output matrix"):
-        merge.merge(initial(("masked_lm",)), source, CONFIG, "there")
-    _, report = merge.merge(initial(("question_answering",)), source, CONFIG, "there")
-    assert "decoder/embedding" in report.left_over
-
-
 def vocabulary(path, pieces):
     path.write_text("".join(f"{piece}\n" for piece in pieces))
     return tokenization.load(path)
@@ -254,23 +244,6 @@ def test_another_config_than_the_checkpoint(
         checkpoints.save(state.items(), 1)
         checkpoints.wait()
     with pytest.raises(UserError, match=message):
-        weights.read(tmp_path)
-
-
-def test_a_head_of_no_name(tmp_path):
-    config = tiny.get_config()
-    workdir.claim(tmp_path, config, vocabulary(tmp_path / "vocab.txt", PIECES))
-    state = TrainState(
-        jnp.zeros((), jnp.int32),
-        {"bert": {}, "masked_lm": {}, "question_answering": {}},
-        {},
-    )
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save({"params": state.params}, 1)
-        checkpoints.wait()
-    with pytest.raises(
-        UserError, match="the heads masked_lm, question_answering has no name"
-    ):
         weights.read(tmp_path)
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import resource
 
 import jax
 import numpy as np
@@ -137,21 +136,6 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
         export.export(found, None, tmp_path / "new", {"step": 2})
     assert sorted(os.listdir(tmp_path)) == before
     assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
-
-
-@pytest.mark.parametrize("room", [0, 200, 20_000])
-def test_a_full_disk_is_one_line(make_folder, tmp_path, room):
-    found, out = weights.read(make_folder()), tmp_path / "out"
-    before = sorted(os.listdir(tmp_path))
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
-    try:
-        with pytest.raises(UserError, match="File too large") as raised:
-            export.export(found, None, out, {"step": 1})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert str(raised.value).startswith(f"--output={out}: model.safetensors: ")
-    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.config import fields, phases
-from bert_jax.data import chunks, loader, mix, prepare, vocabulary
+from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.source_counts import counts
 from bert_jax.errors import UserError
 from configs import common
@@ -153,26 +153,6 @@ def test_weights_are_the_loaders_alone(config):
     for path in plain.folder.glob("*array_record*"):
         assert path.read_bytes() == (folder / path.name).read_bytes()
     assert counts(plain.report, "pairs") == []
-
-
-def test_a_source_that_train_has_nothing_of_is_a_warning(config, folder, tmp_path):
-    (tmp_path / "one.jsonl").write_text(
-        json.dumps({"text": " ".join(f"one is {k} at {k}." for k in range(9))}) + "\n"
-    )
-    config.corpus.sources = (f"jsonl:{tmp_path}/one.jsonl", *config.corpus.sources)
-    config.corpus.weights = (5.0, 1.0, 1.0, 1.0)
-    config.corpus.data_dir = str(tmp_path / "data")
-    config.corpus.seed = next(
-        seed
-        for seed in range(99)
-        if sorted(range(40), key=lambda n: vocabulary.keyed_hash(seed, "dev", n))[0]
-        == 0
-    )
-    data = prepare.prepare(config, 24)
-    lines = mix.notes(config, data.report, 1600)
-    assert len(lines) == 5 and ": 0 documents, 0 rows, weight 5: 0.00" in lines[0]
-    assert lines[1].startswith(f"warning: jsonl:{tmp_path}/one.jsonl is not trained on")
-    assert not any("warning" in line for line in lines[2:])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -131,21 +130,6 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config, 48) != folder
     write_corpus(tmp_path / "corpus.txt", documents=13)
     assert made(config) != folder
-
-
-def test_the_same_text_elsewhere_has_the_same_name(config, tmp_path):
-    """Copied, touched, in another folder: as where each machine prepares its own."""
-    folder = made(config)
-    os.utime(tmp_path / "corpus.txt", (1, 1))
-    assert made(config) == folder
-    other = tmp_path / "other machine"
-    other.mkdir()
-    shutil.copy(tmp_path / "corpus.txt", other / "corpus.txt")
-    elsewhere = made(make_config(other))
-    assert elsewhere.name == folder.name
-    assert elsewhere.parent != folder.parent
-    for name in names(folder):
-        assert (elsewhere / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_text_is_read_for_its_digest_once(config, tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from runs import LIMIT
 from bert_jax import tokenization
 from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
-from configs import common
 
 
 @given(st.lists(st.integers(1, 50)), st.integers(0, 400), st.integers(0, 99))
@@ -89,21 +88,6 @@ def test_training_is_the_same_in_every_process(shared_data):
     root = Path(tokenization.__file__).parents[2]
     runs = {subprocess.check_output(command, cwd=root, timeout=LIMIT) for _ in range(2)}
     assert len(runs) == 1
-
-
-def test_a_word_that_fills_a_file_does_not_take_hours(tmp_path):
-    """Trainers get all else as it is."""
-    config = common.get_config()
-    texts = ["x " + "a" * 30_001 + "b c", "d " * 20_000, "e" * 9_999]
-    given = []
-
-    def train(documents, *_):
-        given.extend(documents)
-        return tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], True)
-
-    vocabulary.write(enumerate(texts), config.tokenizer, 0, {}, tmp_path, train)
-    assert given[0] == "x   c"
-    assert given[1:] == texts[1:]
 
 
 def test_accents_may_be_kept_in_lower_case():

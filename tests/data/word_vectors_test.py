@@ -9,7 +9,6 @@ from array_record.python.array_record_data_source import ArrayRecordDataSource
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.data import prepare, records, word_vectors
-from bert_jax.runtime import storage
 from bert_jax.workdir import metrics
 from tests.close import assert_close
 
@@ -135,20 +134,6 @@ def test_other_weights_are_not_overwritten(start, micro, plain, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
 
 
-@pytest.mark.slow
-def test_what_cannot_be_counted_is_one_line(start, micro, tmp_path):
-    own = start[0]
-    for field, said in (
-        ("--config.model.hidden_size=512", "--config.task.word_initializer=normal"),
-        ("--config.task.word_initializer=glove", "choose one of normal, counted"),
-    ):
-        _, error = runs.run(micro, tmp_path / "run", *own, field, status=2)
-        assert said in error and error.count("\n") == 1
-    gpt = ("configs/gpt.py", tmp_path / "gpt", "--config.task.word_initializer=counted")
-    _, error = runs.run(*gpt, status=2)
-    assert "only a BERT starts with counted ones" in error and error.count("\n") == 1
-
-
 @pytest.fixture
 def elsewhere(data, tmp_path, monkeypatch):
     """A data folder without vectors, where counting them gives the number 2."""
@@ -164,17 +149,3 @@ def test_a_damaged_file_of_vectors_is_counted_again(elsewhere, caplog):
     assert (word_vectors.of(prepared, 8) == 2).all()
     assert f"{path} cannot be read" in caplog.text
     assert (np.load(path) == 2).all()
-
-
-def test_vectors_that_cannot_be_kept_are_counted_at_each_start(
-    elsewhere, monkeypatch, caplog
-):
-    """The prepared data may be another user's, or its disk full."""
-
-    def full(*given):
-        raise OSError(28, "No space left on device")
-
-    prepared, path = elsewhere
-    monkeypatch.setattr(storage, "write_atomically", full)
-    assert (word_vectors.of(prepared, 8) == 2).all() and not path.exists()
-    assert f"{path} cannot be written (No space left on device)" in caplog.text

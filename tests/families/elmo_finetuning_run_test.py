@@ -195,22 +195,3 @@ def test_its_vectors_are_extracted(trained, tmp_path):
     for word, feature in enumerate(json.loads(row)["features"]):
         found = [layer["values"] for layer in feature["layers"]]
         assert_close(found, expected[[0, -1], word])
-
-
-def test_weights_of_another_architecture_are_one_line(folder, trained, plain, tmp_path):
-    """BERT's to ELMo's config and the other way round; and what cannot be exported."""
-    bert = ("--config=configs/finetune/text.py:size=tiny", f"--workdir={tmp_path}/run")
-    for source in (folder / "elmo", trained[0]):
-        _, error = here(*bert, f"--config.init_from={source}", status=2)
-        assert "these weights are an ELMo's, and the config is for a BERT: add model=" \
-               "elmo to" in error and error.count("\n") == 1  # fmt: skip
-    own = (folder / "own.py", tmp_path / "run")
-    _, error = run(*own, f"--config.init_from={plain}", status=2)
-    assert "these weights are a BERT's, and the config is for an ELMo: leave model=" \
-           "elmo out of" in error and error.count("\n") == 1  # fmt: skip
-    _, error = here(f"--workdir={trained[0]}", "--mode=export",
-                    f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
-    assert "ELMo" in error and error.count("\n") == 1
-    _, error = here("--mode=predict", f"--config.init_from={folder / 'elmo'}",
-                    f"--input={folder / 'dev.jsonl'}", status=2)  # fmt: skip
-    assert "ELMo's weights; families.elmo.load" in error and error.count("\n") == 1

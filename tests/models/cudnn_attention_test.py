@@ -172,7 +172,6 @@ def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message
             *("tpu", {"trains": False}),
         ),
         ({"attention": "einsum", "attention_probs_dropout_prob": 0.1}, "tpu", {}),
-        ({"attention": "window", "attention_probs_dropout_prob": 0.1}, "cpu", {}),
     ],
 )
 def test_what_they_can_do_is_not(changes, platform, named):

@@ -176,9 +176,6 @@ def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
     [
         ({"PROCESSES": "2"}, "BERT_JAX_COORDINATOR is not"),
         ({"PROCESSES": "two"}, "a whole number"),
-        ({"PROCESSES": "²"}, "a whole number"),
-        ({"PROCESSES": "9" * 5000}, "a whole number"),
-        ({"PROCESSES": "2", "COORDINATOR": "a:²", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "here", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "a:1", "PROCESS_ID": "2"}, "below"),
     ],
@@ -204,20 +201,6 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
 )
 def test_who_starts_processes(variables, expected):
     assert launchers.arguments(variables) == expected
-
-
-def test_arguments_for_jax():
-    given = launchers.arguments(
-        {
-            "BERT_JAX_COORDINATOR": "host:1234",
-            "BERT_JAX_PROCESSES": "3",
-            "BERT_JAX_PROCESS_ID": "2",
-            "SLURM_NTASKS": "8",
-        }
-    )
-    assert given is not None
-    assert given["coordinator_address"] == "host:1234"
-    assert (given["num_processes"], given["process_id"]) == (3, 2)
 
 
 @pytest.mark.slow

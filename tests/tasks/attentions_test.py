@@ -2,11 +2,9 @@
 in files that are whole or not there."""
 
 import base64
-import errno
 import functools
 import html.parser
 import json
-import resource
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +12,8 @@ import numpy as np
 import pytest
 from runs import run
 from safetensors import safe_open
-from tokenizers import Tokenizer, models
 
 import bert_jax
-from bert_jax.attentions import files as attention_files
 from bert_jax.attentions import keep as attentions
 from bert_jax.attentions.keep import WithAttentions
 from bert_jax.data.rows import BatchSize
@@ -111,103 +107,6 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
         assert (one["row"], one["part"], one["tokens"]) == (index, 0, encoding.tokens)
         inside = np.frombuffer(base64.b64decode(one["float16"]), "<f2")
         assert np.array_equal(inside.reshape(one["shape"]), got)
-
-
-@pytest.mark.slow
-def test_the_page_is_capped_and_says_so(micro, plain, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_files, "PAGE_BYTES", 1)
-    field = f"--config.predict.attentions={tmp_path / 'who'}"
-    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field)
-    assert "the first 1 of 3 sequences (2 left out" in err
-    sequences, left = shown(tmp_path / "who.html")
-    assert [one["row"] for one in sequences] == [0] and left == 2
-    assert len(read(tmp_path / "who.safetensors")) == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "none/who",
-            "--config.predict.attentions=none/who.safetensors: must be a file",
-        ),
-        ("who.html", "who.html: leave the ending out; who.safetensors and who.html"),
-        ("gs://bucket/who", "gs://bucket/who: name a local file"),
-        ("./", "attentions=./: names a folder"),
-        (".", "attentions=.: names a folder"),
-    ],
-)
-def test_wrong_names(micro, plain, rows, name, says):
-    field = f"--config.predict.attentions={name}"
-    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field, status=2)
-    assert says in err and "Traceback" not in err
-
-
-@pytest.mark.slow
-def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
-    source = tmp_path / "in.jsonl"
-    field = f"--config.predict.attentions={tmp_path / 'who'}"
-    asks = ("--mode=predict", f"--input={source}", field)
-    for text, says in (
-        ('{"text": "the fox"}\n{"txt": 1}\n', "in.jsonl:2"),
-        ("\n", "the input has no rows"),
-    ):
-        source.write_text(text)
-        _, err = run(micro, plain, *asks, status=2)
-        assert says in err
-        assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
-
-
-@pytest.mark.slow
-def test_the_answers_are_not_one_of_the_files(micro, plain, rows, tmp_path):
-    field = f"--config.predict.attentions={tmp_path / 'who'}"
-    asks = ("--mode=predict", f"--input={rows}", field)
-    for end in ("html", "safetensors"):
-        target = tmp_path / f"who.{end}"
-        _, err = run(micro, plain, *asks, f"--output={target}", status=2)
-        assert f"{target} is --input or --output as well" in err
-    assert [path.name for path in tmp_path.iterdir()] == [rows.name]
-
-
-def test_a_full_disk_leaves_neither_file(tmp_path, monkeypatch):
-    tokenizer, one = Tokenizer(models.BPE()), np.zeros(2, np.int64)
-
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(attention_files.Attentions, "_scripts", full)
-    with (
-        pytest.raises(OSError, match="No space left"),
-        attention_files.keeping(str(tmp_path / "who"), tokenizer) as kept,
-    ):
-        kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_full_disk_is_told_of_what_fills_it(tmp_path):
-    limits, one = resource.getrlimit(resource.RLIMIT_FSIZE), np.zeros(2, int)
-    keeping = attention_files.keeping(str(tmp_path / "who"), Tokenizer(models.BPE()))
-    try:
-        with pytest.raises(OSError, match=r"config\.predict\.att"), keeping as kept:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-            kept.add(0, 0, one, one, np.ones((1, 1, 2, 2), np.float16))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def test_a_header_longer_than_readers_allow_is_refused(tmp_path, monkeypatch):
-    pieces = ['"', "\\", "שלום", "a"]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="a"))
-    with (tmp_path / "probabilities").open("w+b") as file:
-        kept = attention_files.Attentions(file, tokenizer)
-        row = (np.arange(4), np.zeros(4, int), np.zeros((1, 1, 4, 4), np.float16))
-        for number in range(30):
-            kept.add(number, 10**6, *row)
-        assert len(kept._header()) <= kept._header_bytes
-        monkeypatch.setattr(attention_files, "HEADER_BYTES", kept._header_bytes)
-        with pytest.raises(UserError, match="31 rows are too many for one safetensors"):
-            kept.add(30, 0, *row)
 
 
 def encoder(**fields):

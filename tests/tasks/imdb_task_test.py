@@ -8,7 +8,6 @@ import tensorflow_datasets as tfds
 from small_texts import rows_of, shrunk
 
 from bert_jax.data.rows import Rows
-from bert_jax.errors import UserError
 from bert_jax.tasks.text import Imdb
 from configs.finetune import imdb
 
@@ -52,20 +51,6 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
     task.resolve()
     assert task.splits == ()
     assert len(task.examples("train")) == 20
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "notice"),
-    [
-        ("data_dir", "", "data_dir is empty"),
-        ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
-    ],
-)
-def test_imdb_fields_that_are_wrong(reviews, field, value, notice):
-    reviews.task[field] = value
-    with pytest.raises(UserError) as caught:
-        Imdb(reviews).resolve()
-    assert notice in str(caught.value)
 
 
 def test_imdb_holds_out_whole_films(reviews, tmp_path):

@@ -263,21 +263,6 @@ def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
 
 
 @pytest.mark.slow
-def test_the_last_is_asked_of_a_run_whose_result_is_the_best(runs, tmp_path):
-    best, last = runs("text"), runs("text", "last")
-    workdir = tmp_path / "run"
-    shutil.copytree(best.workdir, workdir)
-    before = contents(workdir)
-    evaluate(f"--workdir={workdir}", "--config.evaluate.checkpoint=last")
-    found = by_files("text", workdir / "predictions" / "last")
-    same(by_files("text", last.workdir / "predictions"), found)
-    assert contents(workdir).items() >= before.items()
-    first, place = f"--config.init_from={workdir}", f"--workdir={tmp_path / 'fresh'}"
-    evaluate(place, first, "--config.evaluate.checkpoint=last")
-    same(found, by_files("text", tmp_path / "fresh" / "predictions"))
-
-
-@pytest.mark.slow
 def test_readers_change_nothing_where_the_newest_is_damaged(runs, tmp_path):
     run = runs("text", "last")
     workdir = tmp_path / "run"
@@ -316,12 +301,3 @@ def stamps(folder):
         str(path): (path.stat().st_mtime_ns, files.get(str(path.relative_to(folder))))
         for path in [folder, *folder.rglob("*")]
     }
-
-
-@pytest.mark.slow
-def test_a_schedule_is_nothing_to_who_asks(runs, asked_once, tmp_path):
-    run = runs("text")
-    slow = "--config.optimizer.warmup_steps=10000"
-    flags = (f"--config.init_from={run.workdir}", f"--workdir={tmp_path / 'fresh'}")
-    rows = predict(run, tmp_path, *flags, slow, "--config.optimizer.warmup_fraction=0")
-    same(rows, asked_once("text")[0])
