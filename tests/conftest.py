@@ -41,10 +41,18 @@ install_import_hook("bert_jax", "beartype.beartype")
 pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
 
 
+# Files whose tests are slow without a mark: what is beside BERT's own way.
+SLOW_FILES = (
+    *("experiments_", "examples_", "docs_commands_", "columns_"),
+    *("elmo_", "attentions_", "fused_", "splash_", "cudnn_"),
+    *("ahead_", "plan_", "hlo_"),
+)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:  # ./launch.sh test leaves them out
-        if item.path.name.startswith("experiments_"):
+    for item in items:
+        if item.path.name.startswith(SLOW_FILES):
             item.add_marker("slow")
 
 
