@@ -264,7 +264,7 @@ def served(
 def ask(address: str, body: bytes | None = None) -> Any:
     """The answer's JSON, of an error too."""
     try:
-        with urllib.request.urlopen(address, data=body, timeout=60) as found:
+        with urllib.request.urlopen(address, data=body, timeout=LIMIT) as found:
             return json.load(found)
     except urllib.error.HTTPError as error:
         return {"status": error.code, **json.load(error)}

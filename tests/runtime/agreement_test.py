@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from runs import LIMIT
 
 from bert_jax.errors import Interrupted
 from bert_jax.runtime.cluster import agreement
@@ -55,7 +56,7 @@ def make():
 def run_all(stops, loop):
     """Runs a loop of (index, stop, barrier) in each; gives what each returns."""
     results = {}
-    together = threading.Barrier(len(stops), timeout=20)
+    together = threading.Barrier(len(stops), timeout=LIMIT)
 
     def run(index, stop):
         results[index] = loop(index, stop, together)
@@ -64,7 +65,7 @@ def run_all(stops, loop):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(LIMIT)
     assert len(results) == len(stops), "some never ended"
     return [results[index] for index in range(len(stops))]
 

@@ -57,7 +57,7 @@ def test_what_is_printed_is_utf_8(encoding):
         cwd=ROOT,
         env={**os.environ, "PYTHONIOENCODING": encoding},
         capture_output=True,
-        timeout=60,
+        timeout=LIMIT,
         check=True,
     )
     assert done.stdout == "東京\n".encode()
@@ -85,7 +85,7 @@ def test_huge_pages_unless_the_user_says_otherwise(own):
         env=untuned(**own),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=True,
     )
     expected = own.get("GLIBC_TUNABLES", environment.MALLOC)

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from runs import LIMIT
 
 from bert_jax.runtime import heartbeat
 from bert_jax.runtime.clock import Stopwatch
@@ -13,7 +14,7 @@ from bert_jax.runtime.heartbeat import Heartbeat
 
 
 def until(condition):
-    end = time.monotonic() + 20
+    end = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -46,7 +46,7 @@ def test_waiting_is_interrupted_though_it_would_never_end():
     with signals.deferred(signals.Stop()) as stop:
         timer.start()
         with pytest.raises(Interrupted), stop.at_once():
-            never.wait(60)
+            never.wait(LIMIT)
         assert stop.signal_number == signal.SIGTERM
     timer.join()
 
@@ -79,7 +79,7 @@ def test_a_hangup_that_was_ignored_stays_ignored(handlers):
             preexec_fn=lambda: signal.signal(signal.SIGHUP, before),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT,
             check=False,
         )
         return done.returncode, "stopped by signal 1" in done.stderr
