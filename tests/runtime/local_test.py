@@ -76,14 +76,9 @@ def test_the_first_that_fails(capfd, monkeypatch, each, grace, status, said):
 
 
 def test_a_signal_reaches_every_process(tmp_path, capfd):
-    wait = (
-        (
-            "signal.signal(15, lambda *_: (open(f'{path}/{index}', 'w'), os._exit(143))); "
-            "open(f'{path}/ready{index}', 'w'); {FOREVER}"
-        )
-        .replace("{path}", str(tmp_path))
-        .replace("{FOREVER}", FOREVER)
-    )
+    end = "signal.signal(15, lambda *_: (open(f'PATH/{index}', 'w'), os._exit(143)))"
+    wait = f"{end}; open(f'PATH/ready{{index}}', 'w'); {FOREVER}"
+    wait = wait.replace("PATH", str(tmp_path))
 
     def send():
         while len(list(tmp_path.glob("ready*"))) < 2:
