@@ -92,11 +92,6 @@ def test_huge_pages_unless_the_user_says_otherwise(own):
     assert done.stdout == f"{expected} one two three\n"
 
 
-def test_launch_sets_the_same():
-    text = (ROOT / "launch.sh").read_text()
-    assert f"${{GLIBC_TUNABLES:-{environment.MALLOC}}}" in text
-
-
 def test_an_error_with_standard_error_closed():
     done = shell("$MAIN --config=nowhere.py 2>&-")
     assert (done.returncode, done.stdout, done.stderr) == (2, b"", b"")
