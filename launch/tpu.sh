@@ -2,8 +2,8 @@
 # ./launch.sh tpu NAME ZONE [--dry-run] -- [arguments]
 #
 # Copies this repository to every worker of a Cloud TPU slice and runs ./launch.sh there,
-# with the outputs of all on this terminal. A run ends with the connection; the same
-# command resumes it. launch/sky.yaml runs without a connection and recovers by itself.
+# with the outputs of all on this terminal. A run lasts no longer than the connection; the
+# same command resumes it. launch/sky.yaml needs no connection and recovers by itself.
 set -euo pipefail
 
 [ $# -ge 3 ] || { echo 'usage: ./launch.sh tpu NAME ZONE [--dry-run] -- [arguments]' >&2 && exit 2; }

@@ -28,7 +28,7 @@ _INLINE = re.compile(r"`([^`]+)`")
 OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
 # Other programs in the pages' blocks, and why no test checks their arguments.
 OTHERS = {
-    **dict.fromkeys(("cd", "source", "echo", "for", "done"), "the shell's own"),
+    **dict.fromkeys(("cd", "source", "echo", "for", "done", "test"), "the shell's own"),
     "git": "fetches the repository itself",
     "jupyter": "tests/notebook_test.py runs the notebook's cells",
     "optimum-cli": "needs another transformers than the tests",
