@@ -49,6 +49,7 @@ def compiled_small(device, function, *shapes, **options):
     return compiles(jax.jit(function, **options).trace(*given), device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [SLICE, GPU])
 def test_bfloat16_products_and_a_state_updated_in_place(device):
     program, done = built(device, *BASE, *PACKED)
@@ -111,6 +112,7 @@ SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
 DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "allowed"),
     [
@@ -143,6 +145,7 @@ def test_a_needless_gather_is_found():
     assert found == [set(), {(GATHER, DATA)}]
 
 
+@pytest.mark.slow
 def test_a_loop_over_the_layers_keeps_the_program_small():
     def instructions(*fields):
         _, done = built(SLICE, *BASE, *PACKED, *fields)
@@ -152,6 +155,7 @@ def test_a_loop_over_the_layers_keeps_the_program_small():
     assert looped < 2 * instructions()  # of one layer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "spec", "mode"),
     [
@@ -170,6 +174,7 @@ def test_other_steps_compile(device, spec, mode):
     assert not list(wide_products(done))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "fields", "kernels"),
     [
@@ -222,6 +227,7 @@ def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu(deterministic):
     assert scatters and all(ordered) == deterministic
 
 
+@pytest.mark.slow
 def test_a_model_of_the_time_on_a_gpu():
     require(GPU)
     fields = [f"--config.{field}" for field in BASE]
@@ -248,6 +254,7 @@ def test_an_attention_that_devices_lack_is_refused():
         built(SLICE, *BASE, NO_DROPOUT, "model.attention=cudnn")
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_fit_says_so():
     require(SLICE)
     large = ("model.scan_layers=True", "phase2.fraction=0", "train.batch_size=65536")

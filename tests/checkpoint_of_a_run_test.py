@@ -39,6 +39,7 @@ def test_each_kept_step_has_its_own_weights(plain):
     )
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_it(plain, micro, tmp_path):
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]
     data = tmp_path / "data.jsonl"
@@ -64,6 +65,7 @@ def test_a_run_starts_from_it(plain, micro, tmp_path):
     assert "15: no such step; it has 10, 20" in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
     for use in (weights.read, weights.check):
         with pytest.raises(UserError, match="no such step; it has 10, 20"):

@@ -6,8 +6,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from experiments.lib import programs
-from tests.system.micro_data import KINDS
-from tests.system.micro_runs import write_inputs
+from tests.micro_data import KINDS, write_inputs
 
 PACKING = "--config.corpus.packing=True"
 SHARED = "--config.task.texts_per_row=2"
@@ -17,7 +16,7 @@ LEFT_TO_RIGHT = "--config.task.objective=ltr"
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        *((name, ()) for name in KINDS if name != "ax"),  # which has no training data
+        *((name, ()) for name in KINDS),
         *((name, (SHARED,)) for name in ("mrpc", "stsb", "text_multilabel")),
         ("pretraining", (PACKING,)),
         ("pretraining", (LEFT_TO_RIGHT,)),

@@ -97,26 +97,6 @@ def test_what_a_config_file_defines_is_recorded(write, field):
         folder.check(storage.path("run"), configuration.load("micro.py", []))
 
 
-def test_a_field_that_names_nothing_added(write):
-    """Its value only equals a name that the file adds to something else."""
-    spec = write("model.attention", "normal")
-    Path(spec).write_text(
-        Path(spec).read_text() + "    config.model.attention = 'einsum'\n"
-    )
-    config = configuration.load(spec, [])
-    assert config.model.position_initializer == "normal"
-    assert not folder.defined_in(config)
-
-
-def test_a_file_that_replaces_what_is_ours(write, monkeypatch):
-    field, ours = "model.attention", attention.ATTENTIONS["einsum"]
-    monkeypatch.setitem(attention.ATTENTIONS.data, "einsum", ours)  # undone afterwards
-    recorded = claimed(write(field, "einsum"))
-    forget()
-    with pytest.raises(UserError, match=r"'einsum' is defined in focal\.py"):
-        configuration.complete(recorded, "run")
-
-
 def test_a_run_without_the_record(write):
     """It is older, or a program of the user's own registered the name."""
     attention.ATTENTIONS["focal"] = attention.einsum_attention
@@ -140,16 +120,6 @@ def test_a_run_without_the_record(write):
         Path("run/config.json").write_text(text)
         _, said = here("--workdir=run", status=2)
         assert said.startswith("error: run/config.json: ") and said.count("\n") == 1
-
-
-def test_an_old_run_of_a_task_that_is_not_there(write):
-    recorded = claimed(write("task.name"))
-    del recorded["defined_in"]
-    Path("run/config.json").write_text(json.dumps(recorded))
-    forget(tasks.TASKS)
-    _, said = here("--workdir=run", status=2)
-    assert "config.task.name='focal': choose one of pretraining, " in said
-    assert said.endswith("one of your own needs the --config file that adds it\n")
 
 
 def test_weights_need_no_optimizer_of_the_run_that_made_them(write):

@@ -34,22 +34,26 @@ if os.environ["JAX_PLATFORMS"] == "cpu":
 import pytest
 from jaxtyping import install_import_hook
 
-from tests import durations, micro_config, shared_cache, tiers
+from tests import micro_config, shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
-pytest.register_assert_rewrite("runs", "asking", "answers", "extracting", "fake_tpu")
+pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    tiers.add_options(parser)
-    parser.addoption("--measure", action="store_true", help="writes durations.json")
+# Files whose tests are slow without a mark: what is beside BERT's own way.
+SLOW_FILES = (
+    *("experiments_", "examples_", "docs_commands_", "columns_"),
+    *("elmo_", "attentions_", "fused_", "splash_", "cudnn_"),
+    *("ahead_", "plan_", "hlo_"),
+)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(tiers.Chosen())
-    if config.getoption("--measure") and "PYTEST_XDIST_WORKER" not in os.environ:
-        config.pluginmanager.register(durations.Recorder())
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name.startswith(SLOW_FILES):
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

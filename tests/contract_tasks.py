@@ -8,9 +8,8 @@ from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.registry import FAMILIES
 from bert_jax.tasks.task import Task
-from tests.system import micro_data
-from tests.system.micro_data import KINDS, Kind, Kinds
-from tests.system.micro_runs import write_inputs
+from tests import micro_data
+from tests.micro_data import KINDS, Kind, Kinds, write_inputs
 
 STEPS = 8  # of four rows; fine-tuning has twelve rows, so its third epoch begins
 

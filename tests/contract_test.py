@@ -19,6 +19,7 @@ from bert_jax.training import compilation, sharding
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
+from tests.close import GRADIENT_TERMS, assert_close
 
 ALL = slice(None)
 TURNS = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])
@@ -44,6 +45,7 @@ def make(request, tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACT)
 def test_batches_go_on_at_any_step(make, name):
     """After a restart, too: across epochs, documents and phases."""
@@ -57,6 +59,7 @@ def test_batches_go_on_at_any_step(make, name):
     assert any(not np.array_equal(others[name], first[name]) for name in others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACT)
 def test_the_rows_of_hosts_make_up_the_batch(make, name):
     """Of two hosts whose rows follow each other, and of two that take turns."""
@@ -73,6 +76,7 @@ def test_the_rows_of_hosts_make_up_the_batch(make, name):
                 np.testing.assert_array_equal(found, np.concatenate(quarters), column)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACT)
 def test_seeds_side_by_side_have_their_own_batches(make, name):
     """Padded to the longest."""
@@ -97,6 +101,7 @@ LOSSES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOSSES)
 def test_eight_devices_take_the_steps_of_one(make, name):
     """The same losses, gradients and carry, with dropout."""
@@ -136,7 +141,17 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     return metrics, jax.device_get(kept)
 
 
-@pytest.fixture(params=["packed", "text", "elmo"])
+SLOW = pytest.mark.slow
+
+
+# ELMo's carries a state from step to step; the gates have runs without one.
+@pytest.fixture(
+    params=[
+        pytest.param("packed", marks=SLOW),
+        pytest.param("text", marks=SLOW),
+        "elmo",
+    ]
+)
 def straight(request, once):
     """A finished run on one device."""
     needs = {"packed": ("micro",), "elmo": ("corpus",)}.get(request.param, ())
@@ -144,7 +159,6 @@ def straight(request, once):
     return getattr(contract_runs, request.param)(once, *given)
 
 
-@pytest.mark.heart
 def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     """To the last bit: losses, scores, answers, and everything that is saved."""
     config, workdir = straight.config, tmp_path / "run"
@@ -162,12 +176,12 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.heart
+@pytest.mark.slow
 def test_a_run_on_eight_devices_has_the_losses_of_one(straight, tmp_path):
     run(straight.config, tmp_path / "run", *straight.arguments, *MESH)
     found, expected = losses(tmp_path / "run"), losses(straight.workdir)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert_close(found, expected, terms=GRADIENT_TERMS)
 
 
 def dev_scores(workdir):

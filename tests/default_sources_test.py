@@ -52,6 +52,7 @@ def served(fake_hub, articles, books):
         fake_hub.models[name] = {"main": content}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["base", "large", "lamb", "english", "gpt", "elmo"])
 def test_the_default_sources_are_read(fake_hub, tmp_path, name):
     served(fake_hub, [ARTICLE] * 2, [BOOK] * 2)
@@ -97,6 +98,7 @@ def real(fake_hub, shared_data):
     return fake_hub
 
 
+@pytest.mark.slow
 def test_configs_base_starts_goes_on_and_needs_the_hub_once(
     real, tmp_path, monkeypatch
 ):

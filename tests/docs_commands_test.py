@@ -23,7 +23,6 @@ from bert_jax.config import command_line, configuration, fields, help
 from bert_jax.registry import FAMILIES
 from bert_jax.runtime.cluster import local
 from bert_jax.training import run_config
-from launch import arguments as tpu_arguments
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
 
@@ -168,15 +167,14 @@ def check_launch(words: Sequence[str], own: dict[str, str]) -> None:
     """The command line of ./launch.sh."""
     first, *rest = words or ["--config=configs/tiny.py"]
     if first == "tpu":
-        options = tpu_arguments.parse(rest)
-        assert options is not None, tpu_arguments.USAGE
-        rest = options.arguments
+        assert "--" in rest, rest
+        rest = rest[rest.index("--") + 1 :]
     elif first == "local":
         rest = local._parse(rest)[2]
     elif first == "test":
         paths = [word for word in rest if not word.startswith("-")]
         assert all((ROOT / path).exists() for path in paths)
-        assert {*rest} - {*paths} <= {"--quick", "--all", "--measure"}
+        assert {*rest} - {*paths} <= {"--all"}
         return
     else:
         assert first.startswith("--config"), first
@@ -262,8 +260,7 @@ def test_a_field_in_the_text_exists(page):
 def test_a_flag_in_the_text_exists(page, monkeypatch):
     text = page.read_text("utf-8")
     known = {f"--{name}" for name in command_line.CommandLine._fields}
-    known |= {"--quick", "--all", "--measure", "--devices", *THEIR_FLAGS}
-    known |= set(re.findall(r"--[a-z-]+", tpu_arguments.USAGE))
+    known |= {"--all", "--dry-run", "--devices", *THEIR_FLAGS}
     commands = {*documented.experiments()} - {"experiments.pages.config_page"}
     modules = r"(?:experiments(?:\.\w+)?|tests\.system)\.\w+"
     for module in set(re.findall(modules, text)):

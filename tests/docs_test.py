@@ -33,6 +33,7 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(found.read_text("utf-8")), target
 
 
+@pytest.mark.slow
 def test_the_page_of_fields_is_fresh():
     written = config_page.PAGE.read_text("utf-8")
     assert written == config_page.page(), "run: python -m experiments.pages.config_page"

@@ -28,13 +28,16 @@ _INLINE = re.compile(r"`([^`]+)`")
 OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
 # Other programs in the pages' blocks, and why no test checks their arguments.
 OTHERS = {
-    **dict.fromkeys(("cd", "source", "echo", "for", "done"), "the shell's own"),
+    **dict.fromkeys(("cd", "source", "echo", "for", "done", "test"), "the shell's own"),
     "git": "fetches the repository itself",
     "jupyter": "tests/notebook_test.py runs the notebook's cells",
     "optimum-cli": "needs another transformers than the tests",
     "awk": "a filter for another project's files",
     "gcloud": "Google Cloud's own",
-    "ssh-add": "OpenSSH's own",
+    "sky": "SkyPilot's own",
+    "xpk": "Google's own",
+    "scontrol": "Slurm's own",
+    ".venv/bin/lint-imports": "./launch.sh test runs it",
     "curl": "tests/serving/serve_test.py sends the same request",
     ".venv/bin/ruff": "./launch.sh test runs it",
 }

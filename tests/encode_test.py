@@ -8,6 +8,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.data import encodings
 from bert_jax.errors import UserError
+from tests.close import assert_close
 
 PIECES = [
     *tokenization.SPECIAL_TOKENS,
@@ -61,14 +62,15 @@ def test_a_second_text_counts_from_its_own_start(tokenizer):
     np.testing.assert_array_equal(found["word_ids"][0][~second], [-1, 0, 1, -1])
 
 
+@pytest.mark.slow
 def test_they_are_what_the_model_was_given(plain):
     model = bert_jax.load(plain)
     found = model.encode(["the quick fox", "a"], ["seven cats", "it"])
     given = [found[name] for name in ("input_ids", "input_mask", "segment_ids")]
     outputs = model.apply(*given)
     last = outputs["hidden_states"][-1] * given[1][..., None]
-    np.testing.assert_allclose(found["hidden_states"], last, atol=1e-5)
-    np.testing.assert_allclose(found["pooled"], outputs["pooled"], atol=1e-5)
+    assert_close(found["hidden_states"], last)
+    assert_close(found["pooled"], outputs["pooled"])
     for row, tokens in enumerate(found["tokens"]):
         ids = [model.tokenizer.token_to_id(token) for token in tokens]
         assert list(found["input_ids"][row][found["input_mask"][row] == 1]) == ids

@@ -35,19 +35,13 @@ def refused(micro, tmp_path, capfd):
     ("args", "words"),
     [
         (["--config.train.batchsize=3"], ["config.train.batchsize", "batch_size"]),
-        (["--config.trian.batch_size=3"], ["config.trian.batch_size", "train"]),
         (["--config.train.batch_size=abc"], ["train.batch_size=abc", "int"]),
         (["--config.train=3"], ["config.train", "group"]),
         (["--config.train.batch_size=12"], ["train.batch_size", "12", "8 device"]),
         (["--config.train.micro_batches=3"], ["train.micro_batches", "16 / 3"]),
-        (["--config.evaluate.batch_size=9"], ["evaluate.batch_size", "9"]),
         (["--config.evaluate.splits=('test',)"], ["evaluate.splits", "dev"]),
         (["--config.mesh.data=3"], ["mesh", "data=3", "8 device"]),
-        (["--config.mesh.fsdp=0"], ["mesh", "fsdp=0"]),
-        (["--config.mesh.optimizer=zero2"], ["mesh.optimizer='zero2'", "zero1"]),
-        (["--config.model.remat=True"], ["model.remat='True'", "none, full, dots"]),
         (["--config.phase2.learning_rate=1e-3"], ["phase2.learning_rate", "fraction"]),
-        (["--config.phase2.batch_size=-1"], ["phase2.batch_size=-1", "at least 0"]),
         (
             ["--config.mesh.data=2", "--config.mesh.tensor=4"],
             ["mesh.tensor=4", "num_attention_heads=2"],
@@ -55,7 +49,6 @@ def refused(micro, tmp_path, capfd):
         (["--config.model.num_attention_heads=5"], ["num_attention_heads=5", "32"]),
         (["--config.model.attention=flash"], ["model.attention", "einsum"]),
         (["--config.corpus.sources=text:/nowhere/*.txt"], ["text:/nowhere/*.txt"]),
-        (["--config.corpus.sources=word:x"], ["word:x", "sentences:GLOB"]),
         (["--config.corpus.max_seq_length=33"], ["max_seq_length", "33", "32"]),
         (["--config.optimizer.name=sgd"], ["optimizer.name", "bert_adam"]),
         (["--config.optimizer.warmup_steps=5"], ["warmup_steps=5", "warmup_fraction"]),
@@ -63,19 +56,13 @@ def refused(micro, tmp_path, capfd):
         (["--config.masking.mask_fraction=1.2"], ["masking.mask_fraction=1.2"]),
         (["--config.tokenizer.vocab_file=/no/vocab.txt"], ["/no/vocab.txt"]),
         (["--config.seed=-1"], ["config.seed=-1"]),
-        (["--config.corpus.seed=-1"], ["config.corpus.seed=-1"]),
-        (["--config.corpus.max_document_bytes=-1"], ["max_document_bytes=-1"]),
         (["--config.train.log_every=0"], ["train.log_every=0"]),
         (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
-        (["--config.\x1b[2J=1"], ["config.\\x1b[2J", "no such field"]),
         (["--mode=trian"], ["mode", "trian"]),
         (["--workdri=x"], ["workdri"]),
-        (["--undefok=workdri", "--workdri=x"], ["undefok"]),
         (["--configs=1"], ["configs", "Did you mean: config"]),
-        (["--config-train.num_steps=5"], ["did you mean --config.train.num_steps=5?"]),
         (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
         (["train"], ["'train'"]),
-        (["--output", "--mode=predict"], ["--output", "--output=VALUE"]),
         (["--mode=evaluate"], ["has no checkpoint", "init_from"]),
         (["--mode=export"], ["--output=DIR"]),
         (["--config.init_from=/no/model"], ["/no/model"]),
@@ -87,10 +74,10 @@ def test_wrong_arguments(refused, args, words):
     refused(*args, words=words)
 
 
-FRESH = "from ml_collections import ConfigDict\n\ndef get_config():\n"
 TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_config()\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -108,49 +95,8 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
             "    return config\n",
             ["own.py", "config.optimizer.lr", "learning_rate"],
         ),
-        ("def get_config():\n    return {}\n", ["own.py", "ConfigDict"]),
-        ("def get_config(): pass\n", ["own.py", "ConfigDict"]),
-        ("get_config = 3\n", ["own.py", "TypeError"]),
-        (f"{FRESH}    return ConfigDict()\n", ["own.py", "no group checkpoint"]),
         (f"{TINY}    del config.train\n    return config\n", ["no group train"]),
-        (f"{TINY}    del config.train.seeds\n    return config\n", ["train.seeds"]),
-        (f"{TINY}    config.train = 3\n    return config\n", ["own.py", "train"]),
-        (
-            f"{TINY}    config.task.own = (1, [object()])\n    return config\n",
-            ["config.task.own", "object"],
-        ),
-        (
-            f"{TINY}    del config.seed\n    config.seed = '0'\n    return config\n",
-            ["config.seed='0'", "int"],
-        ),
-        (
-            f"{TINY}    with config.ignore_type():\n"
-            "        config.train.num_steps = None\n    return config\n",
-            ["config.train.num_steps=None", "int"],
-        ),
-        (
-            f"{TINY}    config.task.self = config\n    return config\n",
-            ["own.py", "contains itself"],
-        ),
-        (
-            "import sys\n\ndef get_config():\n    sys.exit(0)\n",
-            ["own.py:4", "SystemExit"],
-        ),
-        ("raise KeyboardInterrupt\n", ["own.py:1", "KeyboardInterrupt"]),
-        (
-            "def get_config():\n    return get_config()\n",
-            ["own.py:2", "RecursionError"],
-        ),
-        (
-            'extends = "tiny"\ndef get_config(c): c.__dict__.clear()\n',
-            ["own.py:1", "RecursionError"],
-        ),
-        (
-            "class Own(Exception):\n    def __str__(self): 1 / 0\n\nraise Own\n",
-            ["own.py:4", "Own", "cannot be printed"],
-        ),
         ('extends = "own2"\ndef get_config(config): pass\n', ["own2.py", "itself"]),
-        ("extends = 3\ndef get_config(config): pass\n", ["own.py", "AttributeError"]),
     ],
 )
 def test_wrong_config_files(refused, tmp_path, text, words):
@@ -216,7 +162,6 @@ def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
     [
         ('{"text": "quick [MASK]"', ["rows.jsonl:2", "JSON"]),
         ('{"txt": "quick [MASK]"}', ["rows.jsonl:2", '"text"']),
-        ('["quick"]', ["rows.jsonl:2", "a JSON object"]),
         ('{"text": "quick", "text_b": 3}', ["rows.jsonl:2", "text_b"]),
         (json.dumps({"text": "fox " * 40}), ["rows.jsonl:2", "32 positions"]),
     ],
@@ -254,7 +199,6 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
-@pytest.mark.heart
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(
     micro, damaged, capfd, caplog
 ):
@@ -270,6 +214,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
         assert checkpoints.latest_step() == 20
 
 
+@pytest.mark.slow
 def test_all_checkpoints_damaged(refused, damaged):
     workdir, damage = damaged
     damage(10)
@@ -286,7 +231,6 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
     assert has_checkpoint(tmp_path)
 
 
-@pytest.mark.heart
 def test_a_full_disk(refused, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
@@ -295,6 +239,7 @@ def test_a_full_disk(refused, tmp_path, monkeypatch):
     assert not list((tmp_path / "full" / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
@@ -302,9 +247,3 @@ def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(step, "train_step", exhausted)
     words = ["memory", "train.micro_batches", "Out of memory"]
     refused(words=words, workdir=tmp_path / "memory")
-
-
-def test_a_work_directory_that_is_a_file(refused, tmp_path):
-    path = tmp_path / "file"
-    path.write_text("x")
-    refused(workdir=path, words=["file", "not a folder"])

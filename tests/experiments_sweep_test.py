@@ -147,7 +147,6 @@ def test_sweep_plan(micro, tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2 * (2 + 2)
 
 
-@pytest.mark.heart
 def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
     stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
     monkeypatch.setattr(runner, "MAIN", ("main",))
@@ -223,7 +222,7 @@ COMMAND = (
 )
 
 
-@pytest.mark.heart
+@pytest.mark.slow
 def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
     assert sweep.main(list(COMMAND)) == 0
     out, _ = capfd.readouterr()

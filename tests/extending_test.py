@@ -18,6 +18,7 @@ from bert_jax.models import attention
 from bert_jax.runtime import storage
 from bert_jax.training import setup, sharding
 from bert_jax.workdir import metrics
+from tests.close import assert_close
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.S))
@@ -49,6 +50,7 @@ def starts_from(source):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_an_optimizer(file, plain):
     config = file("lion")
     short, longer = "--config.train.num_steps=6", "--config.train.num_steps=12"
@@ -63,6 +65,7 @@ def test_an_optimizer(file, plain):
     assert "optimizer 'lion' is defined in lion.py: add --config=lion.py" in error
 
 
+@pytest.mark.slow
 def test_a_schedule(file):
     config = file("cosine")
     run(config, "run", "--config.train.num_steps=8")
@@ -73,6 +76,7 @@ def test_a_schedule(file):
     np.testing.assert_allclose(rates, expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_attention(file, monkeypatch):
     run(file("window"), "run", "--config.train.num_steps=6")
     found = losses("run")
@@ -93,7 +97,7 @@ def test_an_attention(file, monkeypatch):
     assert (near[0, 0][distance > 16] == 0).all()
     inside = np.where(distance <= 16, every, 0)
     inside /= inside.sum(axis=-1, keepdims=True)
-    np.testing.assert_allclose(near, inside, atol=1e-6)
+    assert_close(near, inside)
     window = attention.ATTENTIONS["window"]
     monkeypatch.setitem(
         attention.ATTENTIONS, "window", lambda *given: (window(*given)[0], None)
@@ -102,7 +106,7 @@ def test_an_attention(file, monkeypatch):
         bert_jax.load("run").apply(ids, ids, 0 * ids, attentions=True)
 
 
-@pytest.mark.heart
+@pytest.mark.slow
 def test_a_head(file, plain):
     rows = ["text,label", *("the quick dog,a", "seven cats,b") * 20]
     for name in ("train.csv", "dev.csv"):

@@ -1,7 +1,6 @@
 """--mode=extract: fields, rows and files that are wrong are refused in one line."""
 
 import json
-import os
 
 import pytest
 import runs
@@ -27,6 +26,7 @@ def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
     assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("row", "wrong"),
     [
@@ -46,22 +46,6 @@ def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong)
     # What is left hangs on the kind of file, not on what is wrong with the row.
     for name in ("out.jsonl", "out.safetensors") if row == [] else ("out.jsonl",):
         assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
-
-
-def test_another_kind_of_file_is_refused(plain, tmp_path):
-    layer = "--config.predict.layers=-1"
-    wrong = extract(plain, tmp_path, ROWS, layer, name="out.npy", status=2)
-    assert "name a FILE.jsonl or a FILE.safetensors" in wrong
-    pipe = tmp_path / "pipe.safetensors"
-    os.mkfifo(pipe)
-    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
-                       f"--output={pipe}", status=2)  # fmt: skip
-    assert "a pipe or a device cannot hold a safetensors file" in err
-    _, err = runs.here("--mode=extract", f"--workdir={plain}", layer,
-                       "--output=gs://bucket/out.jsonl", status=2)  # fmt: skip
-    assert "extract writes only to a local folder" in err
-    _, err = runs.here("--mode=extract", f"--workdir={tmp_path}", layer, status=2)
-    assert "--config=FILE is required" in err
 
 
 def test_the_output_is_checked_before_the_weights_and_is_not_the_input(

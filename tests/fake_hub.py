@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -23,10 +22,6 @@ class FakeHub:
       breaks: file -> bytes after which its connection breaks, once.
       private: "OWNER/NAME" -> whether it was made so.
       writes: whether the client has the right to.
-      spoilt: a part of a path -> what is answered instead of the true JSON or file.
-      more: a part of a path -> headers of its answers besides the usual ones.
-      busy: answers that say so, and that it takes a year.
-      seconds: before each answer.
       requests: (method, path) of each request.
     """
 
@@ -37,9 +32,6 @@ class FakeHub:
         self.private: dict[str, bool] = {}
         self.writes = True
         self.requests: list[tuple[str, str]] = []
-        self.spoilt: dict[str, bytes] = {}
-        self.more: dict[str, dict[str, str]] = {}
-        self.seconds, self.busy = 0.0, 0
         self.sizes: dict[str, int] = {}  # what the listing says, where not the real one
         self.url = ""
 
@@ -170,14 +162,6 @@ class Handler(BaseHTTPRequestHandler):
         headers: dict[str, str],
         cut: int | None = None,
     ) -> None:
-        time.sleep(self.hub.seconds)
-        for part, instead in self.hub.spoilt.items():
-            body = instead if part in self.path else body
-        for part, more in self.hub.more.items():
-            headers = headers | more if part in self.path else headers
-        if self.hub.busy and "/tree/" in self.path:
-            self.hub.busy -= 1
-            status, headers = 429, {**headers, "Retry-After": "31536000"}
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -19,6 +19,7 @@ def folder(tmp_path_factory):
 NO_LEARNING = "--config.optimizer.learning_rate=0.0"
 
 
+@pytest.mark.slow
 def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     args = (NO_LEARNING, "--config.train.eval_every=4", "--config.train.early_stop=2")
     best = "--config.evaluate.checkpoint=best"
@@ -66,6 +67,7 @@ def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_p
         assert [path.name for path in (workdir / "best").iterdir()] == kept
 
 
+@pytest.mark.slow
 def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tmp_path):
     workdir = tmp_path / "run"
     (workdir / "collapsed_0").mkdir(parents=True)  # an empty one is in nobody's way
@@ -82,6 +84,7 @@ def test_a_collapsed_run_is_archived_and_restarted_with_the_next_seed(folder, tm
     assert "config: train.restarts (1 there, 0 now)" in err
 
 
+@pytest.mark.slow
 def test_a_run_of_one_logged_loss_cannot_be_judged(folder, tmp_path):
     args = (NO_LEARNING, "--config.train.restarts=1")
     once, twice = (f"--config.train.log_every={n}" for n in (24, 12))
@@ -91,6 +94,7 @@ def test_a_run_of_one_logged_loss_cannot_be_judged(folder, tmp_path):
     assert err.count("COLLAPSED") == 2
 
 
+@pytest.mark.slow
 def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path):
     workdir = tmp_path / "run"
     (workdir / "collapsed_0").mkdir(parents=True)
@@ -99,6 +103,7 @@ def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path):
     assert not list((workdir / "collapsed_0").iterdir())
 
 
+@pytest.mark.slow
 def test_a_collapsed_run_is_not_moved_onto_something_else(folder, tmp_path):
     kept = tmp_path / "run" / "collapsed_0" / "notes.txt"
     kept.parent.mkdir(parents=True)

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,32 +21,6 @@ QUICKLY_COMPILED = (
     "--xla_cpu_prefer_vector_width=128 "
     "--xla_cpu_copy_insertion_use_region_analysis=false"
 )
-FLAGS = f"{QUICKLY_COMPILED} --xla_force_host_platform_device_count=1"
-
-
-def catches(process: int) -> bool | None:
-    """Whether the process has asked for SIGTERM; None where it is gone."""
-    try:
-        text = Path(f"/proc/{process}/status").read_text()
-    except OSError:
-        return None
-    masks = [line.split()[1] for line in text.splitlines() if line.startswith("SigCgt")]
-    return bool(int(masks[0], 16) >> (signal.SIGTERM - 1) & 1) if masks else None
-
-
-def surroundings(cache: Path) -> dict[str, str]:
-    """The environment of a run: one simulated device, compiled programs kept."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("JAX_", "XLA_", "BERT_JAX_", "TFDS_"))
-    }
-    return kept | {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": FLAGS,
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "PYTHONPATH": str(ROOT),
-    }
 
 
 class Forked:
@@ -128,14 +101,6 @@ class Forked:
                 os.killpg(self.pid, signal.SIGKILL)
             self.send_signal(signal.SIGKILL)
 
-    def memory(self) -> int:
-        """Bytes that it holds in memory; 0 once it has ended."""
-        try:
-            pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
-        except (OSError, IndexError):
-            return 0
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
 
 class Server:
     """The process that forks; to be used by any number of threads.
@@ -190,18 +155,6 @@ class Server:
             socket.send_fds(self._orders, [str(self._count).encode()], files)
         return run
 
-    def start_on_files(
-        self, argv: Sequence[str], cwd: Path, paths: Sequence[Path | str], **env: str
-    ) -> Forked:
-        """As `start`, with files for streams, and more in the server's environment."""
-        modes = (os.O_RDONLY, *[os.O_WRONLY | os.O_CREAT | os.O_APPEND] * 2)
-        with contextlib.ExitStack() as stack:
-            streams = []
-            for path, mode in zip(paths, modes, strict=True):
-                streams.append(os.open(path, mode, 0o600))
-                stack.callback(os.close, streams[-1])
-            return self.start(argv, cwd, streams, self.environment | env)
-
     def start_with_pipes(
         self,
         argv: Sequence[str],
@@ -246,44 +199,3 @@ class Server:
             self._process.wait(10)
         self._process.kill()
         self._process.wait()
-
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-TURN = 0.1  # seconds between looks at a program that is waited for
-
-
-class Overdue(Exception):
-    """A run took too long, or too much memory."""
-
-
-def wait(run: Forked, seconds: float, memory: int) -> int:
-    """The exit status.
-
-    Raises:
-      Overdue: in its words, what there was too much of.
-    """
-    # Turns are counted, not seconds: a machine that halts both processes for a while
-    # lets neither of them down.
-    held = 0
-    for _ in range(int(seconds / TURN)):
-        try:
-            return run.wait(TURN)
-        except subprocess.TimeoutExpired:
-            held = run.memory()
-            if held > memory:
-                break
-    run.kill()
-    run.wait()
-    raise Overdue(
-        f"holds {held >> 20} MB" if held > memory else f"hangs ({seconds:.0f} s)"
-    )

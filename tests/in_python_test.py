@@ -8,8 +8,7 @@ from runs import losses
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import signals
+from bert_jax.errors import UserError
 from bert_jax.training.session import Session
 from bert_jax.workdir import metrics
 
@@ -44,7 +43,6 @@ def config(micro):
     return found
 
 
-@pytest.mark.heart
 def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     before = signal.getsignal(signal.SIGINT)
     found = bert_jax.fit(config, tmp_path / "run")
@@ -60,6 +58,7 @@ def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     assert again.scores == found.scores and config.evaluate.batch_size == 32
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     write = Session.write_metrics
 
@@ -74,18 +73,6 @@ def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     assert len(losses(tmp_path / "run")) == 7
     found = bert_jax.fit(config, tmp_path / "run")
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
-
-
-def test_two_ctrl_c_do_not_end_python():
-    """As they end the program where an exception is not safe."""
-    bring_back = signals.remember(exits=False)
-    try:
-        for _ in range(2):
-            signal.raise_signal(signal.SIGINT)
-        with pytest.raises(Interrupted):
-            signals.check()
-    finally:
-        bring_back()
 
 
 def test_what_it_refuses(config, tmp_path):

@@ -91,6 +91,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gpt", "elmo"])
 @pytest.mark.parametrize("task", ["ner", "squad"])
 def test_a_run(folder, tmp_path, task, model):

@@ -74,6 +74,7 @@ def executed(model, monkeypatch, tmp_path):
             namespace["work"].cleanup()
 
 
+@pytest.mark.slow
 def test_the_cells_run(executed):
     found = executed
     assert list(found["guesses"]) == found["BLANKS"]

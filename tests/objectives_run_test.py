@@ -36,6 +36,7 @@ def prepared(micro, *fields):
     return task
 
 
+@pytest.mark.slow
 def test_left_to_right_learns_and_is_recorded(left_to_right):
     config = json.loads((left_to_right / "config.json").read_text())
     assert config["model"]["causal"] and not config["task"]["nsp_loss"]
@@ -49,6 +50,7 @@ def test_left_to_right_learns_and_is_recorded(left_to_right):
     assert all(len(json.loads(row)["masks"]) == 1 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packing", [False, True])
 def test_every_piece_is_predicted_from_those_before_it(micro, packing):
     """The loss of a loop over pieces; pairs that share a row stay apart."""
@@ -107,18 +109,7 @@ def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
 
 
-def test_the_report_of_a_loss_of_any_name():
-    pieces = dict.fromkeys(("word_loss", "word_accuracy"), (6.0, 4.0))
-    unigrams = dict.fromkeys(("unigram_loss", "unigram_accuracy"), (8.0, 4.0))
-    losses = {"loss": (2.0, 4.0), "other_loss": (1.0, 4.0)}
-    found = objectives.guesses(
-        "word", [{"losses": losses, "scores": {**pieces, **unigrams}}]
-    )
-    assert found.scores["loss"] == 0.75
-    rows, _ = found.table("dev", found.scores)
-    assert rows[0] == ("word loss (nats)", "1.5", "2", "unigrams")
-
-
+@pytest.mark.slow
 def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
     """Over the same pairs and masks; decay does not shrink what no gradient holds."""
     workdir = tmp_path / "run"
@@ -149,6 +140,7 @@ def _predicted(workdir, folder, rows, *flags):
     return here("--mode=predict", *flags)[0]
 
 
+@pytest.mark.slow
 def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
     out = _predicted(left_to_right, tmp_path, [{"text": "the quick"}, {"text": "a"}])
     model = bert_jax.load(left_to_right)
@@ -164,6 +156,7 @@ def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
         assert guesses[0]["probability"] == pytest.approx(float(scores.max()), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_left_to_right_is_exported_as_transformers_decoder(left_to_right, tmp_path):
     here("--mode=export", f"--workdir={left_to_right}", f"--output={tmp_path / 'out'}")
     fields = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -178,6 +171,7 @@ def test_left_to_right_is_exported_as_transformers_decoder(left_to_right, tmp_pa
     assert len(json.loads(asked)["next"]) == 5
 
 
+@pytest.mark.slow
 def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
     """Sizes and direction come from the weights; predicted, resumed; not exported."""
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
@@ -227,6 +221,7 @@ def test_what_does_not_fit_together(micro, tmp_path, flags, message):
     assert message in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_weights_of_the_other_direction(micro, plain, left_to_right, tmp_path):
     """Named on the command line or by the task, they contradict the config."""
     for source, flags in ((plain, [LTR]), (left_to_right, [])):

@@ -51,7 +51,6 @@ SMALL = (
 )
 
 
-@pytest.mark.heart
 def test_the_file_works(questions, capsys):
     command = ["--config=questions.py", "--workdir=run", *SMALL]
     assert main.main(command) == 0, capsys.readouterr().err
@@ -66,6 +65,7 @@ def test_the_file_works(questions, capsys):
     assert '"2": "NUM"' in (questions / "model" / "config.json").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["return config", "del config.task['labels']"])
 def test_labels_that_its_class_names_are_exported(questions, line):
     code = (questions / "questions.py").read_text()

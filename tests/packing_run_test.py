@@ -39,6 +39,7 @@ def task(micro):
     return task
 
 
+@pytest.mark.slow
 def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
     config = task.config
     params = jax.jit(lambda: jax.tree.map(lambda x: 10 * x, _params(task)))()
@@ -86,6 +87,7 @@ def _params(task):
     return nn.meta.unbox(task.init_params(jax.random.key(0)))
 
 
+@pytest.mark.slow
 def test_the_speed_counts_pairs_and_tokens(one, task):
     lines, several = metrics.read(one, "train"), 0
     for step in (0, 14, 15, 19):  # two in each phase

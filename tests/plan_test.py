@@ -87,6 +87,7 @@ DATA, ALL = ("mesh.data=8",), ("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2")
 SAVING = ("model.remat=full", "model.scan_layers=True", "train.micro_batches=4")
 
 
+@pytest.mark.slow
 def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     task, mesh, _ = made(small, *MESH)
     abstract = estimate.state(task.config, mesh)
@@ -102,6 +103,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
         assert lines[name] == sum(shard.data.nbytes for shard in shards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "fields"),
     [
@@ -130,6 +132,7 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
     assert 0.8 < ratio < 1.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "left_out"), [(0.0, 0), (0.1, 1)])
 def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out):
     """In a loop over the layers nothing else is computed again."""
@@ -141,6 +144,7 @@ def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out
     assert traced - kept == left_out * 4 * heads * length**2 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fields", "axes"), [(DATA, "data"), (ALL, "all")])
 def test_traffic_is_that_of_the_collectives(small, fields, axes):
     task, mesh, phase = made(small, *fields)
@@ -170,6 +174,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
         assert sent["data"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, _, phase = made(small, *fields, devices=1)
@@ -196,6 +201,7 @@ def eight(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_report(eight, capsys):
     parts = "--config.phase2.micro_batches=8"
     eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
@@ -211,6 +217,7 @@ def test_the_report(eight, capsys):
     assert re.search(r"optimizer +0\.11\d GB", out)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_says_what_would(eight, capsys, small):
     room = 0.9 * DEVICES["v5e"].memory
     big = ("--config.train.batch_size=49152", "--config.evaluate.batch_size=64")
@@ -251,6 +258,7 @@ def test_the_time_of_a_step(small):
     assert lines[4].value == sent[2].value / device.link
 
 
+@pytest.mark.slow
 def test_on_devices_that_are_not_there(small):
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(

@@ -15,6 +15,7 @@ from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import PredictionBatches, Predictor
+from tests.close import assert_close
 
 WORDS = [
     "the",
@@ -128,6 +129,7 @@ def test_lines_of_a_pipe_and_its_pauses():
         assert list(found) == [b"three\r", b"", b"four"]
 
 
+@pytest.mark.slow
 def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
     args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
     process = start(*args, stdin=subprocess.PIPE)
@@ -145,6 +147,7 @@ def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
     ending.cancel()
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
     rng = np.random.default_rng(0)
     rows = []
@@ -171,6 +174,7 @@ def test_answers_do_not_depend_on_the_window(micro, plain, tmp_path):
             )
 
 
+@pytest.mark.slow
 def test_texts_of_all_lengths_are_encoded_as_each_alone(plain, monkeypatch):
     monkeypatch.setattr(pretrained, "_BATCH", 8)
     bert = pretrained.load(plain)
@@ -181,10 +185,6 @@ def test_texts_of_all_lengths_are_encoded_as_each_alone(plain, monkeypatch):
         alone = bert.encode([text])
         length = alone["hidden_states"].shape[1]
         one = together["hidden_states"][index]
-        np.testing.assert_allclose(
-            one[:length], alone["hidden_states"][0], atol=1e-5, rtol=1e-5
-        )
+        assert_close(one[:length], alone["hidden_states"][0])
         assert not np.any(one[length:])
-        np.testing.assert_allclose(
-            together["pooled"][index], alone["pooled"][0], atol=1e-5
-        )
+        assert_close(together["pooled"][index], alone["pooled"][0])

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import bert_jax
@@ -12,6 +11,7 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.training import from_weights
 from tests import documented
+from tests.close import assert_close
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 
@@ -48,6 +48,7 @@ def mini():
     return bert_jax.load(MINI)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "word"),
     [
@@ -75,12 +76,13 @@ def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
 
 
+@pytest.mark.slow
 def test_every_way_of_asking_computes_in_float32(mini):
     """Whatever the training did."""
     text = "He sat by the bank."
     ((names, vectors),) = mini.words([text], layers=(-1,))
     assert names == ["He", "sat", "by", "the", "bank", "."]
     states = mini.encode([text])["hidden_states"]
-    np.testing.assert_allclose(vectors[:, 0], states[0, 1:7], atol=1e-5)
+    assert_close(vectors[:, 0], states[0, 1:7])
     with pytest.raises(ValueError, match="2 texts, but 1 second ones"):
         mini.encode(["a", "b"], ["c"])

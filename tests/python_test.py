@@ -11,6 +11,7 @@ from runs import here
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.errors import UserError
+from tests.close import assert_close
 
 TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
 
@@ -23,6 +24,7 @@ def model(request, plain, tmp_path):
     return bert_jax.load(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_answers_are_those_of_the_mode(model, plain, tmp_path):
     rows = [{"text": text, "id": n} for n, text in enumerate(TEXTS)]
     rows.append({"text": "a dog", "text_b": "seven [MASK]"})
@@ -45,6 +47,7 @@ def test_answers_are_those_of_the_mode(model, plain, tmp_path):
     assert model.predict([]) == []
 
 
+@pytest.mark.slow
 def test_vectors_are_the_hidden_states(model):
     special = tokenization.special_ids(model.tokenizer)
     words = model.words(["seven cats", ["a", "lazy", "dog"]], layers=(0, -1))
@@ -59,12 +62,13 @@ def test_vectors_are_the_hidden_states(model):
         assert names == text.split()
         for place, layer in enumerate((0, -1)):
             expected = states[layer][0, jnp.asarray(first)]
-            np.testing.assert_allclose(vectors[:, place], expected, atol=1e-5)
+            assert_close(vectors[:, place], expected)
         inner = ~np.isin(encoding.ids, (special.cls, special.sep))
         expected = np.asarray(states[-1])[0][inner].mean(axis=0)
-        np.testing.assert_allclose(mean, expected, atol=1e-5)
+        assert_close(mean, expected)
 
 
+@pytest.mark.slow
 def test_vectors_need_no_pooler(model):
     before = model.words(["a lazy dog"])[0][1]
     del model.params["bert"]["pooler"]

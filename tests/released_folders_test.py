@@ -98,6 +98,7 @@ def real_lines(shared_data):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
@@ -111,6 +112,7 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     assert found.model.max_input_chars_per_word == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
     """As NVIDIA's 30,528 for 30,522 pieces; a vocab.txt may lack a line elsewhere."""
@@ -141,6 +143,7 @@ def test_load_fine_tuning_pre_training_and_export_agree(
     assert ids(bert_jax.load(out).tokenizer, real_lines) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "chinese"])
 @pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
 def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, task):
@@ -170,6 +173,7 @@ def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, t
                 assert any(x not in pieces or f"##{x}" not in pieces for x in letters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowercase):
     """Korean syllables fall to jamo where accents are stripped."""
@@ -193,6 +197,7 @@ def test_a_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowe
     assert ids(begun_with(folder, tmp_path), real_lines) == expected
 
 
+@pytest.mark.slow
 def test_settings_decide_over_the_vocabulary(released, tmp_path):
     settings = {"do_lower_case": True, "strip_accents": False}
     folder = released("uncased", settings | {"tokenize_chinese_chars": False})
@@ -201,6 +206,7 @@ def test_settings_decide_over_the_vocabulary(released, tmp_path):
     assert not rules["handle_chinese_chars"]
 
 
+@pytest.mark.slow
 def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
     folder = released("cased")
     config = text_config.get_config("tiny")
@@ -251,6 +257,7 @@ def get_config(config):
 """
 
 
+@pytest.mark.slow
 def test_a_work_directory_hands_its_tokenizer_on(released, real_lines, tmp_path):
     folder = released("uncased", {"do_lower_case": True, "strip_accents": False})
     expected = ids(bert_jax.load(folder).tokenizer, real_lines)

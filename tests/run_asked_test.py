@@ -28,7 +28,6 @@ def test_weights_are_described_without_a_config(plain, tmp_path, monkeypatch):
     assert "--config=FILE is required once" in error
 
 
-@pytest.mark.heart
 def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypatch):
     rows = [
         {"text": "the quick [MASK] fox"},
@@ -70,6 +69,7 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
         assert numbers[name] == pytest.approx(saved[name], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
     results = []
     for size in (8, 24):
@@ -80,6 +80,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
     assert results[0] == pytest.approx(results[1], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     before = (plain / "metrics.jsonl").read_bytes()
     out, err = run(micro, plain)
@@ -88,7 +89,6 @@ def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     assert (plain / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.heart
 def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     exported = tmp_path / "exported"
     out, _ = run(micro, plain, "--mode=export", f"--output={exported}")
@@ -128,6 +128,7 @@ def write_vocabulary(workdir, folder):
     return path
 
 
+@pytest.mark.slow
 def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
     row = '{"text": "the quick [MASK] fox", "text_b": "a dog"}\n'
     source = tmp_path / "in.jsonl"
@@ -146,6 +147,7 @@ def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.slow
 def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
     """The field has its default there; another value is another run."""
     path = plain / "config.json"
@@ -159,6 +161,7 @@ def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
     assert "task.nsp_loss (True there, False now)" in error
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
     plain = shutil.copytree(plain, tmp_path / "run")  # the other tests keep theirs
     before = losses(plain)

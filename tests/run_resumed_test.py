@@ -12,7 +12,6 @@ from bert_jax.training import compilation, evaluator
 from bert_jax.workdir import metrics
 
 
-@pytest.mark.heart
 def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
     micro, tmp_path, monkeypatch
 ):
@@ -41,6 +40,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
     assert len(losses(workdir)) == saved + 2
 
 
+@pytest.mark.slow
 def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path, monkeypatch):
     never, ended = threading.Event(), []
 
@@ -56,6 +56,7 @@ def test_a_signal_during_compilation_saves_and_ends_soon(micro, tmp_path, monkey
     assert (tmp_path / "run" / "checkpoints" / "0").is_dir()
 
 
+@pytest.mark.slow
 def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch
 ):

@@ -19,6 +19,7 @@ NO_DROPOUT = (
 DEEP = "--config.model.num_hidden_layers=2"
 
 
+@pytest.mark.slow
 def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
     """All variants at once, of two layers; the mesh alone: contract_test.py."""
     finish(start(f"--config={micro}", f"--workdir={tmp_path / 'one'}", DEEP))
@@ -30,6 +31,7 @@ def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
     np.testing.assert_allclose(other, one, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
     folders = tmp_path / "whole", tmp_path / "parts"
     lamb = "--config.optimizer.name=lamb"  # the other optimizers: fine-tuning's tests
@@ -40,6 +42,7 @@ def test_micro_batches_give_the_losses_of_the_whole_batch(micro, tmp_path):
     np.testing.assert_allclose(parts, whole, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_are_single_runs_on_the_same_data(micro, tmp_path):
     """Vocabulary, held-out documents and their masks are shared; the rest differs."""
     for name, arguments in (
@@ -66,7 +69,6 @@ def test_seeds_side_by_side_are_single_runs_on_the_same_data(micro, tmp_path):
     assert len(vocabularies) == 1
 
 
-@pytest.mark.heart
 def test_two_phases_in_one_run(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
@@ -108,6 +110,7 @@ def test_two_phases_in_one_run(micro, tmp_path):
     assert "masked LM loss" in out
 
 
+@pytest.mark.slow
 def test_the_best_of_two_phases_is_that_of_the_second(micro, tmp_path, monkeypatch):
     """Losses at two lengths do not compare, and the longer ones' are the higher."""
     given = iter([1.0, 2.0, 4.0, 5.0])
@@ -126,6 +129,7 @@ def test_the_best_of_two_phases_is_that_of_the_second(micro, tmp_path, monkeypat
     assert "dev at step 15" in out
 
 
+@pytest.mark.slow
 def test_the_work_directory_holds_what_the_design_says(plain):
     names = {path.name for path in plain.iterdir()}
     assert {"config.json", "metrics.jsonl", "checkpoints", "vocab.txt"} <= names
@@ -165,6 +169,7 @@ def test_prepare_ends_with_its_folder(micro, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_describe_base(tmp_path):
     target = tmp_path / "base.json"
     here("--config=configs/base.py", "--mode=describe", f"--output={target}")

@@ -41,6 +41,7 @@ def straight(micro, tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["more", "gone"])
 def test_text_plays_no_part_once_it_is_prepared(
     micro, straight, tmp_path, monkeypatch, change
@@ -68,6 +69,7 @@ def test_text_plays_no_part_once_it_is_prepared(
     assert len(prepared) == 2
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     """Where its text has grown or is gone; what else was prepared, it does not take."""
     text, own = own_text(tmp_path)
@@ -95,6 +97,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     assert (tmp_path / "other" / name).exists()
 
 
+@pytest.mark.slow
 def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     micro, plain, tmp_path
 ):

@@ -26,7 +26,7 @@ from tests.forked import ROOT, Forked, Server
 MAIN = ("-m", "bert_jax.main")
 MESH = ("--config.mesh.data=2", "--config.mesh.fsdp=2", "--config.mesh.tensor=2")
 ZERO1 = ("--config.mesh.optimizer=zero1",)
-LIMIT = 240  # seconds that a process may take where the machine is busy
+LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
 def here(*arguments, status: int = 0) -> tuple[str, str]:
@@ -262,7 +262,7 @@ def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
 def ask(address: str, body: bytes | None = None) -> Any:
     """The answer's JSON, of an error too."""
     try:
-        with urllib.request.urlopen(address, data=body, timeout=60) as found:
+        with urllib.request.urlopen(address, data=body, timeout=LIMIT) as found:
             return json.load(found)
     except urllib.error.HTTPError as error:
         return {"status": error.code, **json.load(error)}

@@ -1,16 +1,14 @@
 """Between the shell and the answer: what a mode imports, and what its start costs."""
 
-import gc
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from runs import LIMIT
 from scipy import special
 
 from bert_jax import tasks
-from bert_jax.runtime import environment
 from bert_jax.scores import probabilities
 from bert_jax.tasks.text import Text
 from tests.forked import ROOT
@@ -58,6 +56,7 @@ def needless(imported, mode):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", NEEDLESS)
 def test_imports_of(mode, plain):
     done = subprocess.run(
@@ -66,7 +65,7 @@ def test_imports_of(mode, plain):
         input='{"text": "the [MASK] fox"}',
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LIMIT,
         check=True,
     )
     imported = done.stderr.split()
@@ -95,35 +94,6 @@ def test_tasks_are_imported_by_name_and_own_ones_stay():
     assert name not in tasks.TASKS
     with pytest.raises(KeyError):
         tasks.TASKS[name]
-
-
-STARTS = """
-import gc
-from bert_jax.runtime import environment
-environment.prepare()
-before = gc.isenabled()
-environment.started()
-print(before, gc.isenabled(), gc.get_freeze_count() > 1000)
-"""
-
-
-def test_garbage_is_looked_for_only_after_the_start():
-    done = subprocess.run(
-        [sys.executable, "-c", STARTS],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == "False True True\n"
-
-
-def test_garbage_collection_of_a_program_that_is_not_ours_stays():
-    before = gc.isenabled(), gc.get_freeze_count()
-    environment.started()
-    assert (gc.isenabled(), gc.get_freeze_count()) == before
 
 
 def test_probabilities_are_those_of_scipy():

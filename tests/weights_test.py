@@ -20,6 +20,7 @@ from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny
+from tests.close import GRADIENT_TERMS, assert_close
 
 CONFIG = bert_config(
     vocab_size=20,
@@ -63,6 +64,7 @@ def same(a, b):
     return all(jax.tree.leaves(jax.tree.map(np.array_equal, a, b)))
 
 
+@pytest.mark.slow
 def test_what_is_there_is_taken_and_the_rest_initialised():
     source, start = found(), initial(("sequence_classification",))
     params, report = merge.merge(start, source, CONFIG, "there")
@@ -85,6 +87,7 @@ def test_what_is_there_is_taken_and_the_rest_initialised():
     assert json.loads(report.to_json())["source"] == "there"
 
 
+@pytest.mark.slow
 def test_stacked_layers():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
@@ -101,11 +104,12 @@ def test_stacked_layers():
     other = BertForPreTraining(CONFIG).apply(
         {"params": jax.tree.map(jnp.asarray, source.params)}, *batch, positions
     )
-    np.testing.assert_allclose(
-        one["masked_lm_logits"], other["masked_lm_logits"], rtol=1e-4, atol=1e-5
+    assert_close(
+        one["masked_lm_logits"], other["masked_lm_logits"], terms=GRADIENT_TERMS
     )
 
 
+@pytest.mark.slow
 def test_shardings_are_kept():
     mesh = jax.make_mesh((8,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -114,6 +118,7 @@ def test_shardings_are_kept():
     assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -140,16 +145,6 @@ def test_another_number_of_labels_is_refused():
         merge.merge(start, source, CONFIG, "there")
 
 
-def test_an_output_matrix_of_its_own_cannot_go_on():
-    source = found()
-    params = {**source.params, "decoder": {"embedding": np.ones((20, 12), np.float32)}}
-    source = dataclasses.replace(source, params=params)
-    with pytest.raises(UserError, match="its own output matrix"):
-        merge.merge(initial(("masked_lm",)), source, CONFIG, "there")
-    _, report = merge.merge(initial(("question_answering",)), source, CONFIG, "there")
-    assert "decoder/embedding" in report.left_over
-
-
 def vocabulary(path, pieces):
     path.write_text("".join(f"{piece}\n" for piece in pieces))
     return tokenization.load(path)
@@ -168,7 +163,6 @@ def test_vocabularies_are_compared(tmp_path):
         merge.check_tokenizer(mine, longer, "there")
 
 
-@pytest.mark.heart
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_a_work_directory(tmp_path, scan_layers):
     run, out = tmp_path / "run", tmp_path / "out"
@@ -253,23 +247,7 @@ def test_another_config_than_the_checkpoint(
         weights.read(tmp_path)
 
 
-def test_a_head_of_no_name(tmp_path):
-    config = tiny.get_config()
-    workdir.claim(tmp_path, config, vocabulary(tmp_path / "vocab.txt", PIECES))
-    state = TrainState(
-        jnp.zeros((), jnp.int32),
-        {"bert": {}, "masked_lm": {}, "question_answering": {}},
-        {},
-    )
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save({"params": state.params}, 1)
-        checkpoints.wait()
-    with pytest.raises(
-        UserError, match="the heads masked_lm, question_answering has no name"
-    ):
-        weights.read(tmp_path)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "source", "drops"),
     [
@@ -299,6 +277,7 @@ def test_dropout_before_a_classifier_only(head, source, drops):
     assert np.allclose(logits, plain.reshape(logits.shape), atol=1e-5) != drops
 
 
+@pytest.mark.slow
 def test_every_head_can_be_had():
     for head in BUILT_IN:
         assert set(initial((head,))) == {"bert", head}

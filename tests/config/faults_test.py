@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import main
-from bert_jax.config import command_line, configuration, faults, fields
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 
 TINY = "configs/tiny.py"
@@ -37,60 +37,9 @@ def test_a_field_is_looked_for_in_every_group_and_by_each_word(flag, meant):
     assert str(error.value).startswith(said)
 
 
-@pytest.mark.parametrize("word", ["steps", "batch", "layers", "hidden", "vocab"])
-def test_a_word_of_several_fields(word):
-    names = [name for name, _ in fields.each(configuration.defaults())]
-    found = faults.near(word, names)
-    assert 2 < len(found) <= 4
-    assert all(word in name.rpartition(".")[2] for name in found)
-
-
 def test_a_field_that_is_like_no_other():
     with pytest.raises(UserError, match="no such field; there are checkpoint, corpus"):
         configuration.load(TINY, ["--config.zzz=1"])
-
-
-@pytest.mark.parametrize(
-    ("flag", "said"),
-    [
-        (
-            "--masking.masked_lm_prob=0.3",
-            "no such flag; did you mean --config.masking.masked_lm_prob=0.3?",
-        ),
-        ("--masking.rate=0.3", "did you mean --config.masking.masked_lm_prob=0.3?"),
-        ("--num_steps=4", "no such flag; did you mean --config.train.num_steps=4?"),
-        ("--task.train_file=x", "did you mean --config.task.train_file=x?"),
-        ("--workdri=x", "Unknown command line flag 'workdri'. Did you mean: workdir ?"),
-        ("---seeed=1", "did you mean --config.corpus.seed=1 or --config.seed=1?"),
-        ("--port=x", "flag --port=x: invalid literal"),
-    ],
-)
-def test_a_flag_that_is_a_field(flag, said):
-    with pytest.raises(UserError) as error:
-        command_line.parse([f"--config={TINY}", flag])
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("spec", "meant"),
-    [
-        ("tiny", "configs/tiny.py"),
-        ("finetune/glue:task=mnli", "configs/finetune/glue.py"),
-        ("focal", "focal.py"),
-        ("focl.py", "focal.py"),
-    ],
-)
-def test_a_config_file_by_its_name_alone(spec, meant, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(configuration, "CONFIGS", tmp_path / "configs")
-    for name in ("focal.py", "configs/tiny.py", "configs/finetune/glue.py"):
-        path = Path(name)
-        path.parent.mkdir(exist_ok=True, parents=True)
-        path.write_text("")
-    with pytest.raises(UserError) as error:
-        configuration.load(spec, [])
-    path = spec.partition(":")[0]
-    assert str(error.value) == f"--config={spec}: no file {path}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import resource
 
 import jax
 import numpy as np
@@ -137,44 +136,6 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
         export.export(found, None, tmp_path / "new", {"step": 2})
     assert sorted(os.listdir(tmp_path)) == before
     assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
-
-
-@pytest.mark.parametrize("room", [0, 200, 20_000])
-def test_a_full_disk_is_one_line(make_folder, tmp_path, room):
-    found, out = weights.read(make_folder()), tmp_path / "out"
-    before = sorted(os.listdir(tmp_path))
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
-    try:
-        with pytest.raises(UserError, match="File too large") as raised:
-            export.export(found, None, out, {"step": 1})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert str(raised.value).startswith(f"--output={out}: model.safetensors: ")
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-def test_a_card_holds_names_as_text_alone(make_folder, tmp_path):
-    """Of a run that others have exported."""
-    name = "<b>|`\n# ![](x)\x1b[2J"
-    config = {"task": {"name": name, "data_dir": name}}
-    told = {"scores": {name: {name: 1.0}}, "config": config}
-    export.export(weights.read(make_folder()), None, tmp_path / "out", told, name)
-    card = (tmp_path / "out" / "README.md").read_text()
-    code = [json.dumps(name).replace("`", "\\u0060").replace("|", "\\|")] * 2
-    plain = "&#60;b&#62;&#124;&#96;&#10;&#35; &#33;&#91;&#93;&#40;x&#41;&#27;&#91;2J"
-    assert f"\n# {plain}\n" in card and f"| {plain} | 1 |" in card
-    assert [
-        line.split("`")[1] for line in card.splitlines() if "| task." in line
-    ] == code
-    assert "\x1b" not in card
-
-
-def test_others_may_read_it(make_folder, tmp_path):
-    export.export(weights.read(make_folder()), None, tmp_path / "out", {})
-    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
-    (tmp_path / "plain").write_text("")
-    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
 
 
 def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(

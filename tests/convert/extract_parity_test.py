@@ -16,6 +16,7 @@ from bert_jax import pretrained
 from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
+from tests.close import assert_close
 
 ROWS = [
     {"text": "cab bed"},
@@ -85,6 +86,7 @@ def expected(words, states, layers, combine, unit):
     return np.array(vectors).reshape(-1, *each.shape[1:])
 
 
+@pytest.mark.slow
 def test_every_unit_and_combination(make_folder, theirs):
     """Of hidden states that are computed once for all of them."""
     folder = make_folder()
@@ -118,13 +120,7 @@ def test_every_unit_and_combination(make_folder, theirs):
             own = expected(words, states, layers, combine, unit)
             assert answer["vectors"].shape == own.shape, (unit, combine)
             assert len(answer["names"]) == len(own)
-            np.testing.assert_allclose(
-                answer["vectors"],
-                own,
-                atol=1e-5,
-                rtol=1e-5,
-                err_msg=f"{unit} {combine}",
-            )
+            assert_close(answer["vectors"], own, name=f"{unit} {combine}")
             if unit == "pieces":
                 assert answer["ids"] == ids.tolist()
     assert len(known) == len(questions.batches)
@@ -135,6 +131,7 @@ def untied(tensors):
     return {**tensors, "cls.predictions.decoder.weight": table * 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "batch_size", "fields", "change"),
     [
@@ -167,9 +164,7 @@ def test_a_file_has_every_layer(
     ):
         own = expected(words, states, layers, "none", "pieces")
         np.testing.assert_array_equal(tensors["input_ids"][start:end], ids)
-        np.testing.assert_allclose(
-            tensors["vectors"][start:end], own, atol=1e-5, rtol=1e-5
-        )
+        assert_close(tensors["vectors"][start:end], own)
     assert offsets[-1] == len(tensors["vectors"])
 
 

@@ -40,6 +40,7 @@ def one_output(tensors):
         tensors[name] = tensors[name][:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "kind", "change"),
     [
@@ -129,6 +130,7 @@ def padded(tensors):
     tensors[name] = np.pad(tensors[name], ((0, 6), (0, 0)))
 
 
+@pytest.mark.slow
 def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
     """As NVIDIA's 30,528 for 30,522 pieces."""
     names = {"id2label": LABELS}
@@ -141,6 +143,7 @@ def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
     assert ask(folder, *TEXT) == expected  # here each piece says its id
 
 
+@pytest.mark.slow
 def test_a_byte_order_mark_before_the_rows(make_folder, ask):
     folder = make_folder(CLASSIFIER, {"id2label": LABELS})
     assert ask(folder, *TEXT, rows=f"\ufeff{ROWS}") == ask(folder, *TEXT)

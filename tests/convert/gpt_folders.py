@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 from bert_jax import tokenization
 from bert_jax.convert import layout, weights
 from families.gpt.vocabulary import BYTE_PAIRS
+from tests.close import assert_close
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 CONFIG = {
@@ -91,6 +92,6 @@ def same_double_heads(found, expected):
     choices, pieces = (
         x.detach().numpy() for x in (expected.mc_logits, expected.logits)
     )
-    np.testing.assert_allclose(found["logits"], choices, atol=1e-5)
+    assert_close(found["logits"], choices)
     ours = found["lm_logits"].reshape(3, 2, 11, -1)
-    np.testing.assert_allclose(ours, pieces, atol=1e-5)
+    assert_close(ours, pieces)

@@ -18,6 +18,7 @@ from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
 from families.gpt import huggingface as gpt
 from families.gpt.model import GptWithHeads
+from tests.close import assert_close
 
 
 @pytest.fixture
@@ -38,6 +39,7 @@ def theirs(name, folder):
     return torch, transformers, model.eval()
 
 
+@pytest.mark.slow
 def test_a_released_folder_computes_what_torch_s_does(make):
     folder = make()
     model = bert_jax.load(folder)
@@ -45,11 +47,9 @@ def test_a_released_folder_computes_what_torch_s_does(make):
     assert found["lm_logits"].shape == (3, 11, 100) and "pooled" not in found
     torch, _, network = theirs("OpenAIGPTLMHeadModel", folder)
     expected = network(torch.tensor(inputs()[0]), output_hidden_states=True)
-    np.testing.assert_allclose(
-        found["lm_logits"][..., :97], expected.logits.detach().numpy(), atol=1e-5
-    )
+    assert_close(found["lm_logits"][..., :97], expected.logits.detach().numpy())
     last = expected.hidden_states[-1].detach().numpy()
-    np.testing.assert_allclose(found["hidden_states"][-1], last, atol=1e-5)
+    assert_close(found["hidden_states"][-1], last)
 
 
 def test_the_special_tokens_get_rows_always_the_same(make):
@@ -97,7 +97,7 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     torch, transformers, network = theirs("OpenAIGPTLMHeadModel", target)
     expected = network(torch.tensor(inputs()[0])).logits.detach().numpy()
     found = bert_jax.load(source).apply(*inputs())["lm_logits"]
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert_close(found, expected)
     # A language model's tokenizer adds nothing: the text goes on where it ends.
     tokenizer = transformers.AutoTokenizer.from_pretrained(target)
     ours = tokenization.of_folder(target)
@@ -106,6 +106,7 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     weights.export(source, target)  # replaces its own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
 def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
     source, target = make(), tmp_path / "export"
@@ -124,14 +125,15 @@ def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
     for row, text in enumerate(texts):
         ids = np.array([tokenizer.encode(text).ids])
         logits = again.apply(ids, np.ones_like(ids), 0 * ids)["logits"][0]
-        np.testing.assert_allclose(logits, expected[row], atol=1e-5)
+        assert_close(logits, expected[row])
         module = GptWithHeads(model.config, again.heads, len(labels))
         columns = [jnp.asarray(x, jnp.int32) for x in (ids, 0 * ids + 1, 0 * ids)]
         params = jax.tree.map(jnp.asarray, model.params)
         own = module.apply({"params": params}, *columns)["logits"][0]
-        np.testing.assert_allclose(own, expected[row], atol=1e-5)
+        assert_close(own, expected[row])
 
 
+@pytest.mark.slow
 def test_choices_are_torch_s_double_heads(make, tmp_path):
     source, target = make(), tmp_path / "export"
     model = finetuned("multiple_choice", (), source)

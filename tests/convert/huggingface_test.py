@@ -49,7 +49,6 @@ def equal(a, b):
     )
 
 
-@pytest.mark.heart
 @pytest.mark.parametrize("case", CASES)
 def test_equals_what_transformers_computed(golden, make_folder, case):
     bert = pretrained.load(make_folder(case))
@@ -71,6 +70,7 @@ def test_equals_what_transformers_computed(golden, make_folder, case):
     assert ("pooled" in outputs) == has_pooler
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["three_heads", "wide", "deep"])
 def test_bfloat16_stays_within_bounds(golden, make_folder, size):
     """Matrix products in bfloat16, whose 8 bits round by up to 0.4%, against float32:
@@ -89,6 +89,7 @@ def test_bfloat16_stays_within_bounds(golden, make_folder, size):
         assert abs(error).max() < 0.04 * abs(theirs).max()
 
 
+@pytest.mark.slow
 def test_a_swap_does_not_hide(golden, make_folder):
     """The stored numbers notice each tensor: any one of them, changed, shows."""
     case = "BertForPreTraining-three_heads"
@@ -253,6 +254,7 @@ def test_shards(make_folder):
         weights.read(folder)
 
 
+@pytest.mark.slow
 def test_an_output_matrix_of_its_own(golden, make_folder):
     def change(tensors):
         random = np.random.RandomState(1)
@@ -291,6 +293,7 @@ def test_without_a_pooler(make_folder):
         weights.read(make_folder(case, change=change))
 
 
+@pytest.mark.slow
 def test_encode_is_apply_row_by_row(make_folder):
     bert = pretrained.load(make_folder("BertModel-three_heads"))
     texts = ["a", "B c d", "é", "a b c d e f"]

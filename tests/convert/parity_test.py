@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import export, layout, weights
 from bert_jax.errors import UserError
+from tests.close import assert_close
 from tests.parity import check_same
 
 ARCHITECTURES = sorted(layout.ARCHITECTURES)
@@ -42,6 +43,7 @@ def both(golden, torch, transformers, tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "size"), CASES)
 def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
     model, batch = both(architecture, size)
@@ -69,9 +71,7 @@ def test_attentions(golden, torch, both, tmp_path, architecture):
     real = batch["input_mask"].astype(bool)
     for ours, expected in zip(found["attentions"], theirs, strict=True):
         rows = np.asarray(ours).swapaxes(1, 2)[real]
-        np.testing.assert_allclose(
-            rows, expected.detach().numpy().swapaxes(1, 2)[real], atol=1e-5
-        )
+        assert_close(rows, expected.detach().numpy().swapaxes(1, 2)[real])
         np.testing.assert_allclose(rows.sum(-1), 1, atol=1e-5)
 
 
@@ -101,9 +101,7 @@ def test_left_to_right_is_transformers_decoder(
         del theirs["hidden_states"]
         for name, value in theirs.items():
             expected = value.detach().numpy()[real]
-            np.testing.assert_allclose(
-                np.asarray(ours[name])[real], expected, atol=1e-5
-            )
+            assert_close(np.asarray(ours[name])[real], expected)
 
 
 def test_a_decoder_that_pools_is_refused(tmp_path, golden, transformers):
@@ -170,7 +168,7 @@ def opened(write_folder, transformers, tmp_path_factory):
         env={**os.environ, "PYTHONPATH": "", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=runs.LIMIT,
     )
     assert result.returncode == 0, result.stderr
     lines = [x for x in result.stdout.splitlines() if x.startswith("answers: ")]
@@ -178,6 +176,7 @@ def opened(write_folder, transformers, tmp_path_factory):
     return dict(zip(ARCHITECTURES, answers, strict=True)), folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_exports_open_in_a_fresh_process(opened, architecture):
     answers, folder = opened[0][architecture], opened[1]

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from preparing import make_config, write_corpus
+from runs import LIMIT
 
 from bert_jax.data import chunks, prepare
 from bert_jax.data.shards import Chunk, Job, Shard
@@ -79,6 +80,7 @@ def nothing_stays(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("beam"))
 
 
+@pytest.mark.slow
 def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     pytest.importorskip("apache_beam", reason="needs the beam extra")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
@@ -96,11 +98,12 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     assert found[""] == found["FnApiRunner"]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     start = time.monotonic()
     with pytest.raises(UserError, match=r"worker process died.*same command again"):
         list(mapped(dies_at_three, 8, TWO))
-    assert time.monotonic() - start < 90
+    assert time.monotonic() - start < LIMIT
     # The pool is asked for each bundle twice, and does nothing twice.
     shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
@@ -108,15 +111,7 @@ def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     assert len(list(tmp_path.glob("call-*"))) == 8
 
 
-def test_closing_ends_the_pipeline(mapped):
-    results = mapped(pids, 300)
-    first = next(results)
-    assert psutil.pid_exists(first.totals["pid"])
-    assert first.totals["pid"] != os.getpid()
-    results.close()
-    assert not psutil.pid_exists(first.totals["pid"])
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
@@ -132,28 +127,6 @@ def test_errors_of_the_function(mapped, function, error, message):
 def test_two_chunks_need_no_pipeline(mapped):
     shards = list(mapped(pids, 2, TWO))
     assert [shard.totals["pid"] for shard in shards] == [os.getpid()] * 2
-
-
-@pytest.mark.parametrize(
-    ("runner", "options", "message"),
-    [
-        ("Flunk", (), "config.corpus.runner=Flunk: not a runner of Beam"),
-        ("a.b", (), "No module named 'a'.*FnApiRunner needs nothing else"),
-        ("os.getcwd", (), "str is no runner"),
-        ("..", (), "not a runner of Beam"),
-        ("FnApiRunner", ("--direct_num_workers=x",), "direct_num_workers: invalid int"),
-        ("FnApiRunner", ("direct_num_workers=2",), "write Beam's options as"),
-        ("FnApiRunner", ("--runner=X",), "name the runner in config.corpus.runner"),
-    ],
-)
-def test_names_that_beam_does_not_know(tmp_path, runner, options, message):
-    pytest.importorskip("apache_beam", reason="needs the beam extra")
-    write_corpus(tmp_path / "corpus.txt")
-    config = make_config(tmp_path)
-    config.corpus.update(runner=runner, beam_options=options)
-    with pytest.raises(UserError, match=message):
-        prepare.prepare_tokenizer(config)
-    assert not (tmp_path / "data").exists()
 
 
 def test_without_the_extra(tmp_path, monkeypatch):

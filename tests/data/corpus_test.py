@@ -2,12 +2,10 @@
 
 import bz2
 import gzip
-import importlib.util
 import json
 import lzma
 from pathlib import Path
 
-import numpy as np
 import pyarrow
 import pytest
 import tensorflow_datasets as tfds
@@ -222,46 +220,6 @@ def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch, make_builder):
         assert sentences == ["It began.", "It went on.", "Over."]
 
 
-def test_tfds_by_published_features(tmp_path, make_builder):
-    book = {"book_text": "Wrapped\nhere.", "book_title": "T", "book_id": 7}
-    features = {
-        "book_text": tfds.features.Text(),
-        "book_title": tfds.features.Text(),
-        "book_id": np.int32,
-    }
-    home = make_builder(tmp_path, "pg19", [book], features)
-    (document,) = read(f"tfds:{home}")
-    assert corpus.sentences(document, "en") == ["Wrapped here."]
-    page = {"text": "This is a paragraph.\nThis is another one.", "title": "T"}
-    features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
-    home = make_builder(tmp_path, "wikipedia", [page], features)
-    (document,) = read(f"tfds:{home}")
-    assert corpus.sentences(document, "en") == [
-        "This is a paragraph.",
-        "This is another one.",
-    ]
-
-
-def test_tfds_of_any_name(tmp_path, make_builder, monkeypatch):
-    features = {"review": tfds.features.Text(), "label": np.int64}
-    rows = [{"review": "Good.", "label": 1}]
-    home = make_builder(tmp_path, "reviews", rows, features, split="everything")
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    assert texts(f"tfds:{home}") == texts("tfds:reviews") == ["Good."]
-    features = {"a": tfds.features.Text(), "b": tfds.features.Text()}
-    home = make_builder(tmp_path, "two", [{"a": "x", "b": "y"}], features)
-    assert "one text feature is required, but it has a, b" in error(f"tfds:{home}")
-
-
-def test_tfds_of_another_format_needs_tensorflow(tmp_path, monkeypatch, make_builder):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    features = {"text": tfds.features.Text()}
-    home = make_builder(
-        tmp_path, "old", [{"text": "x"}], features, file_format="tfrecord"
-    )
-    assert "not array_record" in error(f"tfds:{home}")
-
-
 def test_identity_follows_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.")
@@ -275,18 +233,3 @@ def test_identity_follows_the_text(tmp_path):
     copy.write_text("One.")
     assert corpus.identity((f"text:{copy}",), tmp_path) == before
     assert corpus.identity((f"jsonl:{copy}",), tmp_path) != before
-
-
-def test_identity_of_tfds_is_no_place(tmp_path, make_builder):
-    features = {"text": tfds.features.Text()}
-    found = [
-        corpus.identity(
-            (f"tfds:{make_builder(tmp_path / place, 'a', rows, features)}",), tmp_path
-        )
-        for place, rows in (
-            ("here", [{"text": "x"}]),
-            ("there", [{"text": "x"}]),
-            ("more", [{"text": "x"}, {"text": "y"}]),
-        )
-    ]
-    assert found[0] == found[1] != found[2]

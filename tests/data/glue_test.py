@@ -87,6 +87,7 @@ def test_real_test_sets(shared_data, name):
         assert [record.text, record.text_b][: len(expected)] == expected
 
 
+@pytest.mark.slow
 def test_real_training_sets_are_whole(shared_data):
     sizes = {"cola": 8551, "sst2": 67349, "mrpc": 3668, "stsb": 5749, "rte": 2490}
     for name, size in sizes.items():
@@ -168,6 +169,7 @@ def read_by_tfds(name, path, split):
     return found, config.label_classes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(FOLDERS) - {"mrpc"}))
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_official_files_as_tfds_reads_them(shared_data, as_tfds, name, split):
@@ -203,6 +205,7 @@ def test_real_pairs_of_quora_keep_their_quotes(shared_data, tmp_path):
     assert any(r.text.startswith('"') and '""' in r.text for r in records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "left_out"),
     [
@@ -293,15 +296,3 @@ def test_tfds(in_tfds):
     assert read("mnli", source, "test") is None
     with pytest.raises(UserError, match="no feature 'sentence'"):
         glue.read("sst2", source, "validation_matched", ("0", "1"), Counter())
-
-
-def test_tfds_of_two_classes(in_tfds):
-    rows = [{"sentence": "a", "label": 1, "idx": 0}]
-    source = in_tfds(("sentence",), ("negative", "positive"), rows, "train")
-    assert read("sst2", source, "train") == [(0, "a", None, 1)]
-
-
-def test_tfds_scores(in_tfds):
-    rows = [{"sentence1": "a", "sentence2": "b", "label": 2.5, "idx": 0}]
-    source = in_tfds(("sentence1", "sentence2"), (), rows, "train")
-    assert read("stsb", source, "train") == [(0, "a", "b", 2.5)]

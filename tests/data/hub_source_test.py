@@ -41,6 +41,7 @@ def as_parquet(rows, **classes):
     return file.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "folder", "columns"),
     [
@@ -81,6 +82,7 @@ def test_records_are_those_of_the_official_files(
     assert glue.read(name, f"hf:{NAME}", "test", labels, Counter()) is None
 
 
+@pytest.mark.slow
 def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tmp_path):
     content = as_parquet([{"text": "One."}, {"text": "Two."}])
     converted = {"default/train/0000.parquet": content}
@@ -95,6 +97,7 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tm
     assert first == corpus.identity((f"hf:{NAME}",), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_one_line(fake_hub):
     fake_hub.models[NAME] = {"main": {"a/train-0.parquet": b"none"}}
     with pytest.raises(UserError, match="no parquet files of a split train"):
@@ -110,14 +113,6 @@ def test_what_is_not_there_is_one_line(fake_hub):
         glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
 
 
-@pytest.mark.parametrize("place", ["a" + "/a" * 400, "../other", "*", "a//b", "/a"])
-def test_a_place_that_is_no_folder_of_the_set_is_one_line(place):
-    with pytest.raises(UserError, match="letters, digits"):
-        hub_source.files(f"hf:{NAME}:{place}", "train")
-    with pytest.raises(UserError, match="the split"):
-        hub_source.files(f"hf:{NAME}", place)
-
-
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     table = pyarrow.table(
         {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
@@ -128,6 +123,7 @@ def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_classes_are_named_and_no_label_is_none(fake_hub):
     rows = [{"label": 1}, {"label": 0}, {"label": -1}]
     content = as_parquet(rows, label=["no", "yes"])
@@ -137,35 +133,7 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     assert list(hub_source.rows(path, named=False)) == rows
 
 
-@pytest.mark.parametrize(
-    "about",
-    [b"{", b"[]", b"null", b'{"info": 3}', b'{"info": {"features": [1]}}', b"[" * 10**5]
-    + [
-        b'{"info": {"features": {"a": {"_type": "ClassLabel"%b}}}}' % names
-        for names in (b"", b', "names": 7', b', "names": ["\\ud800"]')
-    ],
-)
-def test_what_a_file_says_wrongly_of_its_columns_is_one_line(tmp_path, about):
-    table = pyarrow.table({"a": [0]}).replace_schema_metadata({"huggingface": about})
-    parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(UserError, match=r"a\.parquet: .*`huggingface`") as caught:
-        list(hub_source.rows(tmp_path / "a.parquet"))
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", ["no", 0.5, {"b": 1}])
-def test_what_is_no_number_of_a_class_stays(tmp_path, value):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(as_parquet([{"label": value}], label=["no", "yes"]))
-    assert list(hub_source.rows(path)) == [{"label": value}]
-
-
-def test_text_beside_classes_is_read_alone(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(as_parquet([{"label": 1, "text": "a"}], label=["no", "yes"]))
-    assert list(hub_source.rows(path, columns=("text",))) == [{"text": "a"}]
-
-
+@pytest.mark.slow
 def test_one_folder_of_several_is_read(fake_hub):
     names = ("data", "plain_text")
     content = as_parquet([{"text": "a"}])
@@ -175,6 +143,7 @@ def test_one_folder_of_several_is_read(fake_hub):
     assert [path.parent.name for path in found] == ["data", "data"]
 
 
+@pytest.mark.slow
 def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     """Of several answers, and of none."""
     official = str(shared_data("squad/dev-v2.0.subset.json"))
@@ -198,6 +167,7 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     assert squad.read(f"hf:{NAME}:train") == (expected, counts)
 
 
+@pytest.mark.slow
 def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
     official = shared_data("swag/sample.csv")
     columns = ("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label")
@@ -214,6 +184,7 @@ def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
     assert found == swag.read_choices(str(official), labelled=True) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Sequence", "List"])
 def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind):
     official = str(shared_data("ner/emerging.dev.conll"))
@@ -238,22 +209,7 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     assert written[0].split("\t") == [expected[0].words[0], *[expected[0].tags[0]] * 2]
 
 
-def test_tagged_words_that_do_not_fit_are_one_line(fake_hub):
-    for row, words in (
-        ({"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 tags"),
-        ({"tokens": "a b", "tags": ["O"]}, "must be lists"),
-        ({"tokens": ["a"], "tags": [1]}, "word 0 is .* not text"),
-        ({"tokens": [" "], "tags": ["O"]}, "word 0 is .* not text"),
-        ({"words": ["a"], "tags": ["O"]}, "tokens"),
-    ):
-        sent = {"data/train-0.parquet": as_parquet([row])}
-        fake_hub.models[NAME] = {str(len(words)): sent}
-        source = f"hf:{NAME}@{len(words)}:train"
-        with pytest.raises(UserError, match=words) as caught:
-            conll.read_columns(source, token_column=0, tag_column=-1, labelled=True)
-        assert "\n" not in str(caught.value)
-
-
+@pytest.mark.slow
 def test_a_question_without_an_answer_is_impossible(fake_hub):
     row = {"id": "1", "context": "c", "question": "q"}
     sent = [row | {"answers": {"text": [], "answer_start": []}}]
@@ -264,6 +220,7 @@ def test_a_question_without_an_answer_is_impossible(fake_hub):
     assert first.impossible and first.answers == () and not second.impossible
 
 
+@pytest.mark.slow
 def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
     rows = [{"text": f"Text {n}, too.", "label": n % 2} for n in range(9)]
     content = as_parquet(rows, label=["neg", "pos"])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.config import fields, phases
-from bert_jax.data import chunks, loader, mix, prepare, vocabulary
+from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.source_counts import counts
 from bert_jax.errors import UserError
 from configs import common
@@ -23,6 +23,7 @@ def drawn(found, count, seed=0):
     return list(zip(record.tolist(), epoch.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(
@@ -92,6 +93,7 @@ def sources_of(tokenizer, ids):
     return {tokenizer.id_to_token(int(i)) for i in ids} & {"red", "green", "blue"}
 
 
+@pytest.mark.slow
 def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     config.corpus.data_dir = str(tmp_path / "data")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
@@ -116,6 +118,7 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     assert b"Sources of train" in (data.folder / "report.html").read_bytes()
 
 
+@pytest.mark.slow
 def test_batches_have_the_shares_of_the_weights(config):
     config.masking.mask_fraction = config.masking.random_fraction = 0.0
     phase = phases.phases(config)[0]
@@ -150,35 +153,6 @@ def test_weights_are_the_loaders_alone(config):
     for path in plain.folder.glob("*array_record*"):
         assert path.read_bytes() == (folder / path.name).read_bytes()
     assert counts(plain.report, "pairs") == []
-
-
-def test_what_is_told(config):
-    data = prepare.prepare(config, 24)
-    lines = mix.notes(config, data.report, 16 * 100)
-    total = mix.of(config, data.report).size
-    assert len(lines) == 3
-    assert lines[0].endswith(f"weight 2: {1600 * 2 / total:.2f} epochs in 1,600 rows "
-                             "of training")  # fmt: skip
-
-
-def test_a_source_that_train_has_nothing_of_is_a_warning(config, folder, tmp_path):
-    (tmp_path / "one.jsonl").write_text(
-        json.dumps({"text": " ".join(f"one is {k} at {k}." for k in range(9))}) + "\n"
-    )
-    config.corpus.sources = (f"jsonl:{tmp_path}/one.jsonl", *config.corpus.sources)
-    config.corpus.weights = (5.0, 1.0, 1.0, 1.0)
-    config.corpus.data_dir = str(tmp_path / "data")
-    config.corpus.seed = next(
-        seed
-        for seed in range(99)
-        if sorted(range(40), key=lambda n: vocabulary.keyed_hash(seed, "dev", n))[0]
-        == 0
-    )
-    data = prepare.prepare(config, 24)
-    lines = mix.notes(config, data.report, 1600)
-    assert len(lines) == 5 and ": 0 documents, 0 rows, weight 5: 0.00" in lines[0]
-    assert lines[1].startswith(f"warning: jsonl:{tmp_path}/one.jsonl is not trained on")
-    assert not any("warning" in line for line in lines[2:])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import random
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -56,6 +55,7 @@ def spelt(tokens):
     return f" {' '.join(map(str, tokens))} "
 
 
+@pytest.mark.slow
 def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
     """Of books, each of which ends with the same licence."""
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
@@ -106,6 +106,7 @@ def write_copies(path):
             file.write("All rights reserved.\n\n")
 
 
+@pytest.mark.slow
 def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
@@ -134,16 +135,3 @@ def test_a_corpus_of_copies_is_refused(tmp_path):
     with pytest.raises(UserError, match="the text repeats itself"):
         prepare.prepare(config, 32)
     assert sorted(Path(config.corpus.data_dir).iterdir()) == before
-
-
-def test_standing_reads_a_file_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(overlap, "_BLOCK", 7)
-    rng = np.random.default_rng(0)
-    there = rng.integers(0, 300, 100).astype(np.uint64)
-    (tmp_path / "keys").write_bytes(there.tobytes())
-    expected = rng.integers(0, 300, 80).astype(np.uint64)
-    found = overlap.in_file(tmp_path / "keys", expected)
-    assert found.tolist() == sorted(set(there.tolist()) & set(expected.tolist()))
-    marks = overlap.among(expected, found)
-    assert marks.tolist() == [int(key) in set(there.tolist()) for key in expected]
-    assert not overlap.among(expected, found[:0]).any()

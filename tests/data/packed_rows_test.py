@@ -40,6 +40,7 @@ def test_groups_have_each_text_once_and_are_about_equal(each, rows, random):
     np.testing.assert_array_equal(groups, grouped(lengths, each))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=8, max_size=40), st.integers(0, 5))
 def test_a_batch_has_the_texts_of_a_batch_that_does_not_share_rows(lengths, step):
@@ -92,6 +93,7 @@ def test_evaluation_has_a_text_a_row():
     assert "sequence_ids" not in batch and batch["row_weights"].tolist() == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "steps"), [(8, 300), (32, 300)])
 def test_about_how_many_lengths_training_meets(size, steps):
     table = PackedRows(features_of([5] * 1700 + [10] * 296 + [20] * 40), {}, 4)

@@ -1,11 +1,6 @@
 """Packed rows: each pair once, whole, and masked as it is without packing."""
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +13,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import temporary
 from configs import tiny
 
-ROOT = Path(__file__).resolve().parents[2]
 LENGTH = 48
 FILE = "packed-4.npy"
 
@@ -118,6 +112,7 @@ def test_names_shapes_and_types(config):
     assert batch["next_sentence_labels"].shape == (16, packing.PAIRS)
 
 
+@pytest.mark.slow
 def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data):
     shifted = config.copy_and_resolve_references()
     shifted.corpus.shift_positions = True
@@ -289,26 +284,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
     assert not (copied / FILE).exists()
 
 
-def test_a_killed_process_leaves_nothing_half_written(copied):
-    """It dies while the file is written; the next one finishes the work."""
-    program = (
-        "import os, signal, pathlib, sys\n"
-        "from bert_jax.data.packing import pairs as packing\n"
-        "from bert_jax.runtime import temporary\n"
-        "replace = pathlib.Path.replace\n"
-        "pathlib.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        f"packing.rows(pathlib.Path(sys.argv[1]), {LENGTH})\n"
-    )
-    before = {path.name for path in copied.iterdir()}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(copied)], cwd=ROOT, env=os.environ
-    )
-    assert done.returncode == -signal.SIGKILL
-    assert FILE not in {path.name for path in copied.iterdir()}
-    packing.rows(copied, LENGTH)
-    assert {path.name for path in copied.iterdir()} - before == {FILE}
-
-
+@pytest.mark.slow
 def test_every_core_reads_the_same_lengths(config, data, monkeypatch):
     """Three shards are read in processes, two in this one."""
     shards = sorted(map(str, data.folder.glob("*-train.array_record-*")))

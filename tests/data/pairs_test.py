@@ -4,6 +4,7 @@ import itertools
 import random
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def test_same_as_the_published_algorithm(documents, shape, seed):
     assert fast == slow
 
 
+@pytest.mark.slow
 @given(DOCUMENTS, SHAPES, st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
 def test_pairs_are_well_formed(documents, shape, seed):
@@ -130,6 +132,7 @@ def test_what_is_not_truncated_is_used_once(documents, seed):
             assert before.stop == after.start
 
 
+@pytest.mark.slow
 def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
     rng = random.Random(1)
     documents = [[rng.randint(3, 12) for _ in range(60)] for _ in range(2000)]

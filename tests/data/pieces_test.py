@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +41,7 @@ PARAGRAPHS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(FORMS, PARAGRAPHS, st.integers(20, 200))
 @settings(max_examples=200, deadline=None)
 def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
@@ -75,6 +77,7 @@ def test_a_book_is_cut_at_paragraphs_into_even_pieces(shared_data):
     assert min(sizes) > 20_000
 
 
+@pytest.mark.slow
 def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     """A book as one document is short rows throughout, or none."""
     books = [
@@ -95,6 +98,7 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     assert 0.04 < short / lengths.sum() < 0.16
 
 
+@pytest.mark.slow
 def test_one_file_is_a_corpus(shared_data, tmp_path):
     """Through the command line; each token is kept, and on one side only."""
     path = shared_data("corpus/gutenberg/wells-war-of-the-worlds.txt")

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -10,10 +9,7 @@ import tensorflow_datasets as tfds
 from preparing import made, make_config, read, write_corpus
 
 from bert_jax.data import prepare
-from bert_jax.data.cleaning import cleaned
-from bert_jax.data.report import page as preparation_page
 from bert_jax.data.report import summary as preparation_report
-from bert_jax.errors import UserError
 from configs import common
 
 
@@ -44,6 +40,7 @@ def rows(folder):
     return list(tfds.builder_from_directory(folder).as_data_source("train"))
 
 
+@pytest.mark.slow
 def test_lengths_and_unknown_words_are_the_folders(folder):
     found = preparation_report.contents(folder)
     expected = [
@@ -63,15 +60,6 @@ def test_lengths_and_unknown_words_are_the_folders(folder):
         assert share == pytest.approx(np.mean(inside))
 
 
-def test_of_many_rows_some_are_read(folder, monkeypatch):
-    whole = preparation_report.contents(folder).lengths
-    monkeypatch.setattr(preparation_report, "_ROWS", 20)
-    some = preparation_report.contents(folder).lengths
-    step = -(-len(whole) // 20)
-    assert step > 1
-    assert some.tolist() == whole[::step].tolist()
-
-
 def test_examples_are_rows(folder):
     found = preparation_report.contents(folder).examples
     assert len(found) == preparation_report.EXAMPLES
@@ -87,94 +75,6 @@ def test_examples_are_rows(folder):
             )
             or "[UNK]" in one.text_a
         )
-
-
-def test_the_text_is_short(folder):
-    text = preparation_report.text(folder)
-    lines = text.splitlines()
-    assert len(lines) <= 25
-    assert lines[0].startswith("train: ")
-    assert "took" not in text  # told by the clean-up
-    assert max(map(len, lines)) < 150
-
-
-def test_the_clean_up_is_told_once(tmp_path, capsys):
-    texts = [" ".join(f"We met {n} at {k}." for k in range(9)) for n in range(20)]
-    texts += [texts[3], f"{texts[4]} Yes.\n\nA Title"]
-    rows = (json.dumps({"text": text}) + "\n" for text in texts)
-    (tmp_path / "corpus.jsonl").write_text("".join(rows))
-    config = common.get_config()
-    config.corpus.sources = (f"jsonl:{tmp_path}/corpus.jsonl",)
-    config.corpus.data_dir = str(tmp_path / "data")
-    config.corpus.dev_fraction = 0.1
-    config.corpus.clean = ("headings", "exact_duplicates")
-    config.tokenizer.vocab_size = 90
-    folders = [prepare.prepare(config, length).folder for length in (24, 32)]
-    reports = [preparation_report.text(folder) for folder in folders]
-    told = "\n".join([capsys.readouterr().err, *reports])
-    for line in (
-        "cleaned 22 documents",
-        "headings took 1 paragraphs, 0 documents",
-        "exact duplicates took 1 documents",
-    ):
-        assert told.count(line) == 1, line
-    cleaned._tell.cache_clear()  # another process, which finds the text cleaned
-    prepare.prepare(config, 24)
-    assert capsys.readouterr().err.startswith("cleaned 22 documents")
-
-
-class _Page(HTMLParser):
-    """Checks that elements are closed in their order; gathers them and the text."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.seen, self.text = [], set(), ""
-
-    def handle_starttag(self, tag, attrs):
-        self.seen.add(tag)
-        if tag != "meta":
-            self.open.append(tag)
-        assert not {"src", "href", "onclick"} & dict(attrs).keys()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-
-
-def test_the_page_is_whole_and_safe(folder):
-    content = (folder / preparation_page.FILE).read_text()
-    page = _Page()
-    page.feed(content)
-    page.close()
-    assert page.open == []
-    assert not {"script", "link", "img", "b", "i", "iframe"} & page.seen
-    assert "http" not in content
-    found = preparation_report.contents(folder)
-    assert f"{found.report['totals']['train']['tokens']:,}" in page.text
-    assert "A <i>title</i>" in page.text
-    for one in found.examples:
-        assert one.text_a in page.text
-        assert one.text_b in page.text
-    assert preparation_page.page(found) == content
-
-
-def test_a_folder_without_pairs_of_sentences_and_without_clean_up(folder, tmp_path):
-    config = common.get_config()
-    config.corpus.sources = (f"jsonl:{folder.parents[1]}/corpus.jsonl",)
-    config.corpus.data_dir = str(tmp_path)
-    config.corpus.nsp = False
-    config.tokenizer.vocab_size = 90
-    plain = prepare.prepare(config, 32).folder
-    assert "random" not in preparation_report.text(plain).partition("at random:")[2]
-    assert "Clean-up" not in (plain / preparation_page.FILE).read_text()
-
-
-def test_a_damaged_folder(tmp_path):
-    (tmp_path / "preparation.json").write_text("{")
-    with pytest.raises(UserError, match=r"cannot be read .* delete this folder"):
-        preparation_report.text(tmp_path)
 
 
 def test_tokens_in_no_pair_are_counted(tmp_path, capfd):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from preparing import made, make_config, names, read, write_corpus
+from runs import LIMIT
 
 from bert_jax.data import chunks, prepare, shards, writing
 from bert_jax.data.report import summary
@@ -20,13 +21,6 @@ from bert_jax.errors import Interrupted, UserError
 def config(tmp_path):
     write_corpus(tmp_path / "corpus.txt")
     return make_config(tmp_path)
-
-
-def test_sample_smaller_than_a_document(config):
-    config.tokenizer.sample_bytes = 10
-    with pytest.raises(UserError, match="sample_bytes=10"):
-        prepare.prepare_tokenizer(config)
-    assert names(config.corpus.data_dir) == []
 
 
 def test_one_document_is_too_few(config, tmp_path):
@@ -50,6 +44,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
     assert names(config.corpus.data_dir) == before
 
 
+@pytest.mark.slow
 def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
     prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
@@ -115,31 +110,17 @@ print(preparing.made(preparing.make_config(Path(sys.argv[3])), 32))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(config, tmp_path):
     root = Path(prepare.__file__).parents[2]
     paths = map(str, (root, Path(__file__).parent, tmp_path))
     command = [sys.executable, "-c", RUN, *paths]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in "12"]
-    first, second = (process.communicate(timeout=60)[0].strip() for process in both)
+    first, second = (process.communicate(timeout=LIMIT)[0].strip() for process in both)
     assert first == second
     assert [process.returncode for process in both] == [0, 0]
     assert len(names(config.corpus.data_dir)) == 2  # the vocabulary and the pairs
     assert read(first, "dev")
-
-
-def test_the_slower_of_two_leaves_its_own(config, monkeypatch):
-    write_metadata = writing._write_metadata
-    folder = made(config)
-    moved = folder.with_name("elsewhere")
-    folder.rename(moved)
-
-    def while_the_other_finishes(*args):
-        write_metadata(*args)
-        moved.rename(folder)
-
-    monkeypatch.setattr(writing, "_write_metadata", while_the_other_finishes)
-    assert made(config) == folder
-    assert len(names(config.corpus.data_dir)) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -133,21 +132,6 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config) != folder
 
 
-def test_the_same_text_elsewhere_has_the_same_name(config, tmp_path):
-    """Copied, touched, in another folder: as where each machine prepares its own."""
-    folder = made(config)
-    os.utime(tmp_path / "corpus.txt", (1, 1))
-    assert made(config) == folder
-    other = tmp_path / "other machine"
-    other.mkdir()
-    shutil.copy(tmp_path / "corpus.txt", other / "corpus.txt")
-    elsewhere = made(make_config(other))
-    assert elsewhere.name == folder.name
-    assert elsewhere.parent != folder.parent
-    for name in names(folder):
-        assert (elsewhere / name).read_bytes() == (folder / name).read_bytes()
-
-
 def test_text_is_read_for_its_digest_once(config, tmp_path, monkeypatch):
     path = tmp_path / "corpus.txt"
     content = path.read_bytes()
@@ -206,6 +190,7 @@ def test_preparing_leaves_the_tokenizer_as_it_was(config):
     assert tokenizer.encode("[MASK]").tokens == ["[CLS]", "[MASK]", "[SEP]"]
 
 
+@pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
     """Nor what is left out of dev, which stands in other processes' shards."""
     path = tmp_path / "corpus.txt"
@@ -302,6 +287,7 @@ def test_records_are_read_back_by_parse(config):
     assert list(rows) == read(folder, "train")
 
 
+@pytest.mark.slow
 def test_real_speeches(shared_data, tmp_path):
     config = make_config(tmp_path)
     config.corpus.sources = (f"text:{shared_data('corpus/inaugural')}/1*.txt",)

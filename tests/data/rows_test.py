@@ -45,6 +45,7 @@ def test_a_batch_is_padded():
     assert batch["row_weights"].tolist() == [1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "steps"), [(1, 200), (8, 150), (8, 2000), (64, 150)])
 def test_about_how_many_lengths_training_meets(size, steps):
     table = rows_of([5] * 1700 + [10] * 296 + [20] * 4)
@@ -76,6 +77,7 @@ def test_every_row_is_evaluated_once(lengths, size):
     assert (np.diff(table.lengths[labels]) >= 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 3))
 def test_every_epoch_holds_every_row_once_in_another_order(count, size, seed):

@@ -150,6 +150,7 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     assert squad.find(example.context, gold) == (begin, begin + len(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "questions", "unanswered", "repeated"),
     [

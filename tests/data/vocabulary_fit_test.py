@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
-from bert_jax.data.rows import Feature, Rows
-from bert_jax.data.vocabulary_fit import LEAST_WORDS, Fit, Watch, measured, of_rows
+from bert_jax.data.vocabulary_fit import LEAST_WORDS, Fit, Watch, measured
 
 PIECES = ["the", "a", "##a", "##b", "b", "##cd", "가", "##나", "中", "ᄀ", "##ᅡ", "."]
 
@@ -48,21 +46,6 @@ def test_words_are_counted(tokenizer):
     assert fit.ids == sum(len(encoding.ids) for encoding in encodings)
 
 
-def test_rows_are_sampled_evenly(tokenizer):
-    rows = [
-        tokenizer.encode(text).ids for text in ("the the", "ab") for _ in "x" * 1500
-    ]
-    columns = [{"input_ids": np.array(ids)} for ids in rows]
-    fit = of_rows(Rows([Feature(i, c) for i, c in enumerate(columns)], {}), tokenizer)
-    assert fit[:3] == (1500, 500, 2000)
-
-
-def test_another_model_has_no_such_pieces():
-    vocabulary = {token: i for i, token in enumerate(tokenization.SPECIAL_TOKENS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    assert measured(np.array([1, 1, 2]), tokenizer) == Fit(ids=3, unknown=2)
-
-
 def test_many_are_said_with_figures():
     said = Fit(words=200, apart=142, pieces=840).fault("train.tsv")
     assert said == (
@@ -80,14 +63,6 @@ def test_a_watch_warns_once(tokenizer):
     assert [bool(watch.fault(row[:, :-1], "-")) for _ in range(4)] == [
         *(True, False, False, False)
     ]
-
-
-def test_a_watch_adds_up_and_keeps_no_rows(tokenizer):
-    ids = np.array([tokenizer.encode("ab a").ids])
-    watch, whole = Watch(tokenizer), measured(np.tile(ids, (40, 1)).ravel(), tokenizer)
-    for _ in range(40):
-        assert watch.fault(ids, "-") == ""
-    assert watch._fit == whole and whole.words == 80
 
 
 LINES = {

@@ -32,6 +32,7 @@ def by_words(found):
     return [array("i", ids).tolist() for ids in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_any_text(lowercase):
     tokenizer = tokenization.build(VOCABULARY, lowercase)
@@ -50,6 +51,7 @@ def test_any_text(lowercase):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "cased", "multilingual-cased"])
 def test_real_text(shared_data, name):
     tokenizer = tokenization.load(

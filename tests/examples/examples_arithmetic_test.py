@@ -15,6 +15,7 @@ from bert_jax.models.encoder import Bert, Packed
 from bert_jax.models.stacking import stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary
+from tests.close import GRADIENT_TERMS, assert_close
 from tests.examples import toys
 
 SMALL = dict(
@@ -106,16 +107,16 @@ def test_pre_norm_is_robertas_of_transformers():
         (ours.sequence, wanted.last_hidden_state),
         (ours.hidden_states[1], wanted.hidden_states[1]),
     ):
-        np.testing.assert_allclose(one * real, other.numpy() * real, atol=2e-5)
-    np.testing.assert_allclose(ours.pooled, wanted.pooler_output.numpy(), atol=2e-5)
+        assert_close(one * real, other.numpy() * real)
+    assert_close(ours.pooled, wanted.pooler_output.numpy())
     np.testing.assert_array_equal(ours.hidden_states[-1], ours.sequence)
     for more in ({"scan_layers": True}, {"scan_layers": True, "remat": "full"}):
         stacked = stack_layers({"bert": params}, 2)["bert"]
         other = encode(
             *(dataclasses.replace(config, **more), stacked, ids, mask, segments)
         )
-        np.testing.assert_allclose(other.sequence, ours.sequence, atol=1e-5)
-        np.testing.assert_allclose(other.hidden_states[-1], ours.sequence, atol=1e-5)
+        assert_close(other.sequence, ours.sequence)
+        assert_close(other.hidden_states[-1], ours.sequence)
 
 
 def test_rotary_positions_turn_by_the_distance():
@@ -128,12 +129,12 @@ def test_rotary_positions_turn_by_the_distance():
     for one, given in zip(found, (query, keys), strict=True):
         both = (given[..., :4] + 1j * given[..., 4:]) * turns
         wanted = np.concatenate([both.real, both.imag], axis=-1)
-        np.testing.assert_allclose(one, wanted, atol=1e-5)
+        assert_close(one, wanted)
     later = rotary.turned(
         config, *map(jnp.float32, (query, keys)), jnp.asarray(ids + 7)
     )
     before, after = (jnp.einsum("bqhd,bkhd->bhqk", *x) for x in (found, later))
-    np.testing.assert_allclose(before, after, atol=1e-4)
+    assert_close(before, after, terms=GRADIENT_TERMS)
 
 
 def test_rotary_positions_are_those_of_transformers():
@@ -147,7 +148,7 @@ def test_rotary_positions_are_those_of_transformers():
     wanted = neox.apply_rotary_pos_emb(*heads_first, angles.cos(), angles.sin())
     given = (*map(jnp.float32, (query, keys)), jnp.arange(6)[None])
     for one, other in zip(rotary.turned(config, *given), wanted, strict=True):
-        np.testing.assert_allclose(one, other.transpose(1, 2).numpy(), atol=1e-5)
+        assert_close(one, other.transpose(1, 2).numpy())
 
 
 def by_place(config, queries, keys, ids):
@@ -178,7 +179,7 @@ def test_rows_that_are_packed_are_as_alone(name, shift):
         row, second = divmod(index, 2)
         first = lengths[index - 1] if second else 0
         own = found[row, first : first + length]
-        np.testing.assert_allclose(own, alone[index, :length], atol=1e-5)
+        assert_close(own, alone[index, :length])
     ordered = encode(config, params, ids[:, ::-1], mask[:, ::-1], 0 * ids).sequence
     moved = np.abs(ordered[1, ::-1][:14] - alone[1, :14]).max()
     assert moved > 1e-2  # the order matters

@@ -9,6 +9,7 @@ import pytest
 from scipy import special
 
 from families.elmo.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
+from tests.close import assert_close
 
 TAGS, WORDS = 3, 4
 # Whole, short, with a mark before it and a gap, and empty.
@@ -81,12 +82,13 @@ def test_the_gradient_is_counts_minus_expected_counts(given):
         emitted[np.arange(WORDS), path] += weight
         for a, b in itertools.pairwise(path):
             between[a, b] += weight
-    np.testing.assert_allclose(own[0], emitted, atol=1e-5)
-    np.testing.assert_allclose(by_transition.between, between, atol=1e-5)
-    np.testing.assert_allclose(by_transition.first, emitted[0], atol=1e-5)
-    np.testing.assert_allclose(by_transition.last, emitted[-1], atol=1e-5)
+    assert_close(own[0], emitted)
+    assert_close(by_transition.between, between)
+    assert_close(by_transition.first, emitted[0])
+    assert_close(by_transition.last, emitted[-1])
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing(given):
     scores, tags, transitions = given
     mask = jnp.asarray(MASKS)
@@ -99,7 +101,7 @@ def test_padding_changes_nothing(given):
 
     gradient, path = jax.jit(jax.grad(loss)), jax.jit(viterbi)
     one, two = gradient(scores, tags, mask), gradient(more, *columns)
-    np.testing.assert_allclose(two[:, :WORDS], one, atol=1e-6)
+    assert_close(two[:, :WORDS], one)
     assert not np.asarray(two[:, WORDS:]).any()
     np.testing.assert_array_equal(
         path(more, columns[1], transitions)[:, :WORDS],
@@ -107,6 +109,7 @@ def test_padding_changes_nothing(given):
     )
 
 
+@pytest.mark.slow
 def test_what_is_not_allowed_is_not_guessed(given):
     transitions = given[-1]
     between = np.ones((TAGS, TAGS), bool)

@@ -8,6 +8,7 @@ import pytest
 from families.elmo import esim
 from families.elmo import systems as elmo_systems
 from families.elmo.systems import ElmoSystem, System
+from tests.close import assert_close
 from tests.families.elmo_systems_test import (
     CONFIG,
     PAIRS,
@@ -90,7 +91,7 @@ def test_padding_and_the_other_rows_change_no_score(params):
     wide = [jnp.concatenate([jnp.zeros_like(x), x[::-1]]) for x in rows(length=21)]
     found = scores(params, wide)
     assert np.isfinite(found).all()
-    np.testing.assert_allclose(found[:2:-1], plain, atol=1e-6)
+    assert_close(found[:2:-1], plain)
 
 
 def test_gradients_are_finite_and_reach_everything(params):

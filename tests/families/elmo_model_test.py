@@ -13,6 +13,7 @@ import pytest
 from bert_jax.errors import UserError
 from families.elmo import model as elmo
 from families.elmo.config import ElmoConfig, flops
+from tests.close import assert_close
 
 CONFIG = ElmoConfig(
     vocab_size=30,
@@ -60,6 +61,7 @@ def numpy_weights(params, direction):
     return *flat, np.asarray(params["projection"][direction])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIG, OPEN])
 def test_the_lstm_is_a_numpy_loop(config):
     params, x, run, state = lstm_of(config)
@@ -69,9 +71,9 @@ def test_the_lstm_is_a_numpy_loop(config):
         weights = numpy_weights(params, direction)
         for row in range(3):
             expected, last = elmo_numpy.lstm(x[direction, row], *weights, *bounds)
-            np.testing.assert_allclose(y[direction, row], expected, atol=1e-5)
-            np.testing.assert_allclose(cell[row, direction], last[0], atol=1e-5)
-            np.testing.assert_allclose(hidden[row, direction], last[1], atol=1e-5)
+            assert_close(y[direction, row], expected)
+            assert_close(cell[row, direction], last[0])
+            assert_close(hidden[row, direction], last[1])
             if config is CONFIG:  # the bounds were met
                 assert np.isclose(abs(last[0]), 0.3).any()
                 assert np.isclose(abs(expected), 0.2).any()
@@ -98,9 +100,10 @@ def test_the_lstm_is_torchs():
         theirs.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
         with torch.no_grad():
             expected, _ = theirs.float()(torch.tensor(np.asarray(x[direction])))
-        np.testing.assert_allclose(y[direction], expected, atol=1e-5)
+        assert_close(y[direction], expected)
 
 
+@pytest.mark.slow
 def test_windows_with_their_carry_are_one_long_text():
     module, variables, ids = model()
     run = jax.jit(module.apply)
@@ -112,10 +115,11 @@ def test_windows_with_their_carry_are_one_long_text():
         parts.append(found)
     for i, layer in enumerate(whole):
         together = np.concatenate([part[i] for part in parts], axis=2)
-        np.testing.assert_allclose(together, layer, atol=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), carry, last)
+        assert_close(together, layer)
+    assert_close(carry, last)
 
 
+@pytest.mark.slow
 def test_each_direction_is_blind_to_the_other_side():
     module, variables, ids = model(rows=1)
     layers = jax.jit(lambda ids: module.apply(variables, ids, method="layers")[0])
@@ -128,15 +132,17 @@ def test_each_direction_is_blind_to_the_other_side():
     assert changed[0].any(-1).tolist() == [place == at for place in range(7)]
 
 
+@pytest.mark.slow
 def test_padding_changes_nothing():
     module, variables, ids = model()
     padded = jnp.concatenate([ids, jnp.zeros((3, 2, 8), ids.dtype)], axis=1)
     run = jax.jit(functools.partial(module.apply, method="layers"))
     (one, carry), (two, same) = run(variables, ids), run(variables, padded)
-    np.testing.assert_allclose(two[:, :, :7], one, atol=1e-6)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), carry, same)
+    assert_close(two[:, :, :7], one)
+    assert_close(carry, same)
 
 
+@pytest.mark.slow
 def test_dropout_is_where_bilm_has_it(monkeypatch):
     """On each layer's input, residual connection included, and on the last output."""
 
@@ -157,10 +163,11 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
         np.asarray(found[0][0, 0]), weights, 0,
         {**options, "use_skip_connections": True}, drop=lambda x: x * 0.5,
     )  # fmt: skip
-    np.testing.assert_allclose(found[1][0, 0], one, atol=1e-5)
-    np.testing.assert_allclose(found[2][0, 0], 0.5 * two, atol=1e-5)
+    assert_close(found[1][0, 0], one)
+    assert_close(found[2][0, 0], 0.5 * two)
 
 
+@pytest.mark.slow
 def test_dropout_drops_the_share_that_is_asked_for():
     module, variables, ids = model()
     run = jax.jit(module.apply)
@@ -193,7 +200,7 @@ def test_the_mix_is_that_of_bilm(layer_norm):
         jnp.float32(gamma),
         layer_norm=layer_norm,
     )
-    np.testing.assert_allclose(found[mask], expected[mask], atol=1e-5)
+    assert_close(found[mask], expected[mask])
 
 
 @pytest.mark.parametrize(

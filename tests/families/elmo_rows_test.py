@@ -1,14 +1,9 @@
 """Words of texts, their characters, and batches of them."""
 
-import sys
-import threading
-
 import numpy as np
-import pytest
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import Feature
-from bert_jax.errors import UserError
 from families.elmo import characters
 from families.elmo import rows as word_rows
 
@@ -67,30 +62,6 @@ def test_each_word_has_a_number_and_its_characters():
     np.testing.assert_array_equal(one.characters(numbers), characters.of_words(many, 6))
 
 
-def test_several_threads_meet_new_words():
-    """As where a server parses requests while it computes others."""
-    one, wrong = words(length=12), []
-
-    def meet(thread):
-        for number in range(60):
-            own = [f"{thread % 2}of{number}word{i}" for i in range(20)]
-            found = one.characters(np.array(one.ids(own)))
-            if not np.array_equal(found, characters.of_words(own, 12)):
-                wrong.append((thread, number))
-
-    threads = [threading.Thread(target=meet, args=(n,)) for n in range(6)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert not wrong and len(one) == 2 * 60 * 20
-
-
 def test_batches_have_the_characters_also_when_the_words_are_forgotten():
     one = words(length=7)
     ids = [np.array([1, *one.encode(text).ids, 2]) for text in ("a bank", "the")]
@@ -107,10 +78,3 @@ def test_batches_have_the_characters_also_when_the_words_are_forgotten():
     np.testing.assert_array_equal(batch["characters"][:, :4], expected)
     assert batch["characters"].shape == (3, 5, 7)
     assert not batch["characters"][:, 4].any()
-
-
-def test_another_rule_is_one_line():
-    config = configuration.load(ELMO, [])
-    config.task.words = "letters"
-    with pytest.raises(UserError, match="choose one of"):
-        word_rows.rule(config)

@@ -26,6 +26,7 @@ def drawn_with_repetitions(rng):
     return found, draws
 
 
+@pytest.mark.slow
 def test_classes_are_drawn_as_often_as_tensorflow_draws_them():
     keys = jax.random.split(jax.random.key(0), 4000)
     draw = jax.vmap(lambda key: sampled_softmax.draw(key, CLASSES, SAMPLES))
@@ -50,6 +51,7 @@ def test_classes_are_drawn_as_often_as_tensorflow_draws_them():
     np.testing.assert_allclose(own.mean(0), expected, atol=0.05)
 
 
+@pytest.mark.slow
 def test_the_loss_is_that_of_a_numpy_transcription():
     rng = np.random.default_rng(1)
     hidden, kernel = rng.normal(size=(5, 3)), rng.normal(size=(CLASSES, 3))
@@ -73,6 +75,7 @@ def test_the_loss_is_that_of_a_numpy_transcription():
     assert set(np.asarray(sample.ids)) & set(targets)  # accidental hits were met
 
 
+@pytest.mark.slow
 def test_the_sampled_gradient_points_where_the_full_one_does():
     """Of many samples the mean gradient is near that of the whole softmax."""
     rng = np.random.default_rng(2)

@@ -14,6 +14,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.tasks.swag.data import Choices
 from families.elmo import esim
+from tests.close import assert_close
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
@@ -56,7 +57,7 @@ def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
     found = np.asarray(run(params, batch)["logits"])
     assert found.shape == (3, 4) and np.isfinite(found).all()
     longer = np.asarray(run(params, table.batch(np.arange(2), 40))["logits"])
-    np.testing.assert_allclose(longer, found[:2], atol=1e-6)
+    assert_close(longer, found[:2])
     expected = [
         special.logsumexp(own) - own[e.label]
         for own, e in zip(found, EXAMPLES, strict=False)

@@ -15,6 +15,7 @@ from families.elmo import systems as elmo_systems
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo
 from families.elmo.systems import Classifier, ElmoSystem, Marks, System
+from tests.close import assert_close
 
 CONFIG = ElmoConfig(
     vocab_size=30,
@@ -144,22 +145,25 @@ def mlp(head, x):
     return x
 
 
+@pytest.mark.slow
 def test_pairs_are_classified_as_published():
     params, run = made()
     found = run(*rows(PAIRS[:2]))
     for row, (a, b) in enumerate(PAIRS[:2]):
-        np.testing.assert_allclose(found[row], published(params, a, b), atol=1e-5)
+        assert_close(found[row], published(params, a, b))
 
 
+@pytest.mark.slow
 def test_single_texts_are_classified_as_published():
     params, run = made(pairs=False)
     assert "modeling" not in params["reader"]
     texts = tuple((a, ()) for a, _ in PAIRS)
     found = run(*rows(texts))
     for row, (a, _) in enumerate(texts):
-        np.testing.assert_allclose(found[row], published(params, a, None), atol=1e-5)
+        assert_close(found[row], published(params, a, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 def test_fine_tuned_it_reads_the_top_layer(pairs):
     """[last; largest; mean], Howard and Ruder 2018, section 3.3."""
@@ -179,9 +183,10 @@ def test_fine_tuned_it_reads_the_top_layer(pairs):
             v = pooled(b)
             u = np.concatenate([u, v, np.abs(u - v), u * v])
         expected = mlp(params["sequence_classification"], u)
-        np.testing.assert_allclose(found[row], expected, atol=1e-5)
+        assert_close(found[row], expected)
 
 
+@pytest.mark.slow
 def test_each_texts_vectors_are_those_that_it_has_alone():
     params, _ = made()
     given = rows()
@@ -197,11 +202,12 @@ def test_each_texts_vectors_are_those_that_it_has_alone():
     for row, (a, b) in enumerate(PAIRS):
         both = alone.encode([a, b])
         start = len(a) + 3
-        np.testing.assert_allclose(found[row, :, 1 : len(a) + 1], both[0], atol=1e-6)
+        assert_close(found[row, :, 1 : len(a) + 1], both[0])
         there = found[row, :, start : start + len(b)]
-        np.testing.assert_allclose(there, both[1], atol=1e-6)
+        assert_close(there, both[1])
 
 
+@pytest.mark.slow
 def test_the_second_text_changes_nothing_in_the_firsts_vectors():
     params, _ = made()
     pairs = [(("the", "bank"), b) for b in (("a", "river"), ("zzz", "?!"))]
@@ -216,13 +222,15 @@ def test_the_second_text_changes_nothing_in_the_firsts_vectors():
     assert np.abs(found[0, :, 5:7] - found[1, :, 5:7]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_padding_and_texts_without_words_change_nothing():
     _, run = made()
     wide, narrow = run(*rows(length=20)), run(*rows())
-    np.testing.assert_allclose(wide, narrow, atol=1e-6)
+    assert_close(wide, narrow)
     assert np.isfinite(wide).all()
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_and_reach_everything():
     system = System(lstm_size=5, classifier_size=7, pairs=True)
     model = ElmoSystem(CONFIG, system, Classifier, "head", labels=3)

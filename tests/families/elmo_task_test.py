@@ -13,6 +13,7 @@ from bert_jax.errors import UserError
 from configs import elmo as elmo_config
 from families.elmo import model as elmo
 from families.elmo import sampled_softmax
+from tests.close import GRADIENT_TERMS, assert_close
 
 NAMES = ("", "_backward")
 
@@ -62,6 +63,7 @@ def full(params, hidden, batch):
     return jnp.stack(found)
 
 
+@pytest.mark.slow
 def test_the_loss_is_half_of_both_directions_and_the_state_goes_on():
     task, batch = make_task(), batch_of()
     params, carry = params_of(task), task.init_carry()
@@ -78,11 +80,12 @@ def test_the_loss_is_half_of_both_directions_and_the_state_goes_on():
         half = 0.5 * (each[0].mean() + each[1].mean())
         assert float(sums["lm_loss"] / weight) == pytest.approx(float(half), rel=1e-5)
         for name, value in after.items():
-            np.testing.assert_allclose(value, expected_after[name], atol=1e-6)
+            assert_close(value, expected_after[name])
         assert any(np.abs(after[n] - carry[n]).max() > 1e-3 for n in after)
         carry = after
 
 
+@pytest.mark.slow
 def test_rows_begin_afresh_as_often_as_asked_for():
     batch, key = batch_of(), jax.random.key(0)
     task, always = make_task(), make_task(**{"task.fresh": 1.0})
@@ -100,6 +103,7 @@ def test_rows_begin_afresh_as_often_as_asked_for():
     assert some._afresh(rows, None) is rows
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_a_rows_loss():
     """bilm: compute_gradients(loss * unroll_steps)."""
     task, batch = make_task(), batch_of()
@@ -116,10 +120,11 @@ def test_the_gradient_is_that_of_a_rows_loss():
     (value, one), (expected, other) = (
         jax.jit(jax.value_and_grad(loss))(params) for loss in (ours, theirs)
     )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), one, other)
+    assert_close(one, other, terms=GRADIENT_TERMS)
     assert float(value) == pytest.approx(float(expected) / 5, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
     task, batch = make_task(**{"task.samples": 7}), batch_of()
     params, drawn = params_of(task), []
@@ -151,6 +156,7 @@ def test_a_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
     assert len(drawn) == count
 
 
+@pytest.mark.slow
 def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
     """Over the whole vocabulary, with the state of one long text."""
     task = make_task(**{"task.samples": 7})
@@ -173,6 +179,7 @@ def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
     assert task.quality(scores) == -scores["loss"]
 
 
+@pytest.mark.slow
 def test_the_softmax_is_shared_and_begins_as_bilms():
     task = make_task(**{"tokenizer.vocab_size": 5000})
     params = params_of(task)

@@ -1,9 +1,7 @@
 """ELMo's released files: written here, read, mixed as NumPy does; and damaged."""
 
 import builtins
-import contextlib
 import json
-import resource
 
 import elmo_numpy
 import numpy as np
@@ -13,6 +11,7 @@ from bert_jax.errors import UserError
 from families.elmo import characters, sources
 from families.elmo import loading as elmo
 from families.elmo import released as weights
+from tests.close import assert_close
 
 h5py = pytest.importorskip("h5py", reason="needs the elmo extra")
 
@@ -68,6 +67,7 @@ def released(tmp_path):
 SENTENCES = [["The", "cat", "sat", "."], [], ["x" * 10_000, "é" * 30, "한국", ""]]
 
 
+@pytest.mark.slow
 def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
     folder, arrays = released
     model = elmo.load(folder)
@@ -79,10 +79,10 @@ def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
         layers = elmo_numpy.layers(ids, arrays, OPTIONS)[:, 1:-1]
         expected = 1.3 * np.einsum("l,lwd->wd", share, layers)
         assert vectors.shape == (len(sentence), 12)
-        np.testing.assert_allclose(vectors, expected, atol=1e-5)
+        assert_close(vectors, expected)
     assert model.cut == 2  # words of more than 48 bytes
     even = model.mix(SENTENCES)[0]
-    np.testing.assert_allclose(even, model.encode(SENTENCES)[0].mean(0), atol=1e-6)
+    assert_close(even, model.encode(SENTENCES)[0].mean(0))
 
 
 def test_a_config_json_beside_them_is_another_programs(released):
@@ -94,13 +94,14 @@ def test_a_config_json_beside_them_is_another_programs(released):
     assert "elmo" in sources.read(place).params
 
 
+@pytest.mark.slow
 def test_a_sentence_does_not_depend_on_the_others(released):
     model = elmo.load(released[0])
     rng = np.random.default_rng(1)
     many = [["w" * n for n in rng.integers(1, 9, size)] for size in range(40)]
     together = model.encode(many)
     for i in (0, 3, 33):
-        np.testing.assert_allclose(model.encode([many[i]])[0], together[i], atol=1e-6)
+        assert_close(model.encode([many[i]])[0], together[i])
     assert model.encode([]) == []
 
 
@@ -130,39 +131,14 @@ def test_what_is_written_is_read_again(released, tmp_path):
     assert weights.read(again)[0] == config
 
 
-@pytest.mark.parametrize("room", [0, 3000, 30_000])
-def test_a_full_disk_is_an_error_without_more(released, tmp_path, room, capfd):
-    config, params = weights.read(released[0])
-    again = tmp_path / "again"
-    again.mkdir()
-    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, unlimited[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            weights.write(again, config, params, batch_size=3)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize(
     ("group", "field", "value", "message"),
     [
         ("lstm", "dim", 10, r"W_0 is float32 \(12, 36\).* asks for \(12, 40\)"),
         ("lstm", "n_layers", 3, "has no RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"),
-        ("lstm", "dim", "9", "dim='9' is not a valid number"),
         ("lstm", "dim", 5, "the cell must be larger than its projection"),
-        ("lstm", "n_layers", 10**9, "num_hidden_layers=1000000000: at most 1,000"),
-        ("lstm", "cell_clip", [3], "float"),
-        ("lstm", "cell_clip", float("nan"), "cell_clip=nan: must be 0 to"),
-        ("lstm", "proj_clip", 10**400, "too large"),
-        ("char_cnn", "n_highway", 10**9, "highways=1000000000: at most 100"),
-        ("char_cnn", "max_characters_per_token", 10**9, "at most 10,000"),
         ("char_cnn", "n_highway", 3, "has no CNN_high_2/W_carry"),
         ("char_cnn", "n_characters", 300, "n_characters=300: bilm's are 262"),
-        ("char_cnn", "filters", "1:3", "filters must be pairs"),
-        ("char_cnn", "activation", "gelu", "choose one of relu, tanh"),
-        ("char_cnn", "embedding", 4, "embedding must be an object"),
     ],
 )
 def test_options_that_do_not_fit(released, group, field, value, message):
@@ -173,16 +149,6 @@ def test_options_that_do_not_fit(released, group, field, value, message):
         elmo.load(folder)
     assert str(caught.value).count(str(folder)) == 1
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_numbers_that_are_none(released, value):
-    folder, arrays = released
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file["CNN/b_cnn_1"]
-        file["CNN/b_cnn_1"] = np.append(arrays["CNN/b_cnn_1"][1:].astype(float), value)
-    with pytest.raises(UserError, match="b_cnn_1 has NaN or infinity"):
-        elmo.load(folder)
 
 
 def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
@@ -197,44 +163,6 @@ def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
         elmo.load(folder)
     (folder / "options.json").write_text('{"lstm": {}}')
     with pytest.raises(UserError, match="a model of whole words"):
-        elmo.load(folder)
-
-
-def test_bytes_that_are_damaged_within(released):
-    folder, _ = released
-    path = folder / "weights.hdf5"
-    whole, places = path.read_bytes(), np.random.default_rng(0)
-    for _ in range(150):
-        damaged = bytearray(whole)
-        for at in places.integers(0, len(whole), 20):
-            damaged[at] = places.integers(256)
-        path.write_bytes(damaged)
-        with contextlib.suppress(UserError):
-            weights.read(folder)
-
-
-def test_an_array_that_was_never_written(released):
-    folder, _ = released
-    name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
-    size = OPTIONS["lstm"] | {"dim": 10**8}
-    (folder / "options.json").write_text(json.dumps({**OPTIONS, "lstm": size}))
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file[name]
-        file.create_dataset(name, (12, 4 * 10**8), "f4", chunks=(12, 10**4))
-    with pytest.raises(UserError, match="W_0 is in the file in part only"):
-        elmo.load(folder)
-
-
-def test_weights_elsewhere_are_not_followed(released, tmp_path):
-    folder, _ = released
-    with h5py.File(tmp_path / "other.hdf5", "w") as file:
-        file["char_embed"] = np.zeros((261, 4), np.float32)
-    with h5py.File(folder / "weights.hdf5", "a") as file:
-        del file["char_embed"]
-        file["char_embed"] = h5py.ExternalLink(
-            str(tmp_path / "other.hdf5"), "/char_embed"
-        )
-    with pytest.raises(UserError, match="has no char_embed"):
         elmo.load(folder)
 
 

@@ -67,6 +67,7 @@ def test_bio_allows_what_conlleval_reads_the_same_way():
         assert ours == (len(entities(names)) == begun)
 
 
+@pytest.mark.slow
 def test_a_sentence_is_read_and_tagged_whole(make):
     task = make("ner.py:")
     task.resolve()
@@ -163,6 +164,7 @@ def test_an_uncased_elmo_reads_lower_case_words(make):
     assert list(feature.columns["input_ids"][1:-1]) == expected
 
 
+@pytest.mark.slow
 def test_answers_are_words_of_the_context(make):
     task = make("squad.py:version=2.0", "task.max_seq_length=16",
                 "task.max_query_length=3", "task.doc_stride=4")  # fmt: skip

@@ -17,6 +17,7 @@ from bert_jax.models.stacking import stack_layers
 from families.gpt import huggingface as gpt
 from families.gpt import layout as gpt_layout
 from families.gpt.model import GptForPreTraining, GptWithHeads
+from tests.close import GRADIENT_TERMS, assert_close
 
 SIZES = {
     "vocab_size": 61,
@@ -74,6 +75,7 @@ def theirs(params, name="OpenAIGPTLMHeadModel", labels=()):
     return torch, model
 
 
+@pytest.mark.slow
 def test_logits_and_gradients_are_torch_s():
     model = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(model)
@@ -97,13 +99,11 @@ def test_logits_and_gradients_are_torch_s():
     real = np.asarray(mask) == 1
     logits = np.asarray(outputs["lm_logits"])[real]
     assert logits.std() > 0.5
-    np.testing.assert_allclose(
-        logits, expected.logits.detach().numpy()[real], atol=1e-5, rtol=1e-5
-    )
+    assert_close(logits, expected.logits.detach().numpy()[real])
     hidden = zip(outputs["hidden_states"], expected.hidden_states, strict=True)
     for ours, other in hidden:
         other = other.detach().numpy()
-        np.testing.assert_allclose(np.asarray(ours)[real], other[real], atol=1e-5)
+        assert_close(np.asarray(ours)[real], other[real])
     weights = layout.Weights(CONFIG, jax.device_get(gradients), "OpenAIGPTLMHeadModel")
     found = gpt.tensors_of(weights)
     named = dict(network.named_parameters())
@@ -114,6 +114,7 @@ def test_logits_and_gradients_are_torch_s():
         np.testing.assert_allclose(gradient, other, atol=1e-5 * scale, err_msg=name)
 
 
+@pytest.mark.slow
 def test_later_tokens_change_nothing_before_them():
     model = GptWithHeads(CONFIG, ("masked_lm", "token_classification"), 3)
     params = drawn(model)
@@ -132,6 +133,7 @@ def test_later_tokens_change_nothing_before_them():
     np.testing.assert_array_equal(one["lm_logits"], other["lm_logits"])
 
 
+@pytest.mark.slow
 def test_the_vector_is_that_of_the_last_token():
     """Padding changes nothing; two sequences of an example are added."""
     model = GptWithHeads(CONFIG, ("sequence_classification",), 3)
@@ -140,17 +142,18 @@ def test_the_vector_is_that_of_the_last_token():
     whole = compiled(model)({"params": params}, ids, mask, segments)
     for row, length in enumerate((LENGTH, 7, 4)):
         pooled = whole["hidden_states"][-1][row, length - 1]
-        np.testing.assert_allclose(whole["pooled"][row], pooled, atol=1e-5)
+        assert_close(whole["pooled"][row], pooled)
     short = [x[1:2, :7] for x in (ids, mask, segments)]
     alone = compiled(model)({"params": params}, *short)["logits"]
-    np.testing.assert_allclose(alone[0], whole["logits"][1], atol=1e-5)
+    assert_close(alone[0], whole["logits"][1])
     both = [jnp.stack([x, x[::-1]], 1) for x in (ids, mask, segments)]
     added = compiled(model)({"params": params}, *both)["logits"]
     bias = params["sequence_classification"]["bias"]
     expected = whole["logits"] + whole["logits"][::-1] - bias
-    np.testing.assert_allclose(added, expected, atol=1e-4)
+    assert_close(added, expected, terms=GRADIENT_TERMS)
 
 
+@pytest.mark.slow
 def test_choices_lose_the_same_numbers():
     """train.py draws one mask for both endings of an example (clf_h)."""
     model = GptWithHeads(CONFIG, ("multiple_choice",))
@@ -163,10 +166,11 @@ def test_choices_lose_the_same_numbers():
     rows = compiled(dropped)(*given, key)["logits"]
     assert rows.shape == (BATCH, 2)
     clean = compiled(model)(*given)["logits"]
-    np.testing.assert_allclose(clean[:, 0], clean[:, 1], atol=1e-5)
+    assert_close(clean[:, 0], clean[:, 1])
     assert not np.allclose(rows, clean, atol=0.1)
 
 
+@pytest.mark.slow
 def test_stacked_layers_and_recomputation_change_nothing():
     """The loop over layers is BERT's, whose test has the other ways."""
     model = GptWithHeads(CONFIG, ("masked_lm",))
@@ -189,6 +193,7 @@ def test_stacked_layers_and_recomputation_change_nothing():
     np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 def test_the_language_model_may_score_positions_too():
     """As one table of pieces and positions does in train.py."""
     plain = GptWithHeads(CONFIG, ("masked_lm",))
@@ -199,21 +204,23 @@ def test_the_language_model_may_score_positions_too():
     assert logits.shape == (BATCH, LENGTH, 61 + 9)
     positions = params["bert"]["embeddings"]["position_embeddings"]["embedding"]
     expected = np.asarray(outputs["hidden_states"][-1]) @ positions[:9].T
-    np.testing.assert_allclose(logits[..., 61:], expected, atol=1e-4)
+    assert_close(logits[..., 61:], expected, terms=GRADIENT_TERMS)
 
 
+@pytest.mark.slow
 def test_pre_training_s_logits_are_those_of_the_language_model():
     model = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(model)
     whole = compiled(model)({"params": params}, *inputs())["lm_logits"]
     trained = compiled(GptForPreTraining(CONFIG))
     found = trained({"params": params}, *inputs(), None)["lm_logits"]
-    np.testing.assert_allclose(found, whole[:, :-1], atol=1e-5)
+    assert_close(found, whole[:, :-1])
     places = jnp.array([[2], [5], [1]])
     found = trained({"params": params}, *inputs(), places)["lm_logits"]
-    np.testing.assert_allclose(found[1, 0], whole[1, 5], atol=1e-5)
+    assert_close(found[1, 0], whole[1, 5])
 
 
+@pytest.mark.slow
 def test_initial_values_are_normal_and_not_cut():
     config = dataclasses.replace(CONFIG, vocab_size=4000)
     params = initial_params(functools.partial(init_with_heads, GptWithHeads(config)))

@@ -13,6 +13,7 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data import loader
 from bert_jax.workdir import metrics
+from tests.close import assert_close
 
 PRETRAINING = """
 config.model.intermediate_size = 128
@@ -52,6 +53,7 @@ def finetuned(pretrained, tmp_path_factory):
     return folder, out, err
 
 
+@pytest.mark.slow
 def test_pre_training_reads_running_text(micro_gpt, pretrained):
     config = json.loads((pretrained / "config.json").read_text())
     assert config["model"]["architecture"] == "gpt" and config["model"]["causal"]
@@ -73,6 +75,7 @@ def test_pre_training_reads_running_text(micro_gpt, pretrained):
     assert " ".join(row.split()[1:-1]) in text
 
 
+@pytest.mark.slow
 def test_it_goes_on_from_a_text(pretrained, tmp_path):
     rows = [{"text": "the quick"}, {"text": "a dog while"}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -91,7 +94,6 @@ def test_it_goes_on_from_a_text(pretrained, tmp_path):
     assert "0 tokens; at least 1" in err and err.count("\n") == 1
 
 
-@pytest.mark.heart
 def test_fine_tuning_adds_the_language_model(finetuned):
     folder, out, _ = finetuned
     line = metrics.read(folder / "run", "train")[-1]
@@ -103,6 +105,7 @@ def test_fine_tuning_adds_the_language_model(finetuned):
     assert "accuracy" in out
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     folder, _, _ = finetuned
     at = f"--workdir={folder / 'run'}"
@@ -130,13 +133,12 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     model, again = bert_jax.load(folder / "run"), bert_jax.load(tmp_path / "model")
     ids = np.array([model.tokenizer.encode("the dog", "a fox").ids])
     columns = ids, np.ones_like(ids), 0 * ids
-    np.testing.assert_allclose(
-        model.apply(*columns)["logits"], again.apply(*columns)["logits"], atol=1e-5
-    )
+    assert_close(model.apply(*columns)["logits"], again.apply(*columns)["logits"])
     predicted = again.predict([{"text": "the dog", "text_b": "a fox"}])
     assert predicted[0]["label"] in ("one", "two")
 
 
+@pytest.mark.slow
 def test_both_orders_cannot_be_exported(finetuned, tmp_path):
     folder, _, _ = finetuned
     run, fields = tmp_path / "run", ("--config.train.num_steps=2",)

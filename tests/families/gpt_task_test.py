@@ -101,6 +101,7 @@ def hidden(task, features, groups=1):
     return found[task.loss_name], h, X, head
 
 
+@pytest.mark.slow
 def test_choices(make):
     """As for ROCStories: each ending after the story, the softmax over both."""
     task = make("swag.py:")
@@ -120,6 +121,7 @@ def test_choices(make):
     assert features[0].columns["input_ids"][0].tolist() == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("both", [False, True])
 def test_pairs_in_one_order_and_in_both(make, both):
     task = make("text.py:", f"--config.task.both_orders={both}",
@@ -147,6 +149,7 @@ def test_pairs_in_one_order_and_in_both(make, both):
     assert task.row_shape == ((2, 20) if both else (20,))
 
 
+@pytest.mark.slow
 def test_a_number_for_real_pairs(make, shared_data):
     """STS-B, read in both orders; the longest rows are cut alike in both."""
     task = make("glue.py:task=stsb", "--config.task.data_dir="
@@ -162,6 +165,7 @@ def test_a_number_for_real_pairs(make, shared_data):
         assert sorted(one) == sorted(two) and one[0] == two[0] and one[-1] == two[-1]
 
 
+@pytest.mark.slow
 def test_without_the_language_model(make):
     task = make("text.py:", "--config.task.lm_coef=0.0",
                 "--config.task.labels=('no','yes')")  # fmt: skip
@@ -176,6 +180,7 @@ def test_without_the_language_model(make):
     assert more == 4 * 3 * 2 * 19 * 32 * (120 + 20)
 
 
+@pytest.mark.slow
 def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
     """The first pieces of a word have not seen the rest of it."""
     lines = "the O\nQuickfox B-X\njumps I-X\n\na O\nlazydog B-Y\n"
@@ -214,6 +219,7 @@ def test_a_documents_words_stand_before_a_sentence_only(make, tmp_path):
     assert found == ["the fox", "the fox a dog", "the fox a dog it go"]
 
 
+@pytest.mark.slow
 def test_a_question_stands_before_its_context(make):
     """No answer is at `_classify_`, which has seen the context."""
     fields = ("max_query_length=4", "doc_stride=6", "max_seq_length=14")
@@ -253,6 +259,7 @@ def test_a_question_stands_before_its_context(make):
     assert answers[1].null_score == pytest.approx(last.sum())
 
 
+@pytest.mark.slow
 def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
     """6,202 of 6,224; the others are parts of words, as "8" in "20-18"."""
     path = str(shared_data("squad/dev-v1.1.json"))

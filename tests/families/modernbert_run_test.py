@@ -92,7 +92,6 @@ def test_it_goes_on_at_longer_rows_with_a_wider_theta(
     assert written["global_rope_theta"] == 160_000.0
 
 
-@pytest.mark.heart
 def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     at = f"--workdir={finetuned / 'run'}"
     source = f"--input={finetuned / 'dev.jsonl'}"

@@ -17,6 +17,7 @@ import bert_jax
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.workdir import metrics
+from tests.close import assert_close
 
 PRETRAINING = """
 config.model.max_position_embeddings = 48
@@ -110,7 +111,7 @@ def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     folder = exported(run, tmp_path / "model")
     logits = theirs(folder, "SequenceClassification", *PAIR.values()).logits
     shares = logits.softmax(-1)[0].tolist()
-    np.testing.assert_allclose(list(scores.values()), shares, atol=1e-5)
+    assert_close(list(scores.values()), shares)
 
 
 def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
@@ -157,9 +158,7 @@ def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
     folder = exported(run, tmp_path / "model")
     contexts = [row["context"]] * len(ENDINGS)
     logits = theirs(folder, "MultipleChoice", contexts, ENDINGS).logits
-    np.testing.assert_allclose(
-        found["scores"], logits.softmax(-1)[0].tolist(), atol=1e-5
-    )
+    assert_close(found["scores"], logits.softmax(-1)[0].tolist())
 
 
 def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):

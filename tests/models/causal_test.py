@@ -15,6 +15,7 @@ from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
 from bert_jax.models.lstm import BiLstm
+from tests.close import assert_close
 
 CONFIG = bert_config(
     vocab_size=50,
@@ -64,6 +65,7 @@ def batch(packed: bool):
     return [jnp.asarray(x, jnp.int32) for x in (ids, mask, 0 * ids)], own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "packed", "causal"),
     [
@@ -82,6 +84,7 @@ def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
     assert not np.allclose(after[0, 0], after[1, 0])
 
 
+@pytest.mark.slow
 def test_with_dropout_the_same_piece_is_dropped(params):
     """The mask of keys comes before dropout: rows of one key stay blind."""
     inputs, _ = batch(False)
@@ -94,6 +97,7 @@ def test_with_dropout_the_same_piece_is_dropped(params):
     np.testing.assert_array_equal(one[:, :CHANGED], two[:, :CHANGED])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bilstm", [False, True])
 def test_a_classifier_reads_the_last_token(bilstm):
     """So every piece counts, and padding does not."""
@@ -105,9 +109,10 @@ def test_a_classifier_reads_the_last_token(bilstm):
     again = run(ids.at[:, LENGTH - 2 :].set(9), mask, segments)
     np.testing.assert_array_equal(logits, again)
     shorter = [x[:, : LENGTH - 2] for x in (ids, mask, segments)]
-    np.testing.assert_allclose(run(*shorter), logits, atol=1e-5)
+    assert_close(run(*shorter), logits)
 
 
+@pytest.mark.slow
 def test_a_bilstm_makes_both_directions_meet():
     """Over a left-to-right encoder, an early tag sees what comes later."""
     seen = {}
@@ -119,6 +124,7 @@ def test_a_bilstm_makes_both_directions_meet():
     assert seen == {False: False, True: True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
 def test_the_bilstm_is_torch_s(layers):
     torch = pytest.importorskip("torch", reason="needs the parity extra")
@@ -155,5 +161,5 @@ def test_the_bilstm_is_torch_s(layers):
 
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
     (_, found), gradient = run(jnp.asarray(x))
-    np.testing.assert_allclose(found, expected.detach().numpy(), atol=1e-5)
-    np.testing.assert_allclose(gradient, tensor.grad.numpy(), atol=1e-5)
+    assert_close(found, expected.detach().numpy())
+    assert_close(gradient, tensor.grad.numpy())

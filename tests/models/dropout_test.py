@@ -44,6 +44,7 @@ def sums(key: jax.Array, rate: float) -> dict[str, tuple[int, float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "layers"), [(0.1, 96), (0.5, 10)])
 def test_rate_and_correlations(rate, layers):
     """Over 10^8 draws, and 10^7."""
@@ -73,6 +74,7 @@ def test_no_row_or_column_is_favoured(axis):
     assert np.abs(z).max() < 5 and abs(chi_square) < 4
 
 
+@pytest.mark.slow
 def test_every_bit_is_even_and_free_of_the_others():
     bits = np.asarray(random_bits(jax.random.key(5), (512, 512))).ravel()
     # The last xorshift is left out: a threshold reads the upper bits.
@@ -83,6 +85,7 @@ def test_every_bit_is_even_and_free_of_the_others():
         assert abs(one @ other) / math.sqrt(bits.size / 16) < 4.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 8), (2, 2, 3, 16)])
 def test_an_element_depends_on_its_place_alone(shape):
     """So neither padding nor the split of a batch changes what is dropped."""

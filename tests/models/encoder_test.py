@@ -16,8 +16,10 @@ from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.models.heads import BertForPreTraining, count_parameters
 from configs import base, large, tiny
+from tests.close import assert_close
 
 
+@pytest.mark.slow
 def test_sinusoidal_positions_differ_by_distance_alone():
     plain, waves = (
         initial_params(dataclasses.replace(CONFIG, position_initializer=name))
@@ -97,6 +99,7 @@ def numpy_bert(params, config, ids, mask, segments, positions):
     return masked_lm, pooled @ nsp["kernel"] + nsp["bias"]
 
 
+@pytest.mark.slow
 def test_equals_the_equations():
     params = random_params(CONFIG)
     batch = inputs()
@@ -104,7 +107,7 @@ def test_equals_the_equations():
     masked_lm, next_sentence = numpy_bert(params, CONFIG, *batch)
     scale = np.abs(masked_lm).max()
     np.testing.assert_allclose(ours["masked_lm_logits"], masked_lm, atol=2e-6 * scale)
-    np.testing.assert_allclose(ours["next_sentence_logits"], next_sentence, atol=1e-5)
+    assert_close(ours["next_sentence_logits"], next_sentence)
 
 
 @functools.cache
@@ -120,6 +123,7 @@ def loss_and_gradient(config):
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"remat": "dots"}, {"scan_layers": True, "remat": "full"}]
 )
@@ -131,9 +135,10 @@ def test_variants_give_the_same_with_dropout(change):
         grad["bert"]["embeddings"]["word_embeddings"]["embedding"]
         for _, grad in results
     ]
-    np.testing.assert_allclose(theirs[0], theirs[1], atol=1e-5)
+    assert_close(theirs[0], theirs[1])
 
 
+@pytest.mark.slow
 def test_what_is_computed_again_is_what_remat_says():
     batch, products = inputs(), {}
     for remat in ("none", "full", "dots"):
@@ -151,6 +156,7 @@ def test_what_is_computed_again_is_what_remat_says():
     assert products["full"] == products["none"] + 8 * layers
 
 
+@pytest.mark.slow
 def test_dropout_draws_and_evaluation_does_not():
     params = random_params(CONFIG)
     batch = inputs()
@@ -163,6 +169,7 @@ def test_dropout_draws_and_evaluation_does_not():
     assert np.array_equal(logits(None), logits(None))
 
 
+@pytest.mark.slow
 def test_padding_does_not_reach_the_tokens():
     params = random_params(CONFIG)
     ids, mask, segments, positions = inputs()
@@ -186,6 +193,7 @@ def test_bfloat16_stays_near_float32():
         assert not np.array_equal(rough[name], exact[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "stacked", "parameters"),
     [(base, False, 109_482_240), (large, True, 335_141_888)],
@@ -208,6 +216,7 @@ def test_flops_are_those_of_the_paper_sizes():
     assert pretraining_flops(big, 512, 77) == pytest.approx(1020e9, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_initial_values_are_those_of_the_paper():
     config = dataclasses.replace(CONFIG, vocab_size=5000, num_hidden_layers=1)
     params = initial_params(config)

@@ -58,6 +58,7 @@ def assert_alike(found, expected, error=2e-6):
 BLOCKS, ODD, SHORT = (2, 128, 2, 64), (3, 40, 3, 16), (1, 7, 1, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "dtype", "rate", "kind"),
     [
@@ -113,6 +114,7 @@ def test_windows_are_the_einsum_s(shape, window, causal):
     assert abs(expected[0] - whole[0]).max() > 0.1 or window > length
 
 
+@pytest.mark.slow
 def test_what_a_query_does_not_see_changes_no_bit():
     packed, bias, gradient = inputs((1, 128, 2, 64), "float32")
     ids = jnp.asarray(np.arange(128)[None] // 50, jnp.int32)
@@ -127,6 +129,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
         assert not np.array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     as_on_a_gpu = functools.partial(fused_attention, interpret=True)

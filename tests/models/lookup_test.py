@@ -12,6 +12,7 @@ from jax.sharding import AxisType
 
 from bert_jax.models.kernels.lookup import lookup, pick, sum_by_row
 from bert_jax.training import sharding
+from tests.close import assert_close
 
 LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from([128, 256, 16_500]))
 
@@ -73,4 +74,4 @@ def test_gradients_of_picked_places_are_added_where_they_meet(tail):
     np.testing.assert_array_equal(output, np.asarray(x)[row, places])
     expected = np.zeros(x.shape)
     np.add.at(expected, (row, np.asarray(places)), given)
-    np.testing.assert_allclose(pull(given)[0], expected, atol=1e-6)
+    assert_close(pull(given)[0], expected)

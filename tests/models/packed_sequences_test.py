@@ -44,6 +44,7 @@ def sequences(changed=None):
     return one, (ids, mask, segments, jnp.asarray(columns[0]), None, where), rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant",
     [{}, {"scan_layers": True, "remat": "full"}],
@@ -66,6 +67,7 @@ def test_packed_sequences_are_encoded_as_if_alone(variant):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", range(5))
 def test_a_packed_sequence_changes_no_bit_of_its_neighbors(changed):
     params = random_params(CONFIG)

@@ -15,6 +15,7 @@ from micro import bert_config, init_pretraining
 
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.matmul import linear, product
+from tests.close import assert_close
 
 SPECS = {
     "ri,oi->ro": ((6, 8), (5, 8)),
@@ -36,7 +37,7 @@ def test_values_and_gradients(spec, dtype, error):
     found, gradients = jax.vjp(lambda a, b: product(spec, a, b, "float32"), a, b)
     assert found.dtype == jnp.float32
     wide = [np.asarray(x, np.float64) for x in (a, b)]
-    np.testing.assert_allclose(found, np.einsum(spec, *wide), rtol=1e-6, atol=1e-5)
+    assert_close(found, np.einsum(spec, *wide))
     cotangent = np.random.default_rng(1).normal(size=found.shape)
     left, right, out = spec.replace("->", ",").split(",")
     expected = (

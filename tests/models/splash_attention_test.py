@@ -12,6 +12,7 @@ from bert_jax.models import attention, layers
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.kernels import splash
 from bert_jax.models.kernels.splash import splash_attention
+from tests.close import assert_close
 
 interpreted = partial(splash_attention, interpret=True)
 
@@ -25,6 +26,7 @@ def sees(kind: str, batch: int, length: int) -> Seen:
     return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "kind", "causal"),
     [
@@ -49,7 +51,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal):
         lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
     )
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        assert_close(one, other)
 
 
 @pytest.mark.parametrize(("length", "window"), [(300, 64), (300, 3), (40, 8)])
@@ -70,16 +72,17 @@ def test_windows_are_the_einsum_s(length, window, causal):
         lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
     )
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_a_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
     seen = Seen.tokens(jnp.zeros((1, 8), jnp.int32))
     output, pull = jax.vjp(lambda *three: interpreted(*three, seen.ids), *given)
     mean = given[2].sum(axis=1, keepdims=True) / 128  # with the kernel's own padding
-    np.testing.assert_allclose(output, jnp.broadcast_to(mean, output.shape), atol=1e-6)
+    assert_close(output, jnp.broadcast_to(mean, output.shape))
     assert not any(jnp.any(gradient) for gradient in pull(jnp.zeros_like(output)))
 
 
@@ -89,6 +92,7 @@ def as_on_a_tpu(monkeypatch):
     monkeypatch.setattr(splash, "splash_attention", interpreted)
 
 
+@pytest.mark.slow
 def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
     """Outputs and gradients, rows and heads split over devices: those of einsum."""
     rng = np.random.default_rng(2)
@@ -107,9 +111,10 @@ def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
         found = results("fused", *given)
     assert len(found[0].sharding.device_set) == 8
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+        assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_dropout_is_never_left_out_in_silence(as_on_a_tpu):
     x, seen = jnp.ones((1, 8, 1, 16)), Seen.tokens(jnp.ones((1, 8), jnp.int32))
     fused = attention.ATTENTIONS["fused"]

@@ -12,6 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["gs://small/file.txt", "file.txt"])
 def test_a_file_is_replaced_whole_or_not_at_all(place, here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -37,6 +38,7 @@ def test_what_cannot_be_written_is_an_error_of_the_operating_system(here):
     assert caught.value.filename == "gs://bucket/file"
 
 
+@pytest.mark.slow
 def test_a_corpus_in_a_bucket_is_identified_by_what_it_holds(here, tmp_path):
     sources, data = ("text:gs://books/**/*.txt",), storage.path("gs://books/data")
     here.upload("books", "b/2.txt", b"Two.")
@@ -71,6 +73,7 @@ def test_a_file_of_many_lines_is_read_with_few_requests(here):
     assert here.requests.total() <= 6
 
 
+@pytest.mark.slow
 def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
     here.upload("texts", "all/pos/1.txt", b"Good.")
     here.upload("texts", "all/neg/1.txt", b"Bad.")
@@ -86,6 +89,7 @@ def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
         list(lines.read_lines("gs://texts/none"))
 
 
+@pytest.mark.slow
 def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
     rows = [{"text": f"Page {number}."} for number in range(5)]
     home = make_builder(tmp_path, "pages", rows, {"text": tfds.features.Text()})

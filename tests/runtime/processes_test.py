@@ -9,13 +9,14 @@ import pytest
 from runs import finish, finish_all, losses, start, start_together
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import failures, processes
+from bert_jax.runtime import processes
 from bert_jax.runtime.cluster import launchers
 from bert_jax.runtime.cluster.agreement import Stop
 from bert_jax.workdir import metrics
 from experiments.sameness import equal_runs
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
     micro, plain, tmp_path
 ):
@@ -42,6 +43,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     assert (steps, least, most) == (20, 1, 1) and epochs >= 2
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
@@ -97,6 +99,7 @@ print(processes.count(), set(threading.enumerate()) - before)
 """
 
 
+@pytest.mark.slow
 def test_what_three_processes_ask_each_other(tmp_path):
     program, path = ["-c", ASKS], tmp_path / "log"
     ended = finish_all(start_together(3, str(path), program=program))
@@ -134,6 +137,7 @@ environment.end(main.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_words_of_a_process_that_fails_end_the_other(victim):
     program = ["-c", ONE_ENDS]
@@ -145,6 +149,7 @@ def test_the_words_of_a_process_that_fails_end_the_other(victim):
     assert err.count("\n") == 1, err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
 def test_jax_ends_who_waits_where_another_was_killed(victim):
     program = ["-c", ONE_ENDS]
@@ -154,15 +159,6 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
     status, _, err = ended[1 - victim]
     assert status == -signal.SIGABRT and "another task died" in err
     assert victim == 0 or "stopped sending heartbeats" in err
-
-
-@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
-def test_a_lost_connection_is_reported_whatever_jax_makes_of_it(kind, monkeypatch):
-    monkeypatch.setattr(processes, "_group", object())
-    error = kind("UNKNOWN: Gloo all-reduce failed: [pair.cc:538] Read error")
-    status, line = failures.describe(error)
-    assert status == 1 and line.startswith("another process of this run has ended")
-    assert failures.describe(kind("a bug"))[0] is None
 
 
 def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
@@ -180,9 +176,6 @@ def test_an_error_in_one_process_ends_the_other_with_its_words(micro, tmp_path):
     [
         ({"PROCESSES": "2"}, "BERT_JAX_COORDINATOR is not"),
         ({"PROCESSES": "two"}, "a whole number"),
-        ({"PROCESSES": "²"}, "a whole number"),
-        ({"PROCESSES": "9" * 5000}, "a whole number"),
-        ({"PROCESSES": "2", "COORDINATOR": "a:²", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "here", "PROCESS_ID": "0"}, "HOST:PORT"),
         ({"PROCESSES": "2", "COORDINATOR": "a:1", "PROCESS_ID": "2"}, "below"),
     ],
@@ -210,20 +203,7 @@ def test_who_starts_processes(variables, expected):
     assert launchers.arguments(variables) == expected
 
 
-def test_arguments_for_jax():
-    given = launchers.arguments(
-        {
-            "BERT_JAX_COORDINATOR": "host:1234",
-            "BERT_JAX_PROCESSES": "3",
-            "BERT_JAX_PROCESS_ID": "2",
-            "SLURM_NTASKS": "8",
-        }
-    )
-    assert given is not None
-    assert given["coordinator_address"] == "host:1234"
-    assert (given["num_processes"], given["process_id"]) == (3, 2)
-
-
+@pytest.mark.slow
 def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(plain, workdir)
@@ -250,26 +230,3 @@ def test_processes_that_were_started_differently(monkeypatch):
     processes.check_same("the config", same)
     with pytest.raises(UserError, match=r"of 1 differ: seed \(1 there, 0 here\)$"):
         processes.check_same("the config", {**same, "seed": 0})
-
-
-@pytest.mark.parametrize(
-    ("stops", "insisted", "way"),
-    [
-        (True, False, "close"),
-        (False, False, "fail"),  # where one alone was interrupted
-        (True, True, "fail"),  # from a save that the others wait in
-    ],
-)
-def test_who_is_interrupted_goes_with_the_others_or_ends_them(
-    stops, insisted, way, monkeypatch
-):
-    stop, went = Stop(None, 1, 2), []
-    stop.stops = stops
-    monkeypatch.setattr(processes, "_group", processes._Group(None, 1, 2, stop))
-    monkeypatch.setattr(processes.signals, "insisted", lambda: insisted)
-    for name in ("close", "fail"):
-        monkeypatch.setattr(processes, name, lambda *_, name=name: went.append(name))
-    with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", lambda *_: None)
-        processes.interrupted(signal.SIGINT)
-    assert went == [way]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +9,9 @@ import numpy as np
 import pytest
 import runs
 from fake_bucket import FakeGcs
-from google.protobuf import json_format, struct_pb2
 from runs import finish, finish_all, losses, start_together
 
 from bert_jax import main
-from bert_jax.errors import Interrupted
 from bert_jax.runtime import storage
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -34,6 +31,7 @@ def in_bucket(gcs, micro, corpus):
     return arguments
 
 
+@pytest.mark.slow
 def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     here, in_bucket, micro, plain, tmp_path
 ):
@@ -83,6 +81,7 @@ def two_checkpoints(here):
 ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
     """The run was killed: the file that ends a checkpoint is not there."""
     (end,) = (key for key in here.blobs if key[1].endswith("2/commit_success.txt"))
@@ -92,6 +91,7 @@ def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
     assert step == 1 and params["x"].tolist() == [1, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
     for bucket, name in list(here.blobs):
         if "checkpoints/2/" in name and "/d/" in name:
@@ -103,33 +103,7 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
     assert any("damaged_checkpoints/2/" in name for name in here.names(bucket))
 
 
-def test_a_moment_without_the_network_damages_no_checkpoint(here, two_checkpoints):
-    refused = []
-
-    def refuse(method, url):
-        if "checkpoints/2/params" in url and len(refused) < 3:
-            refused.append(url)
-            return 403
-
-    with Checkpoints(two_checkpoints, 2) as checkpoints:
-        here.refuse = refuse
-        assert checkpoints.restore_params(ABSTRACT)[1] == 2
-    assert refused
-    bucket = os.fspath(two_checkpoints).split("/")[2]
-    assert not any("damaged" in name for name in here.names(bucket))
-
-
-def test_a_signal_while_a_checkpoint_is_read_damages_none(two_checkpoints, monkeypatch):
-    def interrupted(*_, **__):
-        raise Interrupted(signal.SIGINT)
-
-    with Checkpoints(two_checkpoints, 2) as checkpoints:
-        with monkeypatch.context() as patch, pytest.raises(Interrupted):
-            patch.setattr(checkpoints._manager, "restore", interrupted)
-            checkpoints.restore_params(ABSTRACT)
-        assert checkpoints.restore_params(ABSTRACT)[1] == 2
-
-
+@pytest.mark.slow
 def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     """Orbax looks at the bucket itself when it drops the first checkpoint."""
     here.refuse = lambda method, url: (
@@ -142,6 +116,7 @@ def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
     assert not any(line.startswith("step ") for line in err)
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
     arguments = [f"--config={micro}", "--workdir=gs://two/run"]
     arguments += ["--config.mesh.data=2", "--config.corpus.data_dir=gs://two/data"]
@@ -199,6 +174,7 @@ def test_a_bucket_that_is_not_ours_is_refused_in_one_line(
     assert not any("Traceback" in line for line in err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
@@ -216,19 +192,3 @@ def test_what_a_bucket_cannot_do_is_refused_in_one_line(
     (line,) = (line for line in err if line.startswith("error: "))
     assert all(word in line for word in words), line
     assert not any(name.startswith("new/") for name in here.names("bucket"))
-
-
-def test_a_signal_while_a_bucket_is_asked_is_no_trouble_of_the_bucket():
-    def raised(error):
-        try:
-            exec("raise error", {"__name__": "gcsfs.core", "error": error})
-        except Exception as caught:
-            return caught
-
-    assert storage.is_client_error(raised(ValueError()))
-    with pytest.raises(json_format.ParseError) as damaged:  # of a local data set
-        json_format.Parse("{", struct_pb2.Struct())
-    assert not storage.is_client_error(damaged.value)
-    with pytest.raises(Interrupted):
-        raised(Interrupted(signal.SIGTERM))
-    assert not storage.is_client_error(ValueError())

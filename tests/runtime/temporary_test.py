@@ -1,7 +1,6 @@
 """What a killed process leaves is deleted by the next writer of the same target."""
 
 import os
-import signal
 
 import pytest
 from runs import ready
@@ -37,32 +36,6 @@ def write(kind, target):
             (new / "shard").write_text("whole")
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_killed_writer_s_temporary_is_deleted_and_a_live_one_s_is_not(tmp_path, kind):
-    target = tmp_path / "target"
-    with ready(WRITER, kind, target) as live:
-        with ready(WRITER, kind, target) as killed:
-            assert len(leftovers(tmp_path)) == 2
-            killed.send_signal(signal.SIGKILL)
-            killed.wait()
-            write(kind, target)
-            (left,) = leftovers(tmp_path)
-        content = left if kind == "file" else left / "new" / "shard"
-        assert content.read_text() == "half"
-        assert live.poll() is None
-    write(kind, target)
-    assert leftovers(tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_files_of_others_are_left_alone(tmp_path, kind):
-    others = [".target.swp", ".target.bert_jax.swp", ".other.12345678.bert_jax"]
-    for name in others:
-        (tmp_path / name).write_text("mine")
-    write(kind, tmp_path / "target")
-    assert all((tmp_path / name).read_text() == "mine" for name in others)
-
-
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
     target.write_text("before")
@@ -82,13 +55,6 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-@pytest.mark.parametrize("name", ["x" * 255, "长" * 85])
-def test_the_longest_name_has_a_temporary_too(tmp_path, name):
-    target = tmp_path / name
-    write("file", target)
-    assert [path.name for path in tmp_path.iterdir()] == [target.name]
-
-
 def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
     target = tmp_path / "0123456789abcdef"
     with ready(WRITER, "folder", target):
@@ -98,17 +64,3 @@ def test_prepared_data_of_a_killed_preparation_is_deleted(tmp_path):
         (new / "last").write_text("all")
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
     assert target.stat().st_mode & 0o700 == 0o700
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_file_system_without_locks(tmp_path, monkeypatch, kind):
-    with ready(WRITER, kind, tmp_path / "target"):
-        pass
-
-    def lockf(*_):
-        raise OSError(temporary.NO_LOCKS[0], "No locks available")
-
-    monkeypatch.setattr(temporary.fcntl, "lockf", lockf)
-    write(kind, tmp_path / "target")
-    # It may be a live one's.
-    assert len(leftovers(tmp_path)) == 1

@@ -97,9 +97,3 @@ def test_the_live_line_moves_at_each_step_and_leaves_compiling_out(monkeypatch):
     # Ninety seconds; tqdm counts the first step as one that took no time.
     assert screen.getvalue().endswith("| 10/100, 01:28 left")
     progress.close()
-
-
-def test_what_a_terminal_would_obey_is_written_out():
-    name = "a\x1b[2J\nb\u202e\x9b"
-    rows = terminal.table([(name, "1")], ("class", "f1")).splitlines()
-    assert rows[2] == r"a\x1b[2J b\u202e\x9b   1"

@@ -54,12 +54,14 @@ def test_accuracy(metrics):
         assert classification.accuracy(labels, guesses) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_f1(metrics):
     for labels, guesses in binary_cases():
         expected = metrics.f1_score(labels, guesses, zero_division=0)
         assert classification.f1(labels, guesses) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_matthews(metrics):
     with warnings.catch_warnings():  # of scikit-learn: a single class
         warnings.simplefilter("ignore")
@@ -133,6 +135,7 @@ def test_numbers_that_are_none_stay_visible():
     assert np.isnan(classification.pearson(labels, guesses))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1))
 @settings(max_examples=300)
 def test_the_order_of_examples_makes_no_difference(pairs):

@@ -130,6 +130,7 @@ def test_equal_to_conlleval(prefixes, counts):
         check(*text)
 
 
+@pytest.mark.slow
 def test_equal_to_conlleval_on_all_short_sentences():
     for length in (1, 2, 3):
         sentences = list(itertools.product(tag_set("BI", ("X", "Y")), repeat=length))
@@ -148,6 +149,7 @@ def test_equal_to_conlleval_with_b_and_e_in_one_text():
     assert seen > 1000
 
 
+@pytest.mark.slow
 def test_equal_to_seqeval():
     """BIOES, valid or not. (seqeval has no type ""; it says "_" instead.)"""
     metrics = pytest.importorskip("seqeval.metrics", reason="the parity extra")
@@ -201,6 +203,7 @@ def write_tags(found, length, scheme):
     return tags
 
 
+@pytest.mark.slow
 @given(drawn(), st.sampled_from(["IOB1", "IOB2", "BIOES", "BILOU"]))
 @settings(max_examples=300, deadline=None)
 def test_every_scheme_gives_back_its_entities(sentence, scheme):

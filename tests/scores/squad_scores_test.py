@@ -146,6 +146,7 @@ QUESTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(ANSWERS, ANSWERS)
 @example("", "")
@@ -159,6 +160,7 @@ def test_one_answer(prediction, gold):
     assert squad.f1_or_none(prediction, gold) == overlap_2(prediction, gold)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(QUESTIONS, st.booleans())
 def test_both_scripts(questions, repeated):
@@ -171,6 +173,7 @@ def test_both_scripts(questions, repeated):
     assert squad.version1(some, golds) == script_1(golds, some)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(QUESTIONS)
 def test_threshold(questions):
@@ -210,6 +213,7 @@ def test_nothing_answered_is_below_all_odds():
     assert threshold < -3.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
 def test_real_answers(shared_data, name):
     """Answers made awkward, and answers of other questions."""

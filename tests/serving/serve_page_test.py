@@ -82,6 +82,7 @@ def answer(browser, address):
     return send
 
 
+@pytest.mark.slow
 def test_masks(answer):
     found = answer("masks")
     assert found.text.split("\n") == ["[MASK] 1", "<i>", "75.0%"]
@@ -97,6 +98,7 @@ def test_classes_the_best_first(answer):
     assert wide == pytest.approx(3 * narrow, rel=0.05)
 
 
+@pytest.mark.slow
 def test_entities_by_characters_not_code_units(answer):
     found = answer("")
     marks = found.find_elements("css selector", "mark")
@@ -112,6 +114,7 @@ def test_the_answer_in_its_context(answer):
     assert found.find_element("css selector", "mark").text == "May"
 
 
+@pytest.mark.slow
 def test_an_error_is_shown(answer, browser):
     answer("error")
     assert browser.find_element("id", "error").text == "row 0: <b>wrong</b>"

@@ -14,7 +14,6 @@ from bert_jax.config import configuration
 from tests.served import connected, head
 
 
-@pytest.mark.heart
 def test_answers_are_those_of_predict(plain, tmp_path):
     rows = [{"text": f"the {'quick ' * n}[MASK] fox", "id": n} for n in range(9)]
     rows.append({"text": "a [MASK]", "text_b": "seven cats"})

@@ -104,6 +104,7 @@ def small_task(config, vocabulary):
     return tasks.create(config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_window_and_choice_is_kept_once(name, tmp_path):
     make, rows, expected = CASES[name]

@@ -47,6 +47,7 @@ def rows(tmp_path):
     return source
 
 
+@pytest.mark.slow
 def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
     name = tmp_path / "who"
     field = f"--config.predict.attentions={name}"
@@ -163,6 +164,7 @@ def drawn(config):
     return initial_params(functools.partial(init_with_heads, BertWithHeads(config)))
 
 
+@pytest.mark.slow
 def test_stacked_layers_and_other_kernels_give_the_same():
     config, batch = encoder()
     params = jax.tree.map(lambda leaf: leaf * 8, drawn(config))
@@ -176,6 +178,7 @@ def test_stacked_layers_and_other_kernels_give_the_same():
             np.testing.assert_allclose(one, found[key], atol=1e-3, err_msg=str(fields))
 
 
+@pytest.mark.slow
 def test_an_attention_of_ones_own_gives_its_own(monkeypatch):
     def alike(query, keys, value, *_):
         length = query.shape[1]

@@ -83,6 +83,7 @@ def test_what_is_cut_is_counted(make):
     }
 
 
+@pytest.mark.slow
 def test_odd_texts(make):
     """Control characters are dropped (tokenization.py); a text of 1 MB is but long."""
     nul, separator, long = sequences(
@@ -121,6 +122,7 @@ def loss(task, logits, labels):
     return name, float(jnp.sum(task.weights(batch) * losses)), float(weight)
 
 
+@pytest.mark.slow
 def test_loss_of_classes(make):
     logits = [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0], [9.0, 9.0, 9.0]]
     expected = -np.log(np.exp(0.5) / np.exp([1.0, 2.0, 0.5]).sum()) + np.log(3)
@@ -155,6 +157,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_from_records_to_scores(make, tmp_path, kind):
     """Rows go through the model in another order, and come back in their own."""

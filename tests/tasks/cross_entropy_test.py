@@ -9,6 +9,7 @@ import pytest
 from bert_jax.tasks.cross_entropy import cross_entropy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 30.0, 1000.0])
 def test_values_and_gradients_are_optax_s(scale):
     rng = np.random.default_rng(0)
@@ -23,6 +24,7 @@ def test_values_and_gradients_are_optax_s(scale):
         np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6 * scale)
 
 
+@pytest.mark.slow
 def test_a_logit_of_minus_infinity_is_never_right():
     logits = jnp.array([[0.0, -jnp.inf, 0.0]])
     np.testing.assert_allclose(cross_entropy(logits, jnp.array([2])), np.log(2.0))

@@ -59,6 +59,7 @@ def google(rules, ids, text_a, text_b, limit=128):
     return [ids[token] for token in tokens], segments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDERS)
 def test_features_of_real_dev_sets(shared_data, make, tmp_path, name):
     """Those of google-research/bert and of transformers, record for record.

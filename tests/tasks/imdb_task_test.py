@@ -8,7 +8,6 @@ import tensorflow_datasets as tfds
 from small_texts import rows_of, shrunk
 
 from bert_jax.data.rows import Rows
-from bert_jax.errors import UserError
 from bert_jax.tasks.text import Imdb
 from configs.finetune import imdb
 
@@ -54,20 +53,6 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
     assert len(task.examples("train")) == 20
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "notice"),
-    [
-        ("data_dir", "", "data_dir is empty"),
-        ("data_dir", "/nowhere", "/nowhere/train: has no texts"),
-    ],
-)
-def test_imdb_fields_that_are_wrong(reviews, field, value, notice):
-    reviews.task[field] = value
-    with pytest.raises(UserError) as caught:
-        Imdb(reviews).resolve()
-    assert notice in str(caught.value)
-
-
 def test_imdb_holds_out_whole_films(reviews, tmp_path):
     """Of 20 reviews of 5 films, which stand in another order in each class."""
     reviews.task.dev_fraction = 0.4
@@ -88,6 +73,7 @@ def test_imdb_holds_out_whole_films(reviews, tmp_path):
     assert Counter(x.label for x in task.examples("dev")) == {0: 4, 1: 4}
 
 
+@pytest.mark.slow
 def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
     """Real reviews, some of them twice, in two orders: TFDS shuffles."""
     features = {
@@ -116,6 +102,7 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
     assert held[0] == held[1]
 
 
+@pytest.mark.slow
 def test_movie_reviews(reviews, shared_data, tmp_path):
     """2,000 real reviews, all longer than the model's 16 positions."""
     with zipfile.ZipFile(shared_data("movie_reviews/movie_reviews.zip")) as archive:

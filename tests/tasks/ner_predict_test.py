@@ -191,6 +191,7 @@ def unnamed(tmp_path):
     return ask
 
 
+@pytest.mark.slow
 def test_unnamed_outputs_are_refused_in_one_line(unnamed):
     status, err, output = unnamed()
     assert status == 2 and not output.exists()
@@ -199,6 +200,7 @@ def test_unnamed_outputs_are_refused_in_one_line(unnamed):
     assert "--config.task.labels=" in err and "--config.task.scheme=none" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "tags"),
     [

@@ -224,6 +224,7 @@ def test_what_is_wrong_is_said(task, texts, fields, message):
         made.training_data(), made.splits
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_mean_over_tagged_words(task):
     made = task()
     rng = np.random.default_rng(0)
@@ -242,7 +243,7 @@ def test_the_loss_is_the_mean_over_tagged_words(task):
     assert made.loss_weights(batch) == {"tagging_loss": 2}
 
 
-@pytest.mark.heart
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["emerging.dev.conll", "emerging.test.annotated"])
 def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):

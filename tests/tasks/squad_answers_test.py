@@ -68,6 +68,7 @@ LOGITS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(
     st.lists(st.tuples(LOGITS, LOGITS), min_size=2, max_size=2),
@@ -126,6 +127,7 @@ def gold_logits(features):
         yield {"start_logits": start, "end_logits": end}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "version", "inside", "same", "within_a_word", "long"),
     [
@@ -220,6 +222,7 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
     assert found[1] == "CAFE\u0301\u0302"
 
 
+@pytest.mark.slow
 def test_the_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
     task = Squad(config)

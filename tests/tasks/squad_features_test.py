@@ -139,6 +139,7 @@ class Published:
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARAGRAPHS)
 def test_features_as_published(shared_data, tmp_path, name):
     vocabulary, path = shared_data(VOCABULARY), some_of(shared_data, tmp_path, name)
@@ -181,6 +182,7 @@ def test_features_as_published(shared_data, tmp_path, name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
 def test_offsets_are_the_pieces_characters(shared_data, tmp_path, name):
     """What stands in the context at a piece's place has no other pieces than it."""
@@ -201,6 +203,7 @@ def test_offsets_are_the_pieces_characters(shared_data, tmp_path, name):
     assert unlike == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset", "xquad.en"])
 def test_features_of_transformers(shared_data, tmp_path, name):
     """Windows, segment ids and offsets of its tokenizer. Its stride is what windows

@@ -42,6 +42,7 @@ def write(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_loss_by_hand_whatever_the_padding(config, write):
     config.task.train_file = write(
         ("a b c d", "e?", [("b c", 2)]), ("a b c d e f g h a b c", "e?", [("h", 14)])
@@ -199,6 +200,7 @@ def test_files_and_threshold(config, write, tmp_path):
     assert result["null_score"] == 4.0
 
 
+@pytest.mark.slow
 def test_a_megabyte_of_context(config):
     task = Squad(config)
     config.task.max_seq_length, config.task.doc_stride = 32, 16

@@ -15,6 +15,7 @@ from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.swag.data import Choices
 from bert_jax.tasks.swag.task import Swag
 from configs.finetune import swag
+from tests.close import assert_close
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]
 EXAMPLES = [
@@ -63,6 +64,7 @@ def reference(tokenizer, context, ending, limit):
 texts = st.text("abcdefgh zé", max_size=24)
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
@@ -99,6 +101,7 @@ def test_what_was_cut_is_counted(config):
     }
 
 
+@pytest.mark.slow
 def test_the_loss_is_cross_entropy_over_the_endings(config, params):
     task = task_of(config, EXAMPLES, "train")
     config.train.batch_size = 3
@@ -124,6 +127,7 @@ def evaluate(task, params, split="dev"):
     return task.results(split, fetched)
 
 
+@pytest.mark.slow
 def test_answers_are_in_the_order_of_the_records(config, params):
     answers = evaluate(task_of(config, EXAMPLES), params).answers
     for example, answer in zip(EXAMPLES, answers, strict=True):
@@ -137,7 +141,7 @@ def test_answers_are_in_the_order_of_the_records(config, params):
                 for name in ("input_ids", "input_mask", "segment_ids")
             }
             alone = np.asarray(task.logits(params, row)["logits"])
-            np.testing.assert_allclose(alone, [[answer[choice]]], atol=1e-5)
+            assert_close(alone, [[answer[choice]]])
 
 
 def test_scores_and_files(config, tmp_path):
@@ -158,6 +162,7 @@ def test_scores_and_files(config, tmp_path):
         np.testing.assert_allclose(row["scores"], special.softmax(answer), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_test_split_without_labels(config, params, tmp_path):
     examples = [example._replace(label=None) for example in EXAMPLES]
     task = task_of(config, examples, "test")
@@ -170,6 +175,7 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3
 
 
+@pytest.mark.slow
 def test_prediction_takes_any_number_of_endings(config, params):
     task = Swag(config)
     predictor = task.predictor()

@@ -192,6 +192,7 @@ def test_a_header_that_is_read_as_a_record_is_noticed(config, tmp_path):
     assert "train.csv:1: the only record with the label 'Art'" in what
 
 
+@pytest.mark.slow
 def test_from_the_file_to_predictions(config, tmp_path):
     test = [("good", "10"), ("bad bad bad bad bad", "-1"), ("a", "9")]
     config.task.test_file = write(tmp_path / "test.csv", test)
@@ -249,6 +250,7 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
         parse({"review": "a", "repyl": "b"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [["", ""], None])
 def test_a_test_file_without_labels(config, tmp_path, labels):
     rows = [("good",), ("bad",)]
@@ -275,6 +277,7 @@ def test_records_without_a_label_are_reported(config, tmp_path):
     assert task.notices == {"test: records without a label, so that none is scored": 2}
 
 
+@pytest.mark.slow
 def test_several_labels(config, tmp_path):
     rows = [("a", "x, y"), ("b", ""), ("c", "z")]
     config.task.kind = "multilabel"
@@ -363,6 +366,7 @@ def test_one_class_is_too_few(config, tmp_path):
         Text(config).resolve()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
 def test_awkward_texts_are_counted(config, tmp_path, truncation):
     long = "a b c d " * 125_000 + "e f g h"

@@ -12,6 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.classification import Classification, TextExample
 from configs.finetune import common
 from families.gpt.vocabulary import BYTE_PAIRS
+from tests.close import GRADIENT_TERMS, assert_close
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 
@@ -44,6 +45,7 @@ def make(tmp_path):
     return task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
 def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, kind):
     rng = np.random.default_rng(0)
@@ -77,12 +79,11 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
         shape = task.phases()[0].shapes["input_ids"]
         assert shape == (16 // texts, 16 * texts)
     (alone, gradients), (shared, others) = found
-    assert abs(alone - shared) < 1e-6
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), gradients, others
-    )
+    assert_close(alone, shared)
+    assert_close(gradients, others, terms=GRADIENT_TERMS)
 
 
+@pytest.mark.slow
 def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
     class Own(Texts):
         def losses(self, logits, batch):
@@ -113,6 +114,7 @@ def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_text_does_not_see_the_others_of_its_row(make):
     examples = [TextExample(n, "a b c d", None, n % 2) for n in range(4)]
     task = make(examples, 8, texts_per_row=4)

@@ -172,6 +172,7 @@ def real_lines(shared_data):
     return find
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("vocabulary", "lowercase", "folders"),
     [

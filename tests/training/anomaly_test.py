@@ -1,6 +1,5 @@
 """Anomalies: what is one, what the step does, and whole runs that meet them."""
 
-import contextlib
 import functools
 import json
 
@@ -11,7 +10,6 @@ import optax
 import pytest
 import runs
 
-from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
 from bert_jax.workdir import metrics
@@ -154,6 +152,7 @@ def weights(workdir, at):
             (folder.parent / path.name).rename(path)
 
 
+@pytest.mark.slow
 def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
     spoil(13)
@@ -173,6 +172,7 @@ def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path,
     assert len(train) == 20 and bad == [14]
 
 
+@pytest.mark.slow
 def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     micro, tmp_path, spoil
 ):
@@ -199,20 +199,6 @@ def test_going_back_takes_the_weights_of_the_checkpoint_a_crash_or_not(
     for one, other in zip(kept, after, strict=True):
         np.testing.assert_array_equal(one, other)
     assert any((one != other).any() for one, other in zip(kept, last, strict=True))
-
-
-def test_going_back_to_the_weights_of_init_from(micro, plain, tmp_path, spoil):
-    """Before the first checkpoint they are read again: as if step 1 had never been."""
-    args = (f"--config.init_from={plain}", "--config.train.on_anomaly=roll_back")
-    spoil(1)
-    err = run(micro, tmp_path / "run", *args, "--config.checkpoint.keep=4")
-    assert err.count("rolled back") == 1
-    (found,) = metrics.read(tmp_path / "run", "anomaly")
-    assert found["step"] == 2
-    for before, after in zip(
-        weights(plain, 20), weights(tmp_path / "run", 2), strict=True
-    ):
-        np.testing.assert_array_equal(before, after)
 
 
 def same(one, other, at):
@@ -270,29 +256,7 @@ def test_what_is_left_out_is_counted():
     assert state.params["w"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("bad", "stops"),
-    [(range(3, 20), 12), (range(2, 99, 2), 22), (range(0, 999, 12), 0)],
-)
-def test_too_many_of_late_stop_the_run(bad, stops):
-    judge = jax.jit(functools.partial(anomaly.detect, spike_factor=0.0))
-    anomalies = anomaly.Anomalies(
-        "skip", lambda found: [jax.tree.map(float, found)], lambda *_: None, str
-    )
-    stats, now = anomaly.RunningStats(), 0
-    with (
-        pytest.raises(UserError, match="too many")
-        if stops
-        else contextlib.nullcontext()
-    ):
-        for now in range(300):
-            loss, norm = jnp.float32(np.nan if now in bad else 1), jnp.float32(1)
-            _, stats, notes = judge(stats, loss, norm)
-            anomalies.add(now, {"loss": loss, "grad_norm": norm, **notes})
-            anomalies.check_last()
-    assert now == (stops or 299)
-
-
+@pytest.mark.slow
 def test_seeds_skip_each_on_its_own(micro, tmp_path, monkeypatch):
     batches = Pretraining.batches
 

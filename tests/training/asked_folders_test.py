@@ -39,6 +39,7 @@ def predict(folder, rows, *args, status=0):
     return [json.loads(line) for line in target.open()], err
 
 
+@pytest.mark.slow
 def test_masks_are_filled_in_without_a_next_sentence_head(folders, tmp_path):
     model = folders("BertForMaskedLM")
     rows = [{"text": text, "text_b": "so they say ."} for text in TEXTS]
@@ -64,6 +65,7 @@ def test_masks_are_filled_in_without_a_next_sentence_head(folders, tmp_path):
                 assert guess["probability"] == expected
 
 
+@pytest.mark.slow
 def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
     rows = [{"text": TEXTS[0], "text_b": "so they say ."}]
     model = folders("BertForPreTraining")
@@ -75,6 +77,7 @@ def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
     assert "is_next_probability" not in answer and "without" in err
 
 
+@pytest.mark.slow
 def test_a_question_answerer_needs_no_pooler(folders, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the parity extra")
     import torch
@@ -94,6 +97,7 @@ def test_a_question_answerer_needs_no_pooler(folders, tmp_path):
     assert answer["null_score"] == pytest.approx(null, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     model = folders("BertForTokenClassification")
     spec = f"--config={FINETUNE / 'ner.py'}:size=tiny"
@@ -109,6 +113,7 @@ def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     assert named["tags"] == [meaning[tag] for tag in plain["tags"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "spec", "missing"),
     [
@@ -136,6 +141,7 @@ def test_an_evaluation_without_data_is_refused(folders, tmp_path):
     assert "no data is named to evaluate; set --config.task.dev_file" in err
 
 
+@pytest.mark.slow
 def test_scores_of_pre_training_need_every_head(folders, corpus, tmp_path):
     args = (
         "--mode=evaluate",
@@ -206,6 +212,7 @@ def test_nothing_to_ask(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_model_is_of_the_size_of_its_weights(folders, tmp_path):
     """Neither the config file nor its absence needs to know it."""
     model, rows = folders("BertForPreTraining"), [{"text": text} for text in TEXTS]

@@ -114,6 +114,7 @@ def own_scores(workdir, step):
     return {k: v for k, v in found.items() if k not in ("time", "split", "step")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "which"), [("text", "best"), ("ner", "best"), ("squad", "last")]
 )
@@ -154,6 +155,7 @@ def test_every_way_of_asking_gives_the_same_answers(
             same(kept, by_files(kind, tmp_path / "0" / "predictions"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mrpc", "stsb", "swag", "squad"])
 def test_an_export_answers_as_its_run(runs, asked_once, kind, tmp_path):
     run, (rows, model) = runs(kind), asked_once(kind)
@@ -161,6 +163,7 @@ def test_an_export_answers_as_its_run(runs, asked_once, kind, tmp_path):
     same(rows, predict(run, tmp_path, *fresh))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DATA)
 def test_transformers_opens_the_export_and_answers_alike(
     runs, asked_once, kind, tmp_path
@@ -191,6 +194,7 @@ def test_transformers_opens_the_export_and_answers_alike(
     assert compared >= 3
 
 
+@pytest.mark.slow
 def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(runs("squad").workdir, workdir)
@@ -211,6 +215,7 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.slow
 def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
     workdir = runs("squad").workdir
 
@@ -226,6 +231,7 @@ def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
     assert beside(*given) == f"{one}-last"
 
 
+@pytest.mark.slow
 def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(runs("text").workdir, workdir)
@@ -238,6 +244,7 @@ def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
     assert found["accuracy"] == scored[found["step"]]
 
 
+@pytest.mark.slow
 def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
     workdir = runs("text").workdir
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
@@ -255,20 +262,7 @@ def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
     assert err.count("\n") == 1 and "'text'" in err and "'squad'" in err
 
 
-def test_the_last_is_asked_of_a_run_whose_result_is_the_best(runs, tmp_path):
-    best, last = runs("text"), runs("text", "last")
-    workdir = tmp_path / "run"
-    shutil.copytree(best.workdir, workdir)
-    before = contents(workdir)
-    evaluate(f"--workdir={workdir}", "--config.evaluate.checkpoint=last")
-    found = by_files("text", workdir / "predictions" / "last")
-    same(by_files("text", last.workdir / "predictions"), found)
-    assert contents(workdir).items() >= before.items()
-    first, place = f"--config.init_from={workdir}", f"--workdir={tmp_path / 'fresh'}"
-    evaluate(place, first, "--config.evaluate.checkpoint=last")
-    same(found, by_files("text", tmp_path / "fresh" / "predictions"))
-
-
+@pytest.mark.slow
 def test_readers_change_nothing_where_the_newest_is_damaged(runs, tmp_path):
     run = runs("text", "last")
     workdir = tmp_path / "run"
@@ -307,11 +301,3 @@ def stamps(folder):
         str(path): (path.stat().st_mtime_ns, files.get(str(path.relative_to(folder))))
         for path in [folder, *folder.rglob("*")]
     }
-
-
-def test_a_schedule_is_nothing_to_who_asks(runs, asked_once, tmp_path):
-    run = runs("text")
-    slow = "--config.optimizer.warmup_steps=10000"
-    flags = (f"--config.init_from={run.workdir}", f"--workdir={tmp_path / 'fresh'}")
-    rows = predict(run, tmp_path, *flags, slow, "--config.optimizer.warmup_fraction=0")
-    same(rows, asked_once("text")[0])

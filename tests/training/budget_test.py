@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 import runs
@@ -104,6 +103,7 @@ def slow(monkeypatch):
     monkeypatch.setattr(budget.pace, "measure", measured)
 
 
+@pytest.mark.slow
 def test_a_run_in_its_budget(micro, tmp_path, slow):
     run = tmp_path / "run"
     begin = (f"--config={micro}", f"--workdir={run}", "--config.corpus.weights=(1.0,)")
@@ -148,35 +148,7 @@ def test_a_planned_run_gets_longer_when_asked(tmp_path):
         budget.plan_steps(tasks.create(extended), tmp_path)
 
 
-def test_a_checkpoint_that_a_killed_start_has_left(micro, tmp_path, monkeypatch):
-    left = []
-    remove = pace._Trial._remove
-
-    def killed(trial, folder):
-        left.append((folder / pace._SAVED / "0").exists())
-        if len(left) == 2:  # once it is saved
-            raise UserError("killed")
-        remove(trial, folder)
-
-    monkeypatch.setattr(pace._Trial, "_remove", killed)
-    begin = ("--config.train.budget=100min", "--config.train.num_steps=1")
-    monkeypatch.setattr(budget, "_MEASURED", 0.0)
-    runs.run(micro, tmp_path, *begin, status=2)
-    monkeypatch.setattr(budget, "LEAST", 10**9)  # no step is taken
-    runs.run(micro, tmp_path, *begin, status=2)
-    # Removed before the second start saved, and after.
-    assert left == [False, True, True, True]
-    assert not (tmp_path / pace._SAVED).exists()
-
-
-def test_a_budget_that_the_measuring_alone_overruns(micro, tmp_path):
-    began = time.perf_counter()
-    _, said = runs.run(micro, tmp_path, "--config.train.budget=0.01s", status=2)
-    assert "budget=0.01s: too little: measuring the pace alone has taken" in said
-    assert time.perf_counter() - began < 60
-    assert not (tmp_path / "config.json").exists()
-
-
+@pytest.mark.slow
 def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
     """What is measured leaves no trace in the numbers."""
     monkeypatch.setattr(budget, "planned", lambda *given: {

@@ -110,6 +110,7 @@ PUT_TOGETHER = ("all-gather", "parameters")
 PARTIAL_PRODUCTS = ("all-reduce", "rows")
 
 
+@pytest.mark.slow
 def test_data_adds_gradients_and_nothing_else():
     state, text = compiled(data=8)
     assert collectives(state, text, 8) == {GRADIENTS, SUMS}
@@ -119,7 +120,7 @@ def test_data_adds_gradients_and_nothing_else():
     assert shapes[LAYERS, HIDDEN, HEADS, 64] == 9
 
 
-@pytest.mark.heart
+@pytest.mark.slow
 def test_zero1_splits_the_moments_alone():
     # The parameters, of which each device has updated a part.
     state, text = compiled(data=8, optimizer="zero1")
@@ -136,6 +137,7 @@ def test_zero1_splits_the_moments_alone():
     assert moments == pytest.approx(2 * whole / 8, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_fsdp_puts_parameters_together_for_use():
     state, text = compiled("lamb", fsdp=8)
     assert collectives(state, text, 8) == {PUT_TOGETHER, GRADIENTS, SUMS}
@@ -149,6 +151,7 @@ def test_fsdp_puts_parameters_together_for_use():
     assert memory.bytes_per_device(state) == pytest.approx(3 * whole / 8, rel=0.01)
 
 
+@pytest.mark.slow
 def test_tensor_splits_heads_and_vocabulary():
     state, text = compiled(tensor=8)
     assert collectives(state, text) == {PARTIAL_PRODUCTS, SUMS}
@@ -164,6 +167,7 @@ def test_tensor_splits_heads_and_vocabulary():
     assert f"f32[{ROWS},{HEADS},{LENGTH},{LENGTH}]" not in text
 
 
+@pytest.mark.slow
 def test_all_three_do_no_more_than_each():
     state, text = compiled(data=2, fsdp=2, tensor=2)
     found = collectives(state, text, 4)

@@ -33,6 +33,7 @@ def config(**fields) -> ConfigDict:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
     """As if the frozen parameters were no parameters: the same clipping too."""

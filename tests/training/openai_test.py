@@ -11,6 +11,7 @@ from optimizer_config import make_config
 
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
+from tests.close import assert_close
 
 
 def published(shape, x, warmup):
@@ -71,7 +72,7 @@ def test_updates_are_those_of_the_published_adam():
 
         params = jax.tree.map(step, params, m, v)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(params), strict=True):
-        np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-6)
+        assert_close(one, other)
 
 
 def test_what_they_cannot_do_is_one_line():

@@ -119,6 +119,7 @@ def run(config, params, gradients):
     return params, state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "stacked"),
     [
@@ -190,6 +191,7 @@ def test_a_layer_of_lamb_moves_by_its_own_norm():
         np.testing.assert_allclose(moved[name], expected, rtol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_lamb_moves_the_model_alike_whether_layers_are_stacked_or_not():
     config = tiny.get_config("plain")
     config.model.update(vocab_size=20, hidden_size=8, intermediate_size=12)
@@ -224,6 +226,7 @@ def test_decay_mask_is_by_name(stacked):
     assert sum(mask.values()) == (5 if stacked else 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stacked", [False, True])
 def test_without_gradient_only_decayed_parameters_move(stacked):
     config = make_config(warmup_steps=0, num_steps=1)
@@ -259,6 +262,7 @@ def test_state_holds_moments_shaped_as_the_parameters(name):
         assert jax.tree.map(jnp.shape, tree) == jax.tree.map(jnp.shape, params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_a_rate_from_outside_does_as_the_schedule(name):
     config = make_config(name=name, num_steps=30)
@@ -278,6 +282,7 @@ def test_a_rate_from_outside_does_as_the_schedule(name):
     assert all(map(np.any, jax.tree.leaves(updates)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_what_the_loss_does_not_use_stays(name):
     """Decay would shrink a pooler that gets no gradient; one that does, decays."""

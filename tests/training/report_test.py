@@ -1,8 +1,6 @@
 """What a run prints: its first lines, an evaluation's, guesses at held-out text."""
 
-import pytest
-
-from bert_jax.tasks.fill_mask import PRINTED, printed
+from bert_jax.tasks.fill_mask import printed
 from bert_jax.training import report
 
 
@@ -37,16 +35,6 @@ def test_no_guess_is_left_out_between_others():
 
 def test_a_text_without_blanks_is_whole():
     assert printed([{"text": "a cat", "masks": []}], 80) == "\n  a cat"
-
-
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_line_is_wider_than_the_terminal(width):
-    masks = [mask("cat", "cat", "sat", "a", "##s", "cat")] * 30
-    lines = printed([{"text": "a [MASK] sat " * 30, "masks": masks}], width)
-    assert max(map(len, lines.splitlines())) <= width
-    # Cut before the first blank without a number.
-    assert f"[{PRINTED}]" in lines and f"[{PRINTED + 1}]" not in lines
-    assert "[MASK]" not in lines and "..." in lines
 
 
 def test_an_evaluations_line_has_the_main_score_first_and_fits():

@@ -157,6 +157,7 @@ def test_stacked_layers_keep_their_first_axis_whole():
     assert spec(layer["intermediate"]["kernel"]) == (None, "fsdp", "tensor")
 
 
+@pytest.mark.slow
 def test_a_vocabulary_that_does_not_divide_stays_whole():
     config = base.get_config()
     config.mesh.tensor = 4

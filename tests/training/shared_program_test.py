@@ -15,6 +15,7 @@ def step_text(*fields):
     return programs.trace(config, jax.devices()[:1], "train").traced.lower().as_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_the_rate_is_an_argument(name):
     own = f"optimizer.name={name}"
@@ -23,6 +24,7 @@ def test_the_rate_is_an_argument(name):
     assert step_text(own, "optimizer.learning_rate=3e-5", *steps) == expected
 
 
+@pytest.mark.slow
 def test_what_is_no_argument_makes_another_program():
     own = "optimizer.name=adamw"
     assert step_text(own, "optimizer.beta1=0.8") != step_text(own)

@@ -11,6 +11,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.training.optimizer import learning_rates
 from bert_jax.training.stable_adamw import stable_adamw
+from tests.close import assert_close
 
 FIELDS = ConfigDict({"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.3})
 
@@ -63,7 +64,7 @@ def test_updates_are_the_algorithm_s():
         found = optax.apply_updates(found, updates)
     expected = written_down(params, gradients, rates, decayed)
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=3e-6, err_msg=name)
+        assert_close(found[name], value, name=name)
     never = written_down(params, gradients[:6], rates[:6], decayed)
     assert abs(never["other"] - expected["other"]).max() > 1e-3
 
@@ -95,7 +96,7 @@ def test_rises_stays_and_falls():
     np.testing.assert_allclose(rates[:101], 0.5 * np.arange(101) / 100, rtol=1e-6)
     np.testing.assert_array_equal(rates[100:601], np.float32(0.5))
     over = np.arange(400) / 400
-    np.testing.assert_allclose(rates[600:], 0.5 * (1 - np.sqrt(over)), atol=1e-6)
+    assert_close(rates[600:], 0.5 * (1 - np.sqrt(over)))
 
 
 def test_warm_up_and_decay_that_do_not_fit():

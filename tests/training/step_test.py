@@ -95,6 +95,7 @@ def test_accumulation_over_micro_batches_divides_once_by_unequal_weights(
     np.testing.assert_allclose(cut.params["w"], whole.params["w"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_randomness_follows_seed_and_step_only(batch):
     draws = [
         float(take(batch, seed=seed, at=at)[1]["slopes"])
@@ -111,6 +112,7 @@ def test_a_batch_without_weight_gives_zero_and_no_nan(batch):
     assert np.isfinite(jax.flatten_util.ravel_pytree(state.params)[0]).all()
 
 
+@pytest.mark.slow
 def test_what_a_step_hands_to_the_next_one(batch):
     """It reaches the loss, has no gradient, is saved, and stays after an anomaly."""
 

@@ -27,20 +27,6 @@ def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
         folder.check(tmp_path, config)
 
 
-@pytest.mark.parametrize("mode", ["predict", "evaluate", "export"])
-def test_a_recorded_config_of_impossible_values(micro, plain, tmp_path, capfd, mode):
-    folder = tmp_path / "damaged"
-    shutil.copytree(plain, folder)
-    path = folder / "config.json"
-    fields = json.loads(path.read_text())
-    fields["train"]["seeds"] = None
-    path.write_text(json.dumps(fields))
-    flags = [f"--workdir={folder}", f"--mode={mode}", f"--output={tmp_path / 'out'}"]
-    assert main.main(flags) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {path}: config.train.seeds=None: ")
-
-
 def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
     folder, out = tmp_path / "edited", tmp_path / "out"
     shutil.copytree(plain, folder)
@@ -52,17 +38,6 @@ def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
     assert not out.exists()
-
-
-def test_a_best_of_a_future_that_is_being_rewritten_is_dropped(tmp_path):
-    for name in ("20", "100"):
-        (tmp_path / "best" / name / "params").mkdir(parents=True)
-    folder.drop_best(tmp_path, after=20)
-    assert [path.name for path in (tmp_path / "best").iterdir()] == ["20"]
-    folder.drop_best(tmp_path)
-    assert not list((tmp_path / "best").iterdir())
-    folder.drop_best(tmp_path / "new", after=20)
-    assert not (tmp_path / "new").exists()
 
 
 def test_other_dev_data_than_a_run_began_with(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from bert_jax import tokenization
 from bert_jax.config import fields
 from bert_jax.data import chunks, prepare, workers
-from bert_jax.data.cleaning import cleaned, languages, settings
+from bert_jax.data.cleaning import cleaned, settings
 from bert_jax.errors import UserError
 from configs import common
 
@@ -96,55 +96,6 @@ def test_exact_duplicates(tmp_path):
     assert all(example["of"].startswith("document 0: At 1 0") for example in examples)
 
 
-def test_near_duplicates(tmp_path):
-    one, two = prose(1, 800), prose(2, 800)
-    changed = one.replace("At 1 5 ", "When 1 5 ").replace("At 1 50", "To 1 50")
-    write(tmp_path, [one, two, changed, prose(3, 800)])
-    assert texts(make_config(tmp_path, "near_duplicates")) == [one, two, prose(3, 800)]
-    alike = {"corpus.clean_similarity": 1.0}
-    assert len(texts(make_config(tmp_path, "near_duplicates", **alike))) == 4
-
-
-def test_overlap(tmp_path):
-    """Paragraphs with 13 words of an evaluation file go, the others stay."""
-    (tmp_path / "dev.tsv").write_text(
-        "id\ttext\n1\tIt is a truth universally acknowledged that a single man in "
-        "possession of a good fortune must be in want of a wife\n"
-    )
-    shared = "He said: it is a truth universally acknowledged, that a single man in\n"
-    shared += "possession of GOOD books reads."
-    twelve = "In possession of a good fortune must be in want of a dog."
-    write(tmp_path, [prose(1), f"Before it.\n\n{shared}\n\n{twelve}", shared])
-    against = {"corpus.clean_against": (f"{tmp_path}/dev.tsv",)}
-    config = make_config(tmp_path, "overlap", **against)
-    assert texts(config) == [prose(1), f"Before it.\n\n{twelve}"]
-    assert told(config)["taken"]["overlap"] == {
-        "documents": 1,
-        "paragraphs": 2,
-        "bytes": 2 * len(shared),
-    }
-    (tmp_path / "dev.tsv").write_text(" ".join(twelve for _ in range(2)))
-    assert texts(config) == [prose(1), f"Before it.\n\n{shared}", shared]
-    more = {**against, "corpus.clean_overlap_words": 12}
-    assert texts(make_config(tmp_path, "overlap", **more))[1] == (
-        f"Before it.\n\n{shared}"
-    )
-
-
-def test_overlap_of_sentences_in_lines_of_their_own(tmp_path):
-    (tmp_path / "dev.txt").write_text("a b c d e f g h i j k l m n o p")
-    (tmp_path / "corpus.txt").write_text("x y z\na b c d e f\ng h i j k l m\nq r\n")
-    config = make_config(
-        tmp_path,
-        "overlap",
-        **{
-            "corpus.clean_against": (f"{tmp_path}/dev.txt",),
-            "corpus.sources": (f"sentences:{tmp_path}/corpus.txt",),
-        },
-    )
-    assert texts(config) == ["x y z\nq r"]
-
-
 def test_paragraphs_and_short_documents(tmp_path):
     write(
         tmp_path,
@@ -160,25 +111,6 @@ def test_paragraphs_and_short_documents(tmp_path):
     assert list(taken) == ["boilerplate", "headings", "lists", "min_length"]
     assert [its["paragraphs"] for its in taken.values()] == [1, 4, 1, 0]
     assert [its["documents"] for its in taken.values()] == [0, 1, 0, 1]
-
-
-def test_language(tmp_path):
-    pytest.importorskip("py3langid", reason="needs the clean extra")
-    german = "Im Anfang schuf Gott Himmel und Erde, und die Erde war noch leer. " * 5
-    english = "In the beginning God created the heaven and the earth, it is said. " * 5
-    write(tmp_path, [english, german])
-    assert texts(make_config(tmp_path, "language")) == [english]
-    other = {"corpus.language": "de"}
-    assert texts(make_config(tmp_path, "language", **other)) == [german]
-    with pytest.raises(UserError, match="language=aa: py3langid does not know it"):
-        texts(make_config(tmp_path, "language", **{"corpus.language": "aa"}))
-
-
-def test_language_without_its_library(tmp_path, monkeypatch):
-    monkeypatch.setattr(languages.importlib.util, "find_spec", lambda name: None)
-    write(tmp_path, [prose(1)])
-    with pytest.raises(UserError, match=r"pip install '\.\[clean\]'"):
-        texts(make_config(tmp_path, "language"))
 
 
 def messy(seed):
@@ -230,6 +162,7 @@ def test_the_order_of_documents_decides_only_which_copy_stays(tmp_path, seed):
     assert len(left) == 1
 
 
+@pytest.mark.slow
 def test_number_of_cores_and_size_of_batches_change_nothing(tmp_path, monkeypatch):
     write(tmp_path, [text for seed in range(3) for text in messy(seed)])
     names = [name for name in settings.STAGES if name not in ("language", "overlap")]
@@ -245,16 +178,6 @@ def test_number_of_cores_and_size_of_batches_change_nothing(tmp_path, monkeypatc
     assert made[0] == made[1]
 
 
-def test_a_text_that_has_changed_meanwhile(tmp_path, monkeypatch):
-    write(tmp_path, [prose(1), prose(2)])
-    config = make_config(tmp_path, "headings")
-    folder = cleaned.clean(config)
-    write(tmp_path, [prose(1), prose(2), prose(3)])
-    monkeypatch.setattr(cleaned, "clean", lambda config: folder)
-    with pytest.raises(UserError, match="the text has changed since it was cleaned"):
-        texts(config)
-
-
 def test_nothing_is_left(tmp_path):
     write(tmp_path, [prose(1), prose(2)])
     config = make_config(tmp_path, "min_length", **{"corpus.clean_min_words": 999})
@@ -263,6 +186,7 @@ def test_nothing_is_left(tmp_path):
     assert not list((tmp_path / "data").glob("cleaned*"))
 
 
+@pytest.mark.slow
 def test_stages_shape_the_data_and_its_vocabulary(tmp_path):
     write(tmp_path, [prose(seed) for seed in range(12)] + [prose(3)])
     (tmp_path / "dev.txt").write_text(prose(20))
@@ -295,10 +219,3 @@ def test_the_config_names_the_stages():
     assert fields._TABLE["corpus.clean"](settings.STAGES) is None
     said = fields._TABLE["corpus.clean"](("deduplicate",))
     assert said == f"choose among {', '.join(settings.STAGES)}"
-
-
-def test_files_without_their_stage():
-    config = common.get_config()
-    config.corpus.clean_against = ("dev.tsv",)
-    with pytest.raises(UserError, match=r"clean_against=.*set both or neither"):
-        fields.check(config)

@@ -5,8 +5,10 @@ import io
 import json
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax import tokenization
 from bert_jax.tasks.glue.data import TASKS as GLUE
 
 NAMES = [f"{a}{b}" for a in "bdfglmnr" for b in ("an", "el", "ir", "os")]
@@ -17,8 +19,6 @@ PIECES += [*"abcdefghijklmnopqrstuvwxyz?.,", *(f"##{x}" for x in "adegilmnors")]
 VOCABULARY = "".join(f"{piece}\n" for piece in dict.fromkeys(PIECES))
 SIZES = {"train": 12, "dev": 7, "test": 5}
 
-Row = dict[str, Any]
-
 
 class Kind(NamedTuple):
     """A task with data of one form.
@@ -27,15 +27,11 @@ class Kind(NamedTuple):
       extends: the config that it is made from.
       lines: of its config file, besides those of all.
       files: name -> content.
-      rows: of `--mode=predict`.
-      trains: False: of other weights only.
     """
 
     extends: str
     lines: str
     files: dict[str, str]
-    rows: list[Row]
-    trains: bool = True
 
 
 def _text(rng: random.Random, least: int = 2, most: int = 9) -> str:
@@ -52,11 +48,6 @@ _PRETRAINING = """
     config.masking.max_predictions_per_seq = 6
     config.corpus.sources = ("{}",)
 """
-_MASKS = [
-    {"text": "the [MASK] fox jumps"},
-    {"text": "a lazy [MASK] [MASK]", "text_b": "it is"},
-    {"text": "the dog"},
-]
 
 
 def pretraining(rng: random.Random) -> Kind:
@@ -66,7 +57,7 @@ def pretraining(rng: random.Random) -> Kind:
     lines += (
         '    config.tokenizer.vocab_file = ""\n    config.tokenizer.vocab_size = 64'
     )
-    return Kind("tiny:recipe=plain", lines, {"corpus.txt": text}, _MASKS)
+    return Kind("tiny:recipe=plain", lines, {"corpus.txt": text})
 
 
 def pretraining_jsonl(rng: random.Random) -> Kind:
@@ -77,7 +68,7 @@ def pretraining_jsonl(rng: random.Random) -> Kind:
     lines = _PRETRAINING.format("jsonl:in/corpus.jsonl")
     lines += "    config.phase2.fraction = 0.5\n    config.phase2.max_seq_length = 24"
     lines += "\n    config.phase2.max_predictions_per_seq = 4"
-    return Kind("tiny:recipe=plain", lines, {"corpus.jsonl": text}, _MASKS)
+    return Kind("tiny:recipe=plain", lines, {"corpus.jsonl": text})
 
 
 def pretraining_text(rng: random.Random) -> Kind:
@@ -89,7 +80,7 @@ def pretraining_text(rng: random.Random) -> Kind:
     lines = _PRETRAINING.format("text:in/*.txt") + "    config.corpus.nsp = False"
     lines += '\n    config.corpus.sources = ("text:in/[0-9].txt",)'
     lines += "\n    config.masking.whole_word = True"
-    return Kind("tiny:recipe=plain", lines, files, _MASKS[::2])
+    return Kind("tiny:recipe=plain", lines, files)
 
 
 def glue(name: str) -> Callable[[random.Random], Kind]:
@@ -103,8 +94,6 @@ def glue(name: str) -> Callable[[random.Random], Kind]:
         if name == "mnli":
             splits = {"train": "train", "dev_matched": "dev", "test_matched": "test"}
             splits |= {"dev_mismatched": "dev", "diagnostic": "ax"}
-        elif name == "ax":
-            splits = {"diagnostic": "ax"}
         for file, split in splits.items():
             labelled = split in ("train", "dev")
             columns = ["index", *task.texts, *([task.label] if labelled else [])]
@@ -114,18 +103,8 @@ def glue(name: str) -> Callable[[random.Random], Kind]:
                 texts = [_text(rng) for _ in task.texts]
                 lines.append("\t".join([str(number), *texts, *label]))
             files[f"{file}.tsv"] = "\n".join(lines) + "\n"
-        rows = [
-            dict(
-                zip(("text", "text_b"), (_text(rng) for _ in task.texts), strict=False)
-            )
-            for _ in range(3)
-        ]
         lines = '    config.task.data_dir = "in"\n'
-        if name == "ax":
-            lines += '    config.init_from = "in/mnli"\n'
-            lines += '    config.tokenizer.vocab_file = ""\n'
-        extends = f"finetune/glue:size=tiny,task={name}"
-        return Kind(extends, lines, files, rows, trains=name != "ax")
+        return Kind(f"finetune/glue:size=tiny,task={name}", lines, files)
 
     return make
 
@@ -138,7 +117,7 @@ def squad(version: str) -> Callable[[random.Random], Kind]:
     """SQuAD's JSON; of 2.0, with questions that have no answer."""
 
     def make(rng: random.Random) -> Kind:
-        files, rows = {}, []
+        files = {}
         for split in ("train", "dev"):
             paragraphs = []
             for number in range(SIZES[split]):
@@ -152,7 +131,6 @@ def squad(version: str) -> Callable[[random.Random], Kind]:
                     question |= {"is_impossible": none}
                     question |= {"answers": []} if none else {}
                 paragraphs.append({"context": context, "qas": [question]})
-                rows.append({"question": question["question"], "context": context})
             data = {
                 "version": version,
                 "data": [{"title": "", "paragraphs": paragraphs}],
@@ -160,9 +138,7 @@ def squad(version: str) -> Callable[[random.Random], Kind]:
             files[f"{split}.json"] = json.dumps(data)
         lines = _files("json", "train", "dev") + "    config.task.doc_stride = 8\n"
         lines += "    config.task.max_query_length = 8\n"
-        return Kind(
-            f"finetune/squad:size=tiny,version={version}", lines, files, rows[:3]
-        )
+        return Kind(f"finetune/squad:size=tiny,version={version}", lines, files)
 
     return make
 
@@ -182,8 +158,7 @@ def swag(rng: random.Random) -> Kind:
             fields = [*fields[:-1], str(number % 4)] if split != "test" else fields
             writer.writerow(fields)
         files[f"{split}.csv"] = out.getvalue()
-    rows = [{"context": "the dog", "endings": [_text(rng) for _ in range(4)]}] * 3
-    return Kind("finetune/swag:size=tiny", _files("csv", *SIZES), files, rows)
+    return Kind("finetune/swag:size=tiny", _files("csv", *SIZES), files)
 
 
 def ner(rng: random.Random) -> Kind:
@@ -200,8 +175,7 @@ def ner(rng: random.Random) -> Kind:
             blocks.append("\n".join(lines))
         files[f"{split}.conll"] = "\n\n".join(blocks) + "\n"
     lines = _files("conll", *SIZES) + "    config.task.document_context = True\n"
-    rows = [{"text": "ban saw the dog"}, {"words": ["ban", "x"]}]
-    return Kind("finetune/ner:size=tiny", lines, files, rows)
+    return Kind("finetune/ner:size=tiny", lines, files)
 
 
 def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
@@ -237,8 +211,7 @@ def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
         pairs = kind == "multilabel"
         lines = f'{_files(form, *SIZES)}    config.task.kind = "{kind}"\n'
         lines += '    config.task.text_b = "text_b"\n' if pairs else ""
-        asked = [{"text": _text(rng)} | ({"text_b": "it"} if pairs else {})] * 3
-        return Kind("finetune/text:size=tiny", lines, files, asked)
+        return Kind("finetune/text:size=tiny", lines, files)
 
     return make
 
@@ -253,7 +226,7 @@ def imdb(rng: random.Random) -> Kind:
             urls = [f"http://films/tt{number}/usercomments\n" for number in range(size)]
             files[f"{split}/urls_{name}.txt"] = "".join(urls)
     lines = '    config.task.data_dir = "in"\n    config.task.dev_fraction = 0.4\n'
-    return Kind("finetune/imdb:size=tiny", lines, files, [{"text": "the fox"}] * 3)
+    return Kind("finetune/imdb:size=tiny", lines, files)
 
 
 Kinds = Mapping[str, Callable[[random.Random], Kind]]
@@ -261,7 +234,7 @@ KINDS: Kinds = {
     "pretraining": pretraining,
     "pretraining_jsonl": pretraining_jsonl,
     "pretraining_text": pretraining_text,
-    **{name: glue(name) for name in GLUE},
+    **{name: glue(name) for name in GLUE if name != "ax"},  # which has no training data
     "squad": squad("1.1"),
     "squad2": squad("2.0"),
     "swag": swag,
@@ -271,3 +244,54 @@ KINDS: Kinds = {
     "text_regression": text("tsv", "regression"),
     "imdb": imdb,
 }
+
+# The others have batches of one length: programs that are compiled once for all.
+_OF_EVERY_LENGTH = ("text", "squad2")
+
+CONFIG = """
+extends = "{extends}"
+
+def get_config(config):
+    config.model.hidden_size = 16
+    config.model.num_hidden_layers = 1
+    config.model.num_attention_heads = 2
+    config.model.intermediate_size = 32
+    config.model.max_position_embeddings = 32
+    config.model.hidden_dropout_prob = 0.1
+    config.model.attention_probs_dropout_prob = 0.1
+    config.tokenizer.vocab_file = "in/vocab.txt"
+    config.corpus.data_dir = "data"
+    if "max_seq_length" in config.task:
+        config.task.max_seq_length = 32
+        config.task.pad_to_max = {pads}
+    config.train.num_steps = 2
+    config.train.batch_size = 4
+    config.train.log_every = 1
+    config.evaluate.batch_size = 4
+    config.predict.batch_size = 4
+    config.checkpoint.save_every = 1
+{lines}
+    return config
+"""
+
+
+def write_inputs(name: str, folder: Path, kinds: Kinds = KINDS) -> Kind:
+    """Writes `in/` of a kind of data."""
+    kind = kinds[name](random.Random(name))
+    for file, content in kind.files.items():
+        path = folder / "in" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    config = CONFIG.format(
+        extends=kind.extends, lines=kind.lines, pads=name not in _OF_EVERY_LENGTH
+    )
+    (folder / "in" / "micro.py").write_text(config)
+    (folder / "in" / "vocab.txt").write_text(VOCABULARY)
+    tokenizer = tokenization.load(folder / "in" / "vocab.txt")
+    text = tokenization.files(tokenizer)["tokenizer.json"]
+    if name.startswith("text_"):  # which have their vocabulary in another form
+        (folder / "in" / "tokenizer.json").write_text(text)
+        (folder / "in" / "vocab.txt").unlink()
+        text = config.replace("in/vocab.txt", "in/tokenizer.json")
+        (folder / "in" / "micro.py").write_text(text)
+    return kind
