@@ -23,6 +23,19 @@ from bert_jax.training import anomaly, frozen, rates
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
 
 
+def layer_axes(name: str, rank: int) -> tuple[int, ...]:
+    """Returns the axes of one layer's parameter, for norms and means of it alone.
+
+    With `model.scan_layers` an array has the parameters of all layers, [layers, ...],
+    and its first axis is none of them.
+
+    Args:
+      name: Path of the parameter, such as bert/encoder/layers/attention/query/kernel.
+      rank: Number of axes of its array.
+    """
+    return tuple(range(1 if "encoder/layers/" in name else 0, rank))
+
+
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     """The schedule that `config.optimizer.schedule` names.
 
