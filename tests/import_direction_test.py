@@ -33,14 +33,13 @@ RANKED = {
     "training": (
         ("session", "exporting"),
         ("report",),
-        ("evaluator",),
         ("run_setup",),
-        ("compilation",),
+        ("evaluator", "compilation"),
         ("seeds", "setup", "inference", "state_shardings"),
         ("run_config", "history", "due", "memory", "sharding"),
-        ("lamb", "stable_adamw"),
+        ("lamb", "muon", "stable_adamw"),
         ("optimizer", "step", "from_weights"),
-        ("frozen", "muon"),
+        ("frozen",),
         ("anomaly", "rates"),
     ),
     "runtime": (

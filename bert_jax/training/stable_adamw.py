@@ -65,9 +65,7 @@ def stable_adamw(
             decay = optimizer.weight_decay * param if d else 0.0
             return -parameter_rate * (m / (jnp.sqrt(v) + eps) + decay)
 
-        steps = jax.tree_util.tree_map_with_path(
-            step, updates, mu, nu, params, decays
-        )
+        steps = jax.tree_util.tree_map_with_path(step, updates, mu, nu, params, decays)
         return steps, _State(count, mu, nu)
 
     return optax.GradientTransformation(init, update)

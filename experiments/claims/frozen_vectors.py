@@ -149,7 +149,7 @@ def classified(
         for place, penalty in enumerate(PENALTIES):
             near = logistic(x[rest], y[rest], classes, penalty, near)
             losses[place] += scores(near, x[held], y[held])[1] * held.mean()
-    penalty = PENALTIES[int(np.argmin(losses))]
+    penalty = PENALTIES[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
     weights = logistic(x, y, classes, penalty)
     found: dict[str, float] = {"penalty": penalty}
     for name, pair in (("train", (x, y)), ("test", (x_test, y_test))):

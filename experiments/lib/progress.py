@@ -91,7 +91,8 @@ def outcome(run: Run, runs: Sequence[Run]) -> str:
     said = []
     if names:
         config = _config(run) or {}
-        name = main_score(names, config.get("task", {}).get("name", ""))
+        task, evaluate = config.get("task", {}), config.get("evaluate", {})
+        name = main_score(names, task.get("name", ""), evaluate.get("score", ""))
         mean = statistics.fmean(float(line[name]) for line in ends)
         seeds = f" (mean of {len(ends)} seeds)" if len(ends) > 1 else ""
         said = [f"dev {name} {mean:.4g}{seeds}"]
@@ -106,8 +107,14 @@ def scores_of(line: Mapping[str, Any]) -> list[str]:
     return [name for name in line if name not in ("step", "split", "time")]
 
 
-def main_score(names: Sequence[str], task: str) -> str:
-    """The score, of those that a run has, by which it is compared."""
+def main_score(names: Sequence[str], task: str, selects: str = "") -> str:
+    """The score, of those that a run has, by which it is compared.
+
+    Args:
+      selects: The run's `evaluate.score`.
+    """
+    if selects in names:
+        return selects
     # A pre-training's `loss` is whatever it trains; its cross entropy says more.
     first = "f1" if task in ("ner", "vectors_ner", "squad") else "masked_lm_loss"
     return first if first in names else names[0]

@@ -9,6 +9,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from experiments.lib import kept, published
 from experiments.lib.runs import Run
+from experiments.paper.glue_table import order
 
 _PAPER = "Base*"
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restart{{s}}
@@ -106,7 +107,9 @@ def summary(run: Run, score: str) -> dict[str, Any]:
         {split: [one[score] for one in lines[n]] for split, lines in log.items()}
         for n in range(len(dev))
     ]
-    best = max(range(len(epochs)), key=lambda n: statistics.fmean(epochs[n]["dev"]))
+    best = max(
+        range(len(epochs)), key=lambda n: order(statistics.fmean(epochs[n]["dev"]))
+    )
     numbers: dict[str, Any] = {"epoch": best + 1}
     numbers |= {split: _spread(scores) for split, scores in epochs[best].items()}
     learnt = {

@@ -26,13 +26,17 @@ from bert_jax.errors import UserError, printable
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.runtime.terminal import say
+from bert_jax.tasks.results import lower_is_better
 from bert_jax.workdir import metrics
 from experiments.lib import command_line, ending, kept, progress, report
 from experiments.lib.runs import require_whole
 from experiments.sweeps import compared
-from experiments.sweeps.compared import Group, Run, lower_is_better
+from experiments.sweeps.compared import Group, Run
 
-SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
+SCORE = (
+    "default: the first run's evaluate.score, else f1 of ner and squad, masked_lm_loss "
+    "of pre-training, or the first"
+)
 # Fields that say where a run is or how it was queried, not what it is.
 _PLACES = (
     *("seed", "train.seeds", "corpus.data_dir", "mesh.", "predict.", "checkpoint."),
@@ -199,8 +203,9 @@ def choose(runs: Sequence[Run], asked: str, split: str) -> str:
             f"scores; {_RESTORE}"
         )
     shared = [key for key in names if all(key in run.lines[-1] for run in runs)]
-    task = runs[0].fields.get("task.name", "")
-    name = asked or progress.main_score(shared or names, task)
+    fields = runs[0].fields
+    task, selects = fields.get("task.name", ""), fields.get("evaluate.score", "")
+    name = asked or progress.main_score(shared or names, task, selects)
     for run in runs:
         if name not in (there := progress.scores_of(run.lines[-1])):
             raise UserError(

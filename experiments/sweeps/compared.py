@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from scipy import stats
 
+from bert_jax.tasks.results import lower_is_better
 from bert_jax.workdir import folder as workdir
 from experiments.lib import plots
 from experiments.lib.report import Figure, Section, Table
@@ -96,10 +97,6 @@ def difference(group: Group, other: Group) -> Difference:
         # SciPy warns where one group's scores are all equal; Welch's holds there, too.
         ends = stats.ttest_ind(*both, equal_var=False).confidence_interval(LEVEL)
     return Difference(mean, ends.low, ends.high, 0)
-
-
-def lower_is_better(score: str) -> bool:
-    return score.endswith(("loss", "perplexity", "entropy"))
 
 
 def labels(found: Sequence[Group]) -> list[str]:
