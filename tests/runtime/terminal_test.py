@@ -103,3 +103,19 @@ def test_what_a_terminal_would_obey_is_written_out():
     name = "a\x1b[2J\nb\u202e\x9b"
     rows = terminal.table([(name, "1")], ("class", "f1")).splitlines()
     assert rows[2] == r"a\x1b[2J b\u202e\x9b   1"
+
+
+@pytest.mark.parametrize("total", [1000, None])
+def test_rows_their_pace_and_the_time_left(clock, capsys, total):
+    """The first rows wait for the compiler, a minute; an earlier attempt had some."""
+    progress = terminal.RowProgress(total, done=500)
+    for seconds in (60, 2, 2, 28):
+        clock(seconds)
+        progress.add(10)
+    progress.close()
+    first, last = capsys.readouterr().err.splitlines()
+    if total is None:
+        assert (first, last) == ("520 rows, 5 rows/s", "540 rows, 0.9375 rows/s")
+    else:
+        assert first == "520 of 1,000 rows, 5 rows/s, 01:36 left"
+        assert last == "540 of 1,000 rows, 0.9375 rows/s, 08:10 left"
