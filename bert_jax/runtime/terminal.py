@@ -147,8 +147,8 @@ class RowProgress:
                 self._bar.unpause()
             self._bar.update(count)
         elif self._active and not is_first and now - self._printed >= _SECONDS:
-            self._printed = now
             rows, start = self._begun
+            self._begun, self._printed = (self._done, now), now
             rate = (self._done - rows) / max(now - start, 1e-9)
             line = f"{self._done:,} rows, {rate:,.4g} rows/s"
             if self._total is not None:

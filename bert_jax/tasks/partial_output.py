@@ -135,7 +135,8 @@ def opened(
       OtherWorkError: The part file is of other work.
       UserError: It is of another program.
     """
-    if not processes.of_first(work is not None and _is_resumable(source, target)):
+    is_resumable = work is not None and _is_resumable(source, target)
+    if work is None or not processes.of_first(is_resumable):
         with streaming.output(target) as file:
             yield Output(file)
         return

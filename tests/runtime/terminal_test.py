@@ -115,7 +115,7 @@ def test_rows_their_pace_and_the_time_left(clock, capsys, total):
     progress.close()
     first, last = capsys.readouterr().err.splitlines()
     if total is None:
-        assert (first, last) == ("520 rows, 5 rows/s", "540 rows, 0.9375 rows/s")
+        assert (first, last) == ("520 rows, 5 rows/s", "540 rows, 0.6667 rows/s")
     else:
         assert first == "520 of 1,000 rows, 5 rows/s, 01:36 left"
-        assert last == "540 of 1,000 rows, 0.9375 rows/s, 08:10 left"
+        assert last == "540 of 1,000 rows, 0.6667 rows/s, 11:30 left"
