@@ -71,11 +71,25 @@ def test_a_flag_that_is_a_field(flag, said):
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
+def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
+    """As `extends` has it; where there is such a file, it is that one."""
+    name, colon, arguments = spec.partition(":")
+    path = configuration.CONFIGS / f"{name}.py"
+    expected = configuration.load(f"{path}{colon}{arguments}", ["--config.seed=3"])
+    monkeypatch.chdir(tmp_path)
+    assert configuration.load(spec, ["--config.seed=3"]) == expected
+    (tmp_path / "base").write_text("def get_config(): return 1 / 0")
+    if spec == "base":
+        with pytest.raises(UserError, match="ZeroDivisionError"):
+            configuration.load(spec, [])
+
+
 @pytest.mark.parametrize(
     ("spec", "meant"),
     [
-        ("tiny", "configs/tiny.py"),
-        ("finetune/glue:task=mnli", "configs/finetune/glue.py"),
+        ("tiny.py", "configs/tiny.py"),
+        ("glue:task=mnli", "configs/finetune/glue.py"),
         ("focal", "focal.py"),
         ("focl.py", "focal.py"),
     ],
