@@ -17,7 +17,7 @@ from jaxtyping import Float
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from experiments.lib.plots import Panel
-from experiments.lib.verdicts import estimate, shown
+from experiments.lib.verdicts import estimate, number, shown
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
 SETTINGS = {"C": 1.0, "max_iter": 1000}
@@ -157,7 +157,7 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _spread(values: list[float]) -> dict[str, Any]:
     mean, reach = estimate(values)
-    return {"mean": mean, "reach": reach, "parts": values}
+    return {"mean": mean, "reach": number(reach), "parts": values}
 
 
 def table(title: str, found: Mapping[str, Any]) -> str:
@@ -197,8 +197,8 @@ def panel(title: str, found: Mapping[str, Any]) -> Panel:
     layers = found["layers"]
     lines = {
         name: [
-            (number, 100 * layer[name]["mean"], 100 * layer[name]["reach"])
-            for number, layer in enumerate(layers)
+            (at, 100 * layer[name]["mean"], 100 * (layer[name]["reach"] or 0))
+            for at, layer in enumerate(layers)
         ]
         for name in ("accuracy", "control")
         if name in layers[0]

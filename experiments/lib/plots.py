@@ -177,8 +177,9 @@ def draw_intervals(axes: Any, values: Mapping[str, Sequence[float]]) -> None:
             axes.text(0.5, row, "no scores", transform=place, va="center", color="0.5")
             continue
         axes.plot(known, [row] * len(known), "|", color="0.5", markersize=9)
-        if len(known) > 1:
-            axes.plot(interval(known), [row, row], color="black", linewidth=1.4)
+        ends = interval(known)
+        if math.isfinite(ends[0]):
+            axes.plot(ends, [row, row], color="black", linewidth=1.4)
         axes.plot([sum(known) / len(known)], [row], "o", color="black", markersize=5)
     axes.set_yticks(range(len(values)), list(values))
     axes.set_ylim(len(values) - 0.5, -0.5)
