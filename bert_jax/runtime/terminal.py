@@ -200,6 +200,13 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Shows what takes a while on a live line, until it is done."""
+    with tqdm(desc=text, bar_format="{desc} ...", leave=False, disable=not _is_live()):
+        yield
+
+
 def width() -> int:
     """Columns of the terminal, between 40 and 100; 80 for a file."""
     return min(100, max(40, shutil.get_terminal_size((80, 24)).columns))
