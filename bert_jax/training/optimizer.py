@@ -218,6 +218,62 @@ def make(
     return frozen.leaving_out(whole, tuple(optimizer.frozen))
 
 
+def check_state(
+    name: str,
+    optimizer: optax.GradientTransformation,
+    params: PyTree,
+    state: optax.OptState,
+) -> None:
+    """Checks, from shapes alone, that a state can be carried and saved.
+
+    Args:
+      params: Shapes of the parameters.
+      state: Shapes of what `init` gives.
+
+    Raises:
+      UserError: An array is empty, which no checkpoint holds, or `update` gives a
+        state of another structure.
+    """
+
+    def update(params: PyTree, state: optax.OptState) -> optax.OptState:
+        unless = anomaly.Unless(jnp.bool_(False))
+        rule = optax.with_extra_args_support(optimizer)
+        return rule.update(params, state, params, unless=unless)[1]
+
+    def described(tree: PyTree) -> dict[str, str]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/"): (
+                f"{leaf.dtype}{list(leaf.shape)}"
+            )
+            for path, leaf in leaves
+        }
+
+    before = described(state)
+    where = f"config.optimizer.name={name}: its state"
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if not leaf.size:
+            place = jax.tree_util.keystr(path, simple=True, separator="/")
+            raise UserError(
+                f"{where} has an empty array, {place} {list(leaf.shape)}, which no "
+                "checkpoint can hold; use () in its place"
+            )
+    new = jax.eval_shape(update, params, state)
+    after = described(new)
+    for path in before | after:
+        if before.get(path) != after.get(path):
+            raise UserError(
+                f"{where} has another structure after an update: {path} is "
+                f"{before.get(path, 'absent')} in init and "
+                f"{after.get(path, 'absent')} in update; return the same from both"
+            )
+    if jax.tree.structure(new) != jax.tree.structure(state):
+        raise UserError(
+            f"{where} has other containers after an update ({type(new).__name__}, or "
+            "one inside it); return the same from init and update"
+        )
+
+
 def bert_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:

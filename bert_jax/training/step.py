@@ -38,8 +38,10 @@ class TrainState(NamedTuple):
             "params": self.params,
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
+            "carry": self.carry,
         }
-        return {**items, "carry": self.carry} if self.carry else items
+        # Orbax saves no tree without arrays, such as the state of plain SGD.
+        return {name: item for name, item in items.items() if jax.tree.leaves(item)}
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """The state of a checkpoint's items, with this state's shardings."""
@@ -47,7 +49,7 @@ class TrainState(NamedTuple):
         return TrainState(
             jax.device_put(counter, self.step.sharding),
             items["params"],
-            items["opt_state"],
+            items.get("opt_state", self.opt_state),
             anomaly.RunningStats(**items["running_stats"]),
             items.get("carry", ()),
         )
