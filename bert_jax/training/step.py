@@ -38,10 +38,8 @@ class TrainState(NamedTuple):
             "params": self.params,
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
-            "carry": self.carry,
         }
-        # Orbax saves no tree without arrays, such as the state of plain SGD.
-        return {name: item for name, item in items.items() if jax.tree.leaves(item)}
+        return {**items, "carry": self.carry} if self.carry else items
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """The state of a checkpoint's items, with this state's shardings."""
@@ -49,7 +47,7 @@ class TrainState(NamedTuple):
         return TrainState(
             jax.device_put(counter, self.step.sharding),
             items["params"],
-            items.get("opt_state", self.opt_state),
+            items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
             items.get("carry", ()),
         )

@@ -3,7 +3,6 @@
 import pytest
 from runs import losses, run
 
-
 CONFIG = """
 import jax
 import jax.numpy as jnp
