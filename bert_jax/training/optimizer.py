@@ -235,43 +235,42 @@ def check_state(
         state of another structure.
     """
 
-    def update(params: PyTree, state: optax.OptState) -> optax.OptState:
+    def update(params: PyTree, state: Any) -> Any:
         unless = anomaly.Unless(jnp.bool_(False))
         rule = optax.with_extra_args_support(optimizer)
         return rule.update(params, state, params, unless=unless)[1]
 
-    def described(tree: PyTree) -> dict[str, str]:
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        return {
-            jax.tree_util.keystr(path, simple=True, separator="/"): (
-                f"{leaf.dtype}{list(leaf.shape)}"
-            )
-            for path, leaf in leaves
-        }
-
-    before = described(state)
     where = f"config.optimizer.name={name}: its state"
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        if not leaf.size:
-            place = jax.tree_util.keystr(path, simple=True, separator="/")
-            raise UserError(
-                f"{where} has an empty array, {place} {list(leaf.shape)}, which no "
-                "checkpoint can hold; use () in its place"
-            )
     new = jax.eval_shape(update, params, state)
-    after = described(new)
-    for path in before | after:
-        if before.get(path) != after.get(path):
+    before, after = _shapes(state), _shapes(new)
+    for path, shape in before.items():
+        if "[0" in shape or ", 0" in shape:
             raise UserError(
-                f"{where} has another structure after an update: {path} is "
-                f"{before.get(path, 'absent')} in init and "
-                f"{after.get(path, 'absent')} in update; return the same from both"
+                f"{where} has an empty array, {path} {shape}, which no checkpoint can "
+                "hold; use () in its place"
             )
-    if jax.tree.structure(new) != jax.tree.structure(state):
+    for path in dict.fromkeys([*before, *after]):
+        there, then = before.get(path, "absent"), after.get(path, "absent")
+        if there != then:
+            raise UserError(
+                f"{where} has another structure after an update: {path} is {there} in "
+                f"init and {then} in update; return the same from both"
+            )
+    if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
         raise UserError(
-            f"{where} has other containers after an update ({type(new).__name__}, or "
-            "one inside it); return the same from init and update"
+            f"{where} has other containers after an update; return the same from init "
+            "and update"
         )
+
+
+def _shapes(tree: PyTree) -> dict[str, str]:
+    """The dtype and shape of each array, such as int32[2, 3], by its path."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): (
+            f"{leaf.dtype}{list(leaf.shape)}"
+        )
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
 
 
 def bert_adam(

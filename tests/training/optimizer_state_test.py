@@ -55,7 +55,7 @@ def test_a_state_without_arrays_is_no_obstacle(train, tmp_path, init):
         (
             '{"m": jnp.zeros((0, 3))}',
             "state",
-            "has an empty array, 1/m [0, 3], which no checkpoint can hold",
+            "has an empty array, 1/m float32[0, 3], which no checkpoint can hold",
         ),
         (
             "jnp.zeros((), jnp.int32)",
