@@ -146,7 +146,9 @@ def opened(
             yield PartialOutput(nowhere, None, state, f"{target}.part")
         return
     whole = storage.link_target(storage.output(target))
-    part, journal = (whole.with_name(whole.name + x) for x in (".part", ".part.log"))
+    # A file's name has at most 255 bytes.
+    name = whole.name.encode()[:240].decode(errors="ignore")
+    part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
     if part.exists() and part.stat().st_size and not journal.exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
     held = temporary.lock_if_possible(part)
