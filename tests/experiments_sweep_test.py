@@ -64,6 +64,21 @@ def test_compare_takes_the_best_checkpoint(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[2].split()[-2:] == ["0.8", "1"]
 
 
+def test_compare_goes_by_the_score_that_selected(tmp_path, capsys):
+    """It is `evaluate.score` where the runs have one, and NaN is never the best."""
+    for name, score, chosen in (("a", 0.9, 0.1), ("b", 0.5, 0.8), ("c", 0.6, "nan")):
+        a_run(tmp_path / name, score, rate=ord(name))
+        edit(tmp_path / name, evaluate={"score": "f1:x"})
+        path = tmp_path / name / "metrics.jsonl"
+        *lines, last = path.read_text().splitlines()
+        line = json.dumps(json.loads(last) | {"f1:x": chosen})
+        path.write_text("\n".join([*lines, line]) + "\n")
+    assert compare.main([str(tmp_path / name) for name in "abc"]) == 0
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert "dev f1:x" in header
+    assert [row.split()[2] for row in rows[:3]] == ["0.8", "0.1", "nan"]
+
+
 def test_compare_leaves_out_unfinished_runs_and_copies(runs, capsys, monkeypatch):
     monkeypatch.chdir(runs)
     train = {"seeds": 1, "num_steps": 9, "early_stop": 0}

@@ -109,12 +109,15 @@ class PartialOutput(Output):
     def commit(self, count: int) -> None:
         """Declares `count` more rows whole, which have been written to `file`."""
         super().commit(count)
-        for _ in range(count):
-            self._digest = self._digests.popleft().hexdigest()
-        if self._journal is not None and count:
-            size = os.fstat(self.file.fileno()).st_size
-            state = {"rows": self.rows, "bytes": size, "digest": self._digest}
-            _write(self._journal, {**state, "columns": self.columns})
+        *_, digest = [None, *(self._digests.popleft() for _ in range(count))]
+        if self._journal is not None and digest is not None:
+            state = {
+                "rows": self.rows,
+                "bytes": os.fstat(self.file.fileno()).st_size,
+                "digest": digest.hexdigest(),
+                "columns": self.columns,
+            }
+            _write(self._journal, state)
 
 
 @contextlib.contextmanager
@@ -180,12 +183,10 @@ def opened(
 
 def _is_resumable(source: str, target: str) -> bool:
     """Whether both are files: what has been read and written is still there."""
-    for text in (source, target):
-        if text == "-" or (text is target and storage.in_bucket(text)):
-            return False
-        if not text.startswith(BY_NAME) and storage.is_stream(storage.path(text)):
-            return False
-    return True
+    if "-" in (source, target) or storage.in_bucket(target):
+        return False
+    files = [text for text in (source, target) if not text.startswith(BY_NAME)]
+    return not any(storage.is_stream(storage.path(text)) for text in files)
 
 
 def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, Any]:
