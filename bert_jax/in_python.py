@@ -40,8 +40,6 @@ def make_config(
 ) -> ConfigDict:
     """See `bert_jax.make_config`."""
     main.set_up_logging()
-    path = configuration.CONFIGS / f"{name}.py"
-    spec = str(path if path.is_file() else name)
     argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
     for field, value in fields.items():
         if not isinstance(value, str | int | float | tuple | list):
@@ -51,7 +49,7 @@ def make_config(
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
     join = "," if ":" in name else ":"
     return configuration.load(
-        f"{spec}{join}{argument_text}" if argument_text else spec, overrides
+        f"{name}{join}{argument_text}" if argument_text else name, overrides
     )
 
 

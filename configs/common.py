@@ -270,6 +270,10 @@ def _evaluate() -> ConfigDict:
     # (best score on dev; with two phases only the second counts, because losses at
     # different lengths are not comparable).
     evaluate.checkpoint = "last"
+    # The score on dev that decides which checkpoint is best and when train.early_stop
+    # ends the run: any that the task reports, such as macro_f1 or f1:spam (of the class
+    # spam). Empty: the task's main score.
+    evaluate.score = ""
     return evaluate
 
 

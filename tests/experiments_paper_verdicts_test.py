@@ -38,9 +38,12 @@ def test_the_interval_is_scipys(count, level):
     np.testing.assert_allclose(verdicts.interval(values.tolist(), level), expected)
 
 
-@pytest.mark.parametrize("values", [[math.nan, 1.0], [math.inf, 1.0], [3.0], []])
-def test_no_interval_without_two_numbers(values):
+@pytest.mark.parametrize(
+    "values", [[math.nan, 1.0], [math.inf, 1.0], [3.0], [], [0.7, 0.7], [0.0] * 5]
+)
+def test_no_interval_without_two_numbers_that_differ(values):
     assert verdicts.interval(values) == (-math.inf, math.inf)
+    assert "±" not in verdicts.shown(values)
 
 
 def test_paired_by_seed_not_by_order():

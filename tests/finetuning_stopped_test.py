@@ -52,6 +52,28 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     assert f"{stopped} that of step 10 {hint}\n" in err
 
 
+def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
+    args = ("--config.train.eval_every=4", "--config.evaluate.checkpoint=best")
+    chosen = (*args, "--config.evaluate.score=f1:bad")
+    _, err = run(folder, tmp_path / "run", *chosen)
+    assert "step 4 dev: f1:bad " in err
+    dev = metrics.read(tmp_path / "run", "dev")
+    assert {"accuracy", "macro_f1", "f1:bad", "f1:good"} <= dev[0].keys()
+    (best,) = (tmp_path / "run" / "best").iterdir()
+    assert int(best.name) == max(dev, key=lambda line: line["f1:bad"])["step"]
+    # What is kept is the best by that score: another one needs another run.
+    _, err = run(folder, tmp_path / "run", *args, status=2)
+    assert "evaluate.score ('f1:bad' there, '' now)" in err
+
+    wrong = "--config.evaluate.score=f1:awful"
+    _, err = run(folder, tmp_path / "wrong", *args, wrong, status=2)
+    assert err.splitlines()[-1] == (
+        "error: config.evaluate.score=f1:awful: not reported on dev; choose one of "
+        "accuracy, f1, matthews, macro_f1, f1:bad, f1:good"
+    )
+    assert not (tmp_path / "wrong").exists()  # before it begins
+
+
 def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
     """Its steps come again, and what is kept under one of them is another attempt's:
     before the first checkpoint, and after the one that the run resumes from."""

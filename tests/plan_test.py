@@ -16,7 +16,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import memory, optimizer, sharding, step
-from experiments.capacity import estimate, plan
+from experiments.capacity import devices, estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs
 
@@ -278,6 +278,26 @@ def test_on_devices_that_are_not_there(small):
     assert done.stdout.startswith("512 x h100 (data=128 fsdp=1 tensor=4): ")
 
 
+@pytest.mark.parametrize(
+    ("name", "topology", "count"),
+    [
+        ("v5litepod-16", "v5e:4x4", 16),
+        ("v5e-1", "v5e:1x1", 1),
+        ("v6e-256", "v6e:16x16", 256),
+        ("v5p-8", "v5p:2x2x1", 4),  # of TensorCores, two in a chip
+        ("v5p-128", "v5p:4x4x4", 64),
+        ("v5e:2x4", "v5e:2x4", 8),
+        ("h100", "h100", 0),
+    ],
+)
+def test_slices_as_google_cloud_names_them(name, topology, count):
+    """Accelerator types and their topologies, as in its documentation."""
+    assert devices.by_topology(name) == topology
+    assert devices.count(topology) == count
+    given = ["--config=configs/base.py", f"--device={name}"]
+    assert plan.parse(given)[0].device == topology
+
+
 V5E = ["--config=configs/base.py", "--device=v5e"]
 
 
@@ -303,6 +323,10 @@ V5E = ["--config=configs/base.py", "--device=v5e"]
             "--efficiency=2: in (0, 1]",
         ),
         (["--config=configs/base.py", "--device=v5e:x"], "--device=v5e:x: one of"),
+        (
+            ["--config=configs/base.py", "--device=v5litepod-3"],
+            "--device=v5litepod-3: v5litepod has slices of 1, 4, 8, 16, 32, 64, 128",
+        ),
         ([*V5E, "--config.train.stepps=1"], "--config.train.stepps: no such field"),
         # What is wrong in the config comes before what is asked of the devices.
         ([V5E[0], "--config.train.stepps=1"], "--config.train.stepps: no such field"),

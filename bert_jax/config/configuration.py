@@ -39,7 +39,8 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
     """Loads a config file and applies overrides.
 
     Args:
-      spec: `path/to/file.py` or `path/to/file.py:name=value,...`.
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`; NAME is
+        configs/NAME.py.
       overrides: `--config.FIELD=VALUE` arguments.
 
     Raises:
@@ -147,7 +148,7 @@ def name(spec: str) -> str:
 
 def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     path_text, _, arguments = spec.partition(":")
-    path = Path(path_text)
+    path = named_file(path_text)
     if not path.is_file():
         raise registry.named(_FAULTS).no_file(spec, path)
     if path.resolve() in above:
@@ -184,6 +185,12 @@ def _load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     except BaseException as error:
         raise registry.named(_FAULTS).raised(path, error, *args) from error
     raise UserError(f"{path}: get_config must return a ConfigDict")
+
+
+def named_file(text: str) -> Path:
+    """The config file that `text` names: its path, or NAME for configs/NAME.py."""
+    ours = CONFIGS / f"{text}.py"
+    return ours if ours.is_file() else Path(text)
 
 
 def _argument(part: str, spec: str) -> tuple[str, str]:

@@ -115,6 +115,7 @@ _TABLE: dict[str, rules.Rule] = {
     "evaluate.batch_size": rules.whole(1),
     "evaluate.splits": rules.distinct,
     "evaluate.checkpoint": rules.one_of("last", "best"),
+    "evaluate.score": rules.text,
     "checkpoint.save_every": rules.whole(1),
     "checkpoint.keep": rules.whole(1),
     "checkpoint.keep_every": rules.whole(),

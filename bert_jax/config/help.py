@@ -29,7 +29,8 @@ modes
               --mode=describe --config=configs/large.py
 
 flags
-  --config=FILE[:NAME=VALUE,...]  a config file, with arguments if it takes any
+  --config=FILE[:NAME=VALUE,...]  a config file, with arguments if it takes any;
+                                  NAME alone is configs/NAME.py
   --config.FIELD=VALUE            another value of one of its fields
   --workdir=FOLDER                of the run; runs/NAME-OF-THE-CONFIG by default
   --input=FILE, --output=FILE     what a mode reads, writes; -: standard input, output
@@ -57,7 +58,7 @@ def text(spec: str) -> str:
         )
         return USAGE.format(names="\n".join(_wrapped(", ".join(files), "  ")))
     config = configuration.load(spec, [])
-    path = Path(spec.partition(":")[0])
+    path = configuration.named_file(spec.partition(":")[0])
     shared = configuration.CONFIGS
     comments: dict[str, str] = {}
     finetuning, model = shared / "finetune" / "common.py", config.model.architecture

@@ -93,6 +93,16 @@ def all_true(value: bool) -> bool:
     return not _group.client.key_value_dir_get(question)
 
 
+def of_first(value: Any) -> Any:
+    """Returns process 0's value, JSON, in every process; all must call it."""
+    if _group is None:
+        return value
+    key = f"first/{next(_group.names)}"
+    if _group.index == 0:
+        _group.client.key_value_set(key, json.dumps(value))
+    return json.loads(_wait(_group.client.blocking_key_value_get, key))
+
+
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
     """Raises UserError if process 0's facts differ from this one's; all must call it.
 
@@ -100,11 +110,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
     """
     if _group is None:
         return
-    key, text = f"first/{next(_group.names)}", json.dumps(facts)
-    if _group.index == 0:
-        _group.client.key_value_set(key, text)
-    here = json.loads(text)
-    there = json.loads(_wait(_group.client.blocking_key_value_get, key))
+    here, there = json.loads(json.dumps(facts)), of_first(facts)
     differ = sorted(n for n in here.keys() | there if here.get(n) != there.get(n))
     if differ:
         listed = ", ".join(

@@ -193,7 +193,7 @@ def output(text: str, flag: str = "--output") -> Path:
     if in_bucket(place):
         fits = not place.is_dir()
     else:
-        target = _target(place)
+        target = link_target(place)
         fits = target.parent.is_dir() and not (target.is_dir() or target.is_symlink())
     if not fits:
         raise UserError(f"{flag}={text}: must be a file in an existing folder")
@@ -228,7 +228,7 @@ def replacing(place: Path) -> Iterator[TextIO]:
         yield text
         put(place, text.getvalue().encode())
         return
-    if _is_stream(place):
+    if is_stream(place):
         # Appends, so as not to empty a file behind it (/dev/stdout, redirected).
         try:
             with temporary.naming(place), place.open("a", encoding="utf-8") as file:
@@ -237,16 +237,16 @@ def replacing(place: Path) -> Iterator[TextIO]:
             error.filename = error.filename or str(place)
             raise
         return
-    with temporary.file(_target(place)) as file:
+    with temporary.file(link_target(place)) as file:
         yield file
 
 
-def _target(place: Path) -> pathlib.Path:
+def link_target(place: Path) -> pathlib.Path:
     """The file to write: a link's target, so that the link stays."""
     return pathlib.Path(os.path.realpath(place))
 
 
-def _is_stream(place: Path) -> bool:
+def is_stream(place: Path) -> bool:
     """Whether it is a pipe, a device or an open file of this process, which must be
     written to, not replaced."""
     if place.exists() and not place.is_file():

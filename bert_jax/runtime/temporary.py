@@ -66,7 +66,7 @@ def file(target: Path) -> Iterator[TextIO]:
     """Yields a file to write; replaces `target` with it at the end."""
     _sweep(target)
     path = _new_name(target)
-    held = _lock_if_possible(path)
+    held = lock_if_possible(path)
     try:
         with naming(target), open(held, "w", encoding="utf-8") as opened:
             yield opened
@@ -84,7 +84,7 @@ def folder(target: Path) -> Iterator[Path]:
     path.mkdir()
     held = None
     try:
-        held = _lock_if_possible(path / _LOCK)
+        held = lock_if_possible(path / _LOCK)
         new = path / "new"
         new.mkdir()
         yield new
@@ -103,7 +103,12 @@ def _start(target: Path) -> str:
     return f".{target.name.encode(errors='ignore')[:200].decode(errors='ignore')}."
 
 
-def _lock_if_possible(path: Path) -> int:
+def lock_if_possible(path: Path) -> int:
+    """Opens a file, and locks it where the file system has locks; see `lock`.
+
+    Raises:
+      FileExistsError: Another process has locked it.
+    """
     try:
         held = lock(path)
     except OSError as error:

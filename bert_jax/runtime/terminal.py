@@ -1,6 +1,7 @@
 """Prints lines, tables and a progress bar."""
 
 import contextlib
+import math
 import re
 import shutil
 import sys
@@ -13,6 +14,7 @@ from tqdm import tqdm
 from bert_jax.errors import printable
 
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
+_SECONDS = 30  # between two lines of a log
 
 
 class Progress:
@@ -31,7 +33,7 @@ class Progress:
         self._begun = self._logged = (initial, time.monotonic())
         self._bar = (
             tqdm(total=total, initial=initial, dynamic_ncols=True, bar_format=_BAR)
-            if active and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+            if active and _is_live()
             else None
         )
 
@@ -101,6 +103,73 @@ class Progress:
             self._bar.close()
 
 
+class RowProgress:
+    """Rows done, rows a second and the time left, as rows are answered.
+
+    In a terminal or in Jupyter a live line, else a line after the second call of `add`
+    and then every 30 seconds.
+
+    Args:
+      total: Rows of the whole input. None means unknown.
+      done: Rows that were done before.
+      active: False prints nothing.
+    """
+
+    def __init__(self, total: int | None, done: int = 0, *, active: bool = True):
+        self._total, self._done = total, done
+        self._begun: tuple[int, float] | None = None
+        self._printed = -math.inf
+        self._active = active
+        known = "" if total is None else "/{total:,}"
+        left = "" if total is None else ", {remaining} left"
+        bar = "" if total is None else "{percentage:3.0f}% |{bar}| "
+        self._bar = (
+            tqdm(
+                total=total,
+                initial=done,
+                unit=" rows",
+                dynamic_ncols=True,
+                bar_format=f"{bar}{{n:,}}{known} rows, {{rate_noinv_fmt}}{left}",
+            )
+            if active and _is_live()
+            else None
+        )
+
+    def add(self, count: int) -> None:
+        """Counts rows. The pace begins with the first ones, which wait for the
+        compiler."""
+        now = time.monotonic()
+        self._done += count
+        is_first = self._begun is None
+        self._begun = self._begun or (self._done, now)
+        if self._bar is not None:
+            if is_first:
+                self._bar.unpause()
+            self._bar.update(count)
+        elif self._active and not is_first and now - self._printed >= _SECONDS:
+            rows, start = self._begun
+            self._begun, self._printed = (self._done, now), now
+            rate = (self._done - rows) / max(now - start, 1e-9)
+            line = f"{self._done:,} rows, {rate:,.4g} rows/s"
+            if self._total is not None:
+                left = tqdm.format_interval(
+                    (self._total - self._done) / max(rate, 1e-9)
+                )
+                line = f"{self._done:,} of {self._total:,} rows, {rate:,.4g} rows/s"
+                line += f", {left} left"
+            say(line)
+
+    def close(self) -> None:
+        """Ends the live line."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _is_live() -> bool:
+    """Whether a line can be written over."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 def _shown(values: Mapping[str, SupportsFloat]) -> list[str]:
     formats = {
         "loss": "loss {:.4f}",
@@ -129,6 +198,13 @@ def say(text: str) -> None:
     """Prints a line to standard error, above live ones; any thread may call it."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Shows what takes a while on a live line, until it is done."""
+    with tqdm(desc=text, bar_format="{desc} ...", leave=False, disable=not _is_live()):
+        yield
 
 
 def width() -> int:

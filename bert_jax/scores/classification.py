@@ -27,6 +27,39 @@ def f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
     return 2 * both / whole if whole else 0.0
 
 
+def f1_of_each(
+    labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"], classes: int
+) -> Float[np.ndarray, "classes"]:
+    """Returns the F1 of each class, 0.0 where no label and no guess is of it.
+
+    Args:
+      labels: Numbers of classes, [n]; or of several labels at once, 0 and 1,
+        [n, classes].
+    """
+    if labels.ndim > 1:
+        right, there, guessed = (
+            x.sum(axis=0) for x in (labels * guesses, labels, guesses)
+        )
+    else:
+        right, there, guessed = (
+            np.bincount(x, minlength=classes)
+            for x in (labels[labels == guesses], labels, guesses)
+        )
+    return 2 * right / np.maximum(there + guessed, 1)
+
+
+def macro_f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
+    """The mean of the classes' F1, each counted once, however many examples it has.
+
+    As in scikit-learn, classes without any label or guess are left out. Of several
+    labels at once, none is.
+    """
+    if labels.ndim > 1:
+        return float(f1_of_each(labels, guesses, labels.shape[1]).mean())
+    there = np.union1d(labels, guesses)
+    return float(f1_of_each(labels, guesses, int(there[-1]) + 1)[there].mean())
+
+
 def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
     """The Matthews correlation, for any number of classes (Gorodkin 2004: R_K).
 

@@ -32,8 +32,13 @@ SCORES: dict[str, dict[str, Callable[..., float]]] = {
         "accuracy": scores.accuracy,
         "f1": scores.f1,  # of two classes, that of the second in sorted order
         "matthews": scores.matthews,
+        "macro_f1": scores.macro_f1,
     },
-    "multilabel": {"f1": scores.f1, "accuracy": scores.exact_match},
+    "multilabel": {
+        "f1": scores.f1,
+        "accuracy": scores.exact_match,
+        "macro_f1": scores.macro_f1,
+    },
     "regression": {"pearson": scores.pearson, "spearman": scores.spearman},
 }
 _MAIN_SCORES = {
@@ -89,9 +94,9 @@ class Classification(SharedRows[TextExample, np.ndarray]):
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """The SCORES to report."""
+        """The SCORES to report; with `macro_f1` also `f1:CLASS` of each class."""
         if self.kind == "classification" and len(self.labels) != 2:
-            return ("accuracy",)
+            return ("accuracy", "macro_f1")
         return tuple(SCORES[self.kind])
 
     def find_labels(self) -> Sequence[str]:
@@ -167,14 +172,18 @@ class Classification(SharedRows[TextExample, np.ndarray]):
             return {}
         labels = np.array([example.label for example in examples])
         guesses = np.array([self.guess(answer) for answer in answers])
-        functions = SCORES[self.kind]
+        functions, names = SCORES[self.kind], list(self.labels)
         if self.kind == "classification":
             names = sorted_labels(set(self.labels))
             ranks = np.array([names.index(name) for name in self.labels])
             labels, guesses = ranks[labels], ranks[guesses]
         if self.kind == "regression":
             labels = labels.astype(np.float64)
-        return {name: functions[name](labels, guesses) for name in self.score_names}
+        found = {name: functions[name](labels, guesses) for name in self.score_names}
+        if "macro_f1" in found:
+            each = scores.f1_of_each(labels, guesses, len(names)).tolist()
+            found |= {f"f1:{name}": x for name, x in zip(names, each, strict=True)}
+        return found
 
     def baseline(self, split: str, examples: Sequence[TextExample]) -> dict[str, float]:
         """The scores of always giving the split's majority label (or mean score)."""

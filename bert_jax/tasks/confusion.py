@@ -23,8 +23,9 @@ class Classified(Answered):
     def table(
         self, split: str, scores: Mapping[str, float]
     ) -> tuple[list[tuple], tuple]:
-        """As ever, and of which class or classes F1 is."""
-        rows, header = super().table(split, scores)
+        """Names the class or classes of F1. Those of each class are in `details`."""
+        few = {name: x for name, x in scores.items() if not name.startswith("f1:")}
+        rows, header = super().table(split, few)
         kind, names = self.task.kind, sorted_labels(set(self.task.labels))
         of = f"f1 of {names[-1]}" if kind == "classification" else "f1, micro"
         return [(of if row[0] == "f1" else row[0], *row[1:]) for row in rows], header

@@ -3,9 +3,11 @@ is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 
 import abc
 import functools
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -229,12 +231,20 @@ class Finetuning(Task, Generic[Example, Answer]):
     def results(
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
     ) -> Answered:
-        """The answers to a split's examples, and their scores."""
+        """The answers to a split's examples, and their scores.
+
+        The scores of logits with NaN are NaN: what has no largest logit is no answer.
+        """
         outputs = self.by_feature(split, fetched)
+        has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
+        if has_nan:
+            outputs = jax.tree.map(np.nan_to_num, outputs)
         answers = self.answers(self.examples(split), self.features(split), outputs)
-        if learns:
+        if learns and not has_nan:
             self.learn(split, answers)
         scores = self.scores(split, self.examples(split), answers)
+        if has_nan:
+            scores = dict.fromkeys(scores, math.nan)
         return self.answered(scores, self, split, answers)
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:

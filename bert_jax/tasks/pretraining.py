@@ -221,10 +221,6 @@ class Pretraining(Task):
         del split, learns
         return guesses(self.objective.prefix, fetched)
 
-    def quality(self, scores: Mapping[str, int | float]) -> float:
-        """Minus the loss."""
-        return -scores["loss"]
-
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
         from bert_jax.data.writing import held_out

@@ -8,6 +8,12 @@ from typing import Any
 from bert_jax.runtime.storage import Path
 
 
+def lower_is_better(score: str) -> bool:
+    """Whether the smaller of two values of a score, named as reported, is better."""
+    # What follows a colon is the name of a class, which may be "loss".
+    return ":" not in score and score.endswith(("loss", "perplexity", "entropy"))
+
+
 @dataclasses.dataclass(frozen=True)
 class Results:
     """The results of one seed; the baseline and files are computed on demand.

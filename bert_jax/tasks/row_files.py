@@ -50,11 +50,17 @@ def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | Non
     )
 
 
-def writer(target: str, file: Any) -> Callable[[Row], None]:
+def writer(
+    target: str, file: Any, columns: list[str] | None = None
+) -> Callable[[Row], None]:
     """What writes a row to an open file: JSON, or a table with the first row's columns.
 
     In a table the fields of an object have a column each, NAME.FIELD, lists are JSON,
     and nothing is an empty field. In TSV a tab or line break in a field is a space.
+
+    Args:
+      columns: Names of the columns of a table that is written already, or an empty
+        list, which gets them.
 
     Raises (when it writes):
       UserError: a row has other columns than the first.
@@ -75,7 +81,7 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
 
     table = csv.writer(file, lineterminator="\n")
     put = table.writerow if target.endswith(".csv") else tabs
-    columns: list[str] = []
+    columns = [] if columns is None else columns
 
     def write(row: Row) -> None:
         flat = _flat(row)

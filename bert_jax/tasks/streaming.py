@@ -34,6 +34,8 @@ def answered(
     submit: Callable[[Batch], Callable[[], Outputs]],
     size: BatchSize,
     characters: int = CHARACTERS,
+    *,
+    whole: bool = False,
 ) -> Iterator[Answered]:
     """Yields rows and their answers, in the order of the input, some at a time.
 
@@ -43,9 +45,10 @@ def answered(
       submit: from `async_predict`, with `predictor.step`.
       size: of a batch.
       characters: of the JSON that is computed together, if more than one batch.
+      whole: Leave out the rows of a window that a wrong row cuts short.
     """
     started: list[Started] = []
-    for rows, pauses in _windows(lines, predictor.parse, size.rows, characters):
+    for rows, pauses in _windows(lines, predictor.parse, size.rows, characters, whole):
         # The device computes these rows while the next ones are read and encoded.
         started.append(_start(predictor, rows, submit, size))
         while len(started) > (0 if pauses else 1):
@@ -69,7 +72,7 @@ def _start(
 
 
 def _windows(
-    lines: Iterable[Line | None], parse: Callable, size: int, most: int
+    lines: Iterable[Line | None], parse: Callable, size: int, most: int, whole: bool
 ) -> Iterator[tuple[Read, bool]]:
     """Yields up to WINDOW batches of rows, and whether the input pauses after them or
     ends.
@@ -77,6 +80,7 @@ def _windows(
     Args:
       size: rows of a batch.
       most: characters of a window of more than one batch.
+      whole: Leave out a window that a wrong row cuts short.
 
     Raises:
       UserError: a row is wrong; the rows before it come first.
@@ -93,7 +97,7 @@ def _windows(
                 yield rows, line is None
                 rows, characters = [], 0
     except UserError:
-        yield rows, True
+        yield [] if whole else rows, True
         raise
     yield rows, True
 

@@ -17,7 +17,7 @@ from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.results import Results
+from bert_jax.tasks.results import Results, lower_is_better
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Outputs = dict[str, Any]
@@ -132,7 +132,8 @@ class Task(abc.ABC):
     Attributes:
       config: the whole config; `resolve` fills in its open values.
       model_config: the model's sizes.
-      main_score: the name of the score on the first dev split that selects the best.
+      main_score: the name of the score on the first dev split that selects the best,
+        unless `config.evaluate.score` names another one.
       answers_rows: it has a `predictor`.
       facts: what a run learns besides its weights, such as a threshold; JSON, saved in
         the work directory's task.json.
@@ -279,8 +280,20 @@ class Task(abc.ABC):
         return 1.0, 1.0
 
     def quality(self, scores: Mapping[str, int | float]) -> float:
-        """The value that the best checkpoint maximizes; NaN counts as the worst."""
-        value = scores[self.main_score]
+        """Returns the value that the best checkpoint maximizes: `selection_score`, or
+        minus a loss. NaN counts as the worst.
+
+        Raises:
+          UserError: The score is not reported.
+        """
+        name = self.selection_score
+        if name not in scores:
+            reported = ", ".join(n for n in scores if n not in ("step", "time"))
+            raise UserError(
+                f"config.evaluate.score={name}: not reported on {self.dev_splits[0]}; "
+                f"choose one of {reported or 'none: its rows have no labels'}"
+            )
+        value = -scores[name] if lower_is_better(name) else scores[name]
         return -math.inf if math.isnan(value) else value
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
@@ -293,6 +306,11 @@ class Task(abc.ABC):
         del folder, run
 
     # Derived members.
+
+    @property
+    def selection_score(self) -> str:
+        """The score that selects the best checkpoint and ends a run early."""
+        return self.config.evaluate.score or self.main_score
 
     @property
     def dev_splits(self) -> tuple[str, ...]:

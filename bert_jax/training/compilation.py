@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array
 
+from bert_jax import registry
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
@@ -47,6 +48,9 @@ class Program:
         self.seeds = Seeds(task.config, first_seed)
         self._optimizer = optimizers.make(task.config, task.unused())
         self.abstract = state_shardings.abstract_state(task, self._optimizer, mesh)
+        if (name := task.config.optimizer.name) in registry.ADDED:
+            params, state = self.abstract.params, self.abstract.opt_state
+            optimizers.check_state(name, self._optimizer, params, state)
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, of all seeds, from random values.

@@ -55,6 +55,8 @@ class BestScore:
         if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.quality(numbers)
+        # A comparison with NaN is always false: it would stay the best for good.
+        value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
         self._seen.append((now, value))
         return best
@@ -151,6 +153,7 @@ def require_dev(task: Task) -> None:
     needs = {
         f"train.restarts={config.train.restarts}": config.train.restarts,
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
+        f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
     }
     dev = task.dev_splits  # reads the files
@@ -184,14 +187,15 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     hardly fallen. This happens to some seeds on small data sets (section 4.1).
 
     Args:
-      baseline: the baseline's scores on the first dev split; without the main score
-        the result is False.
+      baseline: the baseline's scores on the first dev split; without the score that
+        selects the best checkpoint the result is False.
     """
     losses = _mean_losses(metrics.read(folder, "train"))
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
     quarter = max(1, len(losses) // 4)
-    floor = baseline.get(task.main_score)
-    if not dev or len(losses) < 2 or floor is None or dev[-1][task.main_score] > floor:
+    name = task.selection_score
+    floor = baseline.get(name)
+    if not dev or len(losses) < 2 or floor is None or dev[-1][name] > floor:
         return False
     if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
         return False

@@ -1,6 +1,5 @@
 """LAMB (You et al. 2020, arXiv:1904.00962v5)."""
 
-import re
 from collections.abc import Callable
 
 import jax
@@ -8,10 +7,7 @@ import jax.numpy as jnp
 import optax
 from ml_collections import ConfigDict
 
-from bert_jax.training.optimizer import NOT_DECAYED
-
-# Parameters of all layers in one array, [layers, ...] (`model.scan_layers`).
-_STACKED = re.compile(r"\['encoder'\]\['layers'\]")
+from bert_jax.training.optimizer import NOT_DECAYED, layer_axes
 
 
 def lamb(
@@ -41,10 +37,10 @@ def scale_by_trust_ratio() -> optax.GradientTransformation:
         params: optax.Params | None = None,
     ) -> tuple[optax.Updates, optax.EmptyState]:
         def scale(path: tuple, update: jax.Array, param: jax.Array) -> jax.Array:
-            name = jax.tree_util.keystr(path)
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
             if NOT_DECAYED.search(name):
                 return update
-            axes = tuple(range(1 if _STACKED.search(name) else 0, update.ndim))
+            axes = layer_axes(name, update.ndim)
             param_norm, update_norm = (
                 jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
                 for x in (param, update)

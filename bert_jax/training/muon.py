@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from optax import contrib
 
 from bert_jax.errors import UserError
+from bert_jax.training.optimizer import layer_axes
 
 MOMENTUM = 0.95
 # Times the root of a matrix's longer side: its entries then move as far as AdamW's do,
@@ -54,10 +55,9 @@ def axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
     """
     if "encoder/" not in name or not name.endswith("/kernel"):
         return None
-    first = 1 if "encoder/layers/" in name else 0
+    every = layer_axes(name, rank)
     # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
-    inputs = rank - 1 - first if name.endswith("attention/output/kernel") else 1
-    every = tuple(range(first, rank))
+    inputs = len(every) - 1 if name.endswith("attention/output/kernel") else 1
     return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
 
 

@@ -9,7 +9,14 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Task
-from bert_jax.training import anomaly, compilation, memory, setup, sharding
+from bert_jax.training import (
+    anomaly,
+    compilation,
+    evaluator,
+    memory,
+    setup,
+    sharding,
+)
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.history import BestScore, require_dev
 from bert_jax.workdir import folder as workdir
@@ -52,6 +59,7 @@ def build(task: Task, folder: Path, first_seed: int) -> RunSetup:
     with processes.first_alone():
         data = task.training_data()
         require_dev(task)
+        evaluator.require_score(task, mesh, program.abstract.params)
     processes.check_same("the prepared data", data.record)
     if not is_new and steps_before < config.train.num_steps:
         _require_growth(task, folder)

@@ -162,7 +162,9 @@ class Session:
             means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)
             if self.now < self.due.num_steps:  # else a table follows
-                line = report.one_line(self.now, split, means, self.task.main_score)
+                line = report.one_line(
+                    self.now, split, means, self.task.selection_score
+                )
                 self.progress.note(line)
 
     def write_metrics(self, metrics: dict[str, Array]) -> None:

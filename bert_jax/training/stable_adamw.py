@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.training import rates
+from bert_jax.training.optimizer import layer_axes
 
 
 class _State(NamedTuple):
@@ -24,7 +25,8 @@ def stable_adamw(
 ) -> optax.GradientTransformation:
     """AdamW whose rate is divided, for each parameter, by the root mean square of its
     gradient over Adam's denominator, where that is above 1 (Wortsman et al. 2023,
-    arXiv:2304.13013, algorithm 2). Decay is at that rate too.
+    arXiv:2304.13013, algorithm 2). Decay is at that rate too. Stacked layers are
+    parameters apart.
 
     Args:
       optimizer: the fields of config.optimizer.
@@ -50,13 +52,20 @@ def stable_adamw(
         decays = mask(params)
         rate = schedule(state.steps)
 
-        def step(gradient: Array, m: Array, v: Array, param: Array, d: bool) -> Array:
-            ratio = jnp.mean(gradient**2 / jnp.maximum(v, eps**2))
+        def step(
+            path: tuple, gradient: Array, m: Array, v: Array, param: Array, d: bool
+        ) -> Array:
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            ratio = jnp.mean(
+                gradient**2 / jnp.maximum(v, eps**2),
+                axis=layer_axes(name, gradient.ndim),
+                keepdims=True,
+            )
             parameter_rate = rate / jnp.maximum(1.0, jnp.sqrt(ratio))
             decay = optimizer.weight_decay * param if d else 0.0
             return -parameter_rate * (m / (jnp.sqrt(v) + eps) + decay)
 
-        steps = jax.tree.map(step, updates, mu, nu, params, decays)
+        steps = jax.tree_util.tree_map_with_path(step, updates, mu, nu, params, decays)
         return steps, _State(count, mu, nu)
 
     return optax.GradientTransformation(init, update)

@@ -151,7 +151,12 @@ class Checkpoints:
         if step == self.latest_step():
             return
         self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(dict(items))))
-        args = {name: ocp.args.StandardSave(item) for name, item in items.items()}
+        # Orbax saves no tree without arrays, such as the state of plain SGD.
+        args = {
+            name: ocp.args.StandardSave(item)
+            for name, item in items.items()
+            if jax.tree.leaves(item)
+        }
         with self._one_line_errors():
             self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
@@ -281,10 +286,14 @@ class Checkpoints:
         items, reason = None, "another process could not read it"
         try:
             with silence_orbax.reported_once():
-                trees = abstract(step).items()
-                args = {k: ocp.args.StandardRestore(v) for k, v in trees}
+                trees = abstract(step)
+                args = {
+                    name: ocp.args.StandardRestore(tree)
+                    for name, tree in trees.items()
+                    if jax.tree.leaves(tree)
+                }
                 restored = self._manager.restore(step, args=ocp.args.Composite(**args))
-                items = dict(restored.items())
+                items = {**trees, **dict(restored.items())}
         except jax.errors.JaxRuntimeError:
             raise  # a device failed, not the file
         # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint

@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 # Fields that may change on resuming: where a run continues, what it logs and saves, and
 # how it is queried. None shapes its numbers, except after an anomaly.
 FREE_FIELDS = (
-    *("mesh.", "model.remat", "predict.", "serve.", "corpus.data_dir", "evaluate."),
+    *("mesh.", "model.remat", "predict.", "serve.", "corpus.data_dir"),
     *("corpus.runner", "corpus.beam_options"),
+    # Not evaluate.score: the best checkpoint so far is the best by that score.
+    *("evaluate.batch_size", "evaluate.splits", "evaluate.checkpoint"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
     "train.deterministic",

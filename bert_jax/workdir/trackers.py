@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -159,8 +160,13 @@ def _open_mlflow(
 
     def write(step: int, numbers: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)
-        metrics = [Metric(name, value, now, step) for name, value in numbers.items()]
-        client.log_batch(run, metrics=metrics)
+        metrics = [
+            # A class may have any name, in `f1:CLASS`, and there may be many.
+            Metric(re.sub(r"[^\w.\-:/ ]", "_", name), value, now, step)
+            for name, value in numbers.items()
+        ]
+        for first in range(0, len(metrics), 1000):
+            client.log_batch(run, metrics=metrics[first : first + 1000])
 
     return Tracker(
         run,

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError
+from bert_jax.runtime.terminal import working
 from experiments.capacity import compiled, devices, estimate
 from experiments.lib import programs
 
@@ -31,7 +32,8 @@ def phases(
     kind = devices.chip(case["device"]).compiler
     for index in range(len(task.phases())):
         phase = {"fields": fields, "mode": "train", "phase": index}
-        found = compiled.compile_case({**case, **phase})
+        with working(f"compiling the step of phase {index + 1} {' '.join(change)}"):
+            found = compiled.compile_case({**case, **phase})
         if "error" in found:
             raise UserError(found["error"])
         formulas = estimate.needed(task.config, index, kind)

@@ -137,6 +137,37 @@ def kind(name: str) -> str:
     return found
 
 
+# Slices as Google Cloud names them: by chips, of v5p by TensorCores, two in a chip.
+_ACCELERATOR_TYPE = re.compile(r"(v5litepod|v5e|v5p|v6e)-(\d+)")
+_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+_CUBES = (
+    *("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8"),
+    *("8x8x16", "8x16x16", "16x16x16", "16x16x24"),
+)
+
+
+def by_topology(name: str) -> str:
+    """Returns v5e:4x4 for v5litepod-16; a name of another form as it is.
+
+    Raises:
+      UserError: There is no slice of this size.
+    """
+    found = _ACCELERATOR_TYPE.fullmatch(name)
+    if found is None:
+        return name
+    kind = found[1].replace("litepod", "e")
+    topologies, cores = (_CUBES, 2) if kind == "v5p" else (_FLAT, 1)
+    sizes = {cores * _chips(topology): topology for topology in topologies}
+    if int(found[2]) not in sizes:
+        known = ", ".join(map(str, sizes))
+        raise UserError(f"--device={name}: {found[1]} has slices of {known}")
+    return f"{kind}:{sizes[int(found[2])]}"
+
+
+def _chips(topology: str) -> int:
+    return math.prod(map(int, topology.split("x")))
+
+
 def family(name: str) -> str:
     """The key of `DEVICES`: v5e of v5e:4x4."""
     return name.partition(":")[0]
@@ -150,7 +181,7 @@ def chip(name: str) -> Device:
 def count(name: str) -> int:
     """The devices of a slice; 0 where the name says none, as v5e or h100."""
     sizes = _SLICE.fullmatch(name)
-    return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
+    return _chips(sizes[1]) if sizes else 0
 
 
 def environment(name: str) -> Mapping[str, str]:

@@ -5,8 +5,9 @@
     python -m experiments.capacity.plan --config=configs/large.py \
         --device=v5e:4x4 --compile [--effort=full] [--config.FIELD=VALUE ...]
 
-A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
---devices says how many (1). Nothing is computed or allocated, and no data is read.
+A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8, or as on
+Google Cloud (v5litepod-16); of GPUs, --devices says how many (1). Nothing is computed
+or allocated, and no data is read.
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
 and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
@@ -35,6 +36,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
+from bert_jax.runtime.terminal import working
 from bert_jax.training.memory import bytes_per_device
 from experiments.capacity import compile_report, compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
@@ -56,7 +58,9 @@ def main(argv: Sequence[str]) -> int:
         case = {"config": options.config, "fields": fields, "device": options.device}
         case["effort"] = options.effort
         return 0 if compile_report.show(case, told.changes) else 2
-    print(report(config, devices.family(options.device), options.efficiency))
+    with working("counting traffic and time"):
+        said = report(config, devices.family(options.device), options.efficiency)
+    print(said)
     if not told.fits:
         raise UserError(told.line)
     return 0
@@ -86,8 +90,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
     programs.load(options.config, fields)  # a typo in it is reported first
-    if not (device := options.device):
+    if not options.device:
         parser.error("the following arguments are required: --device")
+    device = options.device = devices.by_topology(options.device)
     count = devices.count(device)
     if devices.family(device) not in DEVICES or (":" in device and not count):
         known = ", ".join(DEVICES)
@@ -248,22 +253,24 @@ class Advice(NamedTuple):
 def advice(config: ConfigDict, device: Device) -> Advice:
     """Compares with what a device has; tries changes that do not change results."""
     room = device.memory * USABLE
-    need = needed(config, device)
+    with working("counting the memory of a step"):
+        need = needed(config, device)
     if need <= room:
         return Advice(True, "", [])
     found: dict[str, tuple[list[str], float]] = {}
+    now = flatten_dict(config.to_dict(), sep=".")
     for kind, fields in candidates(config):
         if kind in found or (kind == "all" and found):
             continue
         changed = config.copy_and_resolve_references()
         changed.update_from_flattened_dict(fields)
+        new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
         try:
-            less = needed(changed, device)
+            with working(f"it does not fit; trying {' '.join(new)}"):
+                less = needed(changed, device)
         except UserError:
             continue
         if less <= room:
-            now = flatten_dict(config.to_dict(), sep=".")
-            new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
             found[kind] = new, less
     start = (
         f"does not fit: {need / 1e9:.1f} GB of each device's "

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from bert_jax.errors import UserError
 from experiments.lib import plots
 from experiments.lib.report import Figure, Table
-from experiments.lib.verdicts import estimate, shown
+from experiments.lib.verdicts import estimate, number, shown
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
 SETTINGS = {"C": 1.0, "max_iter": 1000}
@@ -157,7 +157,7 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _spread(values: list[float]) -> dict[str, Any]:
     mean, reach = estimate(values)
-    return {"mean": mean, "reach": reach, "parts": values}
+    return {"mean": mean, "reach": number(reach), "parts": values}
 
 
 def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | Figure]:
@@ -201,8 +201,8 @@ def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
     layers = found["layers"]
     lines = {
         name: [
-            (number, 100 * layer[name]["mean"], 100 * layer[name]["reach"])
-            for number, layer in enumerate(layers)
+            (at, 100 * layer[name]["mean"], 100 * (layer[name]["reach"] or 0))
+            for at, layer in enumerate(layers)
         ]
         for name in ("accuracy", "control")
         if name in layers[0]

@@ -127,8 +127,9 @@ def intervals(
         for row, each in enumerate(values.values()):
             known = [value for value in each if math.isfinite(value)]
             axes.plot(known, [row] * len(known), "|", color="0.5", markersize=9)
-            if len(known) > 1:
-                axes.plot(interval(known), [row, row], color="black", linewidth=1.4)
+            ends = interval(known)
+            if math.isfinite(ends[0]):
+                axes.plot(ends, [row, row], color="black", linewidth=1.4)
             if known:
                 mean = sum(known) / len(known)
                 axes.plot([mean], [row], "o", color="black", markersize=5)

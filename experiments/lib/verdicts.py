@@ -125,9 +125,11 @@ def number(value: float) -> float | None:
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's t interval of the mean; without bounds for fewer than two values, or
-    where one is not finite."""
+    """Student's t interval of the mean; without bounds for fewer than two values, where
+    one is not finite, or where all are equal: their spread says nothing of chance."""
     if len(values) < 2 or not all(map(math.isfinite, values)):
+        return -math.inf, math.inf
+    if math.isclose(max(values), min(values), abs_tol=1e-12):
         return -math.inf, math.inf
     error = statistics.stdev(values) / math.sqrt(len(values))
     reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error

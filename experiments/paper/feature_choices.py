@@ -103,7 +103,10 @@ def summary(run: Run, score: str) -> dict[str, Any]:
         {split: [one[score] for one in lines[n]] for split, lines in logs.items()}
         for n in range(len(dev))
     ]
-    best = max(range(len(epochs)), key=lambda n: statistics.fmean(epochs[n]["dev"]))
+    means = [statistics.fmean(epoch["dev"]) for epoch in epochs]
+    # One that is not a number is the worst.
+    means = [-math.inf if math.isnan(mean) else mean for mean in means]
+    best = means.index(max(means))
     found: dict[str, Any] = {"epoch": best + 1, "epochs": epochs}
     for split, values in epochs[best].items():
         std = statistics.stdev(values) if len(values) > 1 else math.nan

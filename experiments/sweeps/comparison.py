@@ -17,13 +17,17 @@ from typing import Any, NamedTuple
 from scipy import stats
 
 from bert_jax.errors import UserError
+from bert_jax.tasks.results import lower_is_better
 from bert_jax.workdir import folder as workdir
 from experiments.lib import kept, plots
 from experiments.lib.report import Figure, Section, Table
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import LEVEL, estimate, interval, number
 
-SCORE = "default: f1 of ner and squad, masked_lm_loss of pre-training, else the first"
+SCORE = (
+    "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of pre-training, "
+    "or the first"
+)
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 _MOST_LINES = 12  # of the plot by step: more cannot be told apart
 
@@ -101,8 +105,10 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
     ]
     shared = [name for name in names[0] if all(name in other for other in names)]
     # A pre-training's `loss` is whatever it trains; its cross entropy says more.
-    is_f1 = every[0][0]["task"]["name"] in ("ner", "squad")
-    main = "f1" if is_f1 else "masked_lm_loss"
+    config = every[0][0]
+    is_f1 = config["task"]["name"] in ("ner", "squad")
+    selects = config["evaluate"].get("score", "")  # runs of before have none
+    main = selects or ("f1" if is_f1 else "masked_lm_loss")
     score = asked or (main if main in shared else (shared or names[0])[0])
     for (_, folder, _), there in zip(every, names, strict=True):
         if score not in there:
@@ -122,10 +128,6 @@ def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) ->
         steps = [int(name) for name in names if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
-
-
-def lower_is_better(score: str) -> bool:
-    return score.endswith(("loss", "perplexity", "entropy"))
 
 
 def difference(setting: Setting, other: Setting) -> Difference:

@@ -212,10 +212,6 @@ class Elmo(Task):
         scores = {"loss": means["lm_loss"], **means, "perplexity": perplexity}
         return Guesses(scores, "lm")
 
-    def quality(self, scores: Mapping[str, int | float]) -> float:
-        """Minus the loss."""
-        return -scores["loss"]
-
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         """There is none: raises UserError."""
         raise UserError(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import main
-from bert_jax.config import configuration
+from bert_jax.config import configuration, help
 from bert_jax.errors import UserError
 
 TINY = "configs/tiny.py"
@@ -40,6 +40,17 @@ def test_a_field_is_looked_for_in_every_group_and_by_each_word(flag, meant):
 def test_a_field_that_is_like_no_other():
     with pytest.raises(UserError, match="no such field; there are checkpoint, corpus"):
         configuration.load(TINY, ["--config.zzz=1"])
+
+
+@pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
+def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
+    """As `extends` has it."""
+    name, colon, arguments = spec.partition(":")
+    path = configuration.CONFIGS / f"{name}.py"
+    expected = configuration.load(f"{path}{colon}{arguments}", ["--config.seed=3"])
+    monkeypatch.chdir(tmp_path)
+    assert configuration.load(spec, ["--config.seed=3"]) == expected
+    assert "--config.seed=0\n" in help.text(spec)
 
 
 @pytest.mark.parametrize(

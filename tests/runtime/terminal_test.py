@@ -97,3 +97,19 @@ def test_the_live_line_moves_at_each_step_and_leaves_compiling_out(monkeypatch):
     # Ninety seconds; tqdm counts the first step as one that took no time.
     assert screen.getvalue().endswith("| 10/100, 01:28 left")
     progress.close()
+
+
+@pytest.mark.parametrize("total", [1000, None])
+def test_rows_their_pace_and_the_time_left(clock, capsys, total):
+    """The first rows wait for the compiler, a minute; an earlier attempt had some."""
+    progress = terminal.RowProgress(total, done=500)
+    for seconds in (60, 2, 2, 28):
+        clock(seconds)
+        progress.add(10)
+    progress.close()
+    first, last = capsys.readouterr().err.splitlines()
+    if total is None:
+        assert (first, last) == ("520 rows, 5 rows/s", "540 rows, 0.6667 rows/s")
+    else:
+        assert first == "520 of 1,000 rows, 5 rows/s, 01:36 left"
+        assert last == "540 of 1,000 rows, 0.6667 rows/s, 11:30 left"

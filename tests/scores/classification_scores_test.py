@@ -54,6 +54,29 @@ def test_accuracy(metrics):
         assert classification.accuracy(labels, guesses) == pytest.approx(expected)
 
 
+def test_f1_of_each_class_and_their_mean(metrics):
+    for labels, guesses in [*binary_cases(), *random_classes(5)]:
+        given = {"y_true": labels, "y_pred": guesses, "zero_division": 0}
+        each = metrics.f1_score(**given, labels=range(5), average=None)
+        found = classification.f1_of_each(labels, guesses, 5)
+        np.testing.assert_allclose(found, each)
+        # Of the classes that are there, as scikit-learn has it.
+        expected = metrics.f1_score(**given, average="macro")
+        assert classification.macro_f1(labels, guesses) == pytest.approx(expected)
+
+
+def test_f1_of_each_of_several_labels(metrics):
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 40):
+        labels, guesses = rng.integers(0, 2, (2, size, 3))
+        labels[:, 2] = guesses[:, 2] = 0
+        given = {"y_true": labels, "y_pred": guesses, "zero_division": 0}
+        found = classification.f1_of_each(labels, guesses, 3)
+        np.testing.assert_allclose(found, metrics.f1_score(**given, average=None))
+        expected = metrics.f1_score(**given, average="macro")
+        assert classification.macro_f1(labels, guesses) == pytest.approx(expected)
+
+
 @pytest.mark.slow
 def test_f1(metrics):
     for labels, guesses in binary_cases():

@@ -147,6 +147,21 @@ def test_loss_of_scores(make):
     assert found == ("regression_loss", 1.25, 2.0)
 
 
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
+def test_logits_with_nan_have_no_score(make, kind):
+    """The largest of NaN is the first class, which may well be the commonest."""
+    labels, targets = KINDS[kind]
+    examples = [TextExample(i, "a", None, label) for i, label in enumerate(targets)]
+    task = make(examples, kind=kind, labels=labels)
+    task.config.evaluate.batch_size = 5
+    logits = np.zeros((5, len(labels)), np.float32)
+    usual = task.results("dev", [{"logits": logits}]).scores
+    assert usual and np.isfinite(list(usual.values())).all()
+    logits[3] = np.nan
+    found = task.results("dev", [{"logits": logits}]).scores
+    assert found.keys() == usual.keys() and np.isnan(list(found.values())).all()
+
+
 KINDS = {
     "classification": (("no", "yes"), [1, 0, 1, 1, 1]),
     "multilabel": (
@@ -182,6 +197,13 @@ def test_from_records_to_scores(make, tmp_path, kind):
     if kind != "regression":
         right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
         assert numbers["accuracy"] == pytest.approx(right)
+    if kind != "regression":
+        gold, given = np.array(targets), np.array(guesses)
+        each = metrics.f1_score(gold, given, average=None, zero_division=0)
+        found = [numbers[f"f1:{name}"] for name in labels]
+        np.testing.assert_allclose(found, each)
+        macro = metrics.f1_score(gold, given, average="macro", zero_division=0)
+        assert numbers["macro_f1"] == pytest.approx(macro)
     results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     expected = [
@@ -210,11 +232,12 @@ def labelled(*labels):
 
 def test_the_majority_baseline(make):
     numbers = make().baseline("dev", labelled(1, 0, 1))
-    expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
-    assert numbers == pytest.approx(expected)
+    expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
+    assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
     task = make(kind="multilabel", labels=("a", "b"))
     numbers = task.baseline("dev", labelled((1, 0), (1, 1), (1, 0)))
-    assert numbers == pytest.approx({"f1": 6 / 7, "accuracy": 2 / 3})
+    expected = {"f1": 6 / 7, "accuracy": 2 / 3, "macro_f1": 0.5}
+    assert numbers == pytest.approx(expected | {"f1:a": 1.0, "f1:b": 0.0})
     task = make(kind="regression", labels=("score",))
     numbers = task.baseline("dev", labelled(1.0, 2.5, 0.0))
     assert numbers == {"pearson": 0.0, "spearman": 0.0}

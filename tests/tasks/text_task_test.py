@@ -201,7 +201,11 @@ def test_from_the_file_to_predictions(config, tmp_path):
     params, results = evaluate(task, "test")
     guesses = [task.labels[np.argmax(answer)] for answer in results.answers]
     share = np.mean([g == label for g, (_, label) in zip(guesses, test, strict=True)])
-    assert results.scores == {"accuracy": pytest.approx(share)}
+    assert results.scores["accuracy"] == pytest.approx(share)
+    assert results.scores.keys() == {
+        *("accuracy", "macro_f1"),
+        *(f"f1:{label}" for label in task.labels),
+    }
     results.write(tmp_path)
     rows = rows_of(tmp_path / "test.jsonl")
     assert [(row["index"], row["text"]) for row in rows] == [

@@ -3,14 +3,18 @@
 import functools
 import itertools
 import json
+import math
 from unittest import mock
 
 import ml_collections
 import pytest
 
+from bert_jax.errors import UserError
+from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Phase, Task
 from bert_jax.training.anomaly import DECAY
 from bert_jax.training.history import BestScore, collapsed
+from configs import tiny
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
 
@@ -77,6 +81,45 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
     )
 
 
+def test_nan_is_never_the_best(make):
+    """Neither at first, where every later score was no better, nor afterwards."""
+    history = make((90, SHORT))
+    values = [(10, math.nan), (20, 1.0), (30, math.nan), (40, 2.0)]
+    assert adds(history, *values) == [True, True, False, True]
+    assert not history.stops(1)
+    assert adds(history, (50, math.nan), (60, math.nan)) == [False, False]
+    assert history.stops(2) and not history.stops(3)
+    assert "no better than step 40's" in history.early_stop(60, 60, kept=True)
+
+
+@pytest.mark.parametrize(
+    ("score", "given", "expected"),
+    [
+        ("", {"loss": 2.0, "accuracy": 0.5}, -2.0),
+        ("", {"loss": math.nan, "accuracy": 0.5}, -math.inf),
+        ("accuracy", {"loss": 2.0, "accuracy": 0.5}, 0.5),
+        ("perplexity", {"loss": 2.0, "perplexity": 7.0}, -7.0),
+        ("f1:loss", {"loss": 2.0, "f1:loss": 0.7}, 0.7),  # of a class of that name
+        ("accuracy", {"loss": 2.0, "accuracy": math.nan}, -math.inf),
+    ],
+)
+def test_what_the_best_checkpoint_maximizes(score, given, expected):
+    config = tiny.get_config("plain")
+    config.evaluate.score = score
+    assert Pretraining(config).quality(given) == expected
+
+
+def test_a_score_that_is_not_reported():
+    config = tiny.get_config("plain")
+    config.evaluate.score = "macro_f2"
+    with pytest.raises(UserError) as found:
+        Pretraining(config).quality({"step": 3, "loss": 1.0, "accuracy": 0.5})
+    assert str(found.value) == (
+        "config.evaluate.score=macro_f2: not reported on dev; choose one of loss, "
+        "accuracy"
+    )
+
+
 def write_losses(folder, losses, every, dev=0.5):
     """As a run with these losses logs them every so many steps."""
     mean, lines = 0.0, [{"step": len(losses), "split": "dev", "time": 0, "acc": dev}]
@@ -91,7 +134,7 @@ def write_losses(folder, losses, every, dev=0.5):
 
 def test_a_collapse_is_judged_by_means_and_not_by_single_batches(tmp_path, capsys):
     task = mock.create_autospec(Task, instance=True)
-    task.dev_splits, task.main_score = ("dev",), "acc"
+    task.dev_splits, task.selection_score = ("dev",), "acc"
     task.config = ml_collections.ConfigDict(
         {"train": {"seeds": 1}, "optimizer": {"name": "adamw"}}
     )

@@ -301,18 +301,18 @@ def _backward_kernel(
             outer = gradient[block, at].astype(jnp.float32)
             normed = (summed - average) * factor
             found.append((normed, outer * scale[at][None, :], kept))
-            after.append((to_offset + outer, to_scale + outer * normed))
+            after.append([to_offset + outer, to_scale + outer * normed])
         inner_mean = sum(jnp.sum(inner, axis=1) for _, inner, _ in found) / hidden
         along = sum(jnp.sum(inner * part, axis=1) for part, inner, _ in found) / hidden
-        for number, (at, (normed, inner, kept)) in enumerate(
-            zip(pieces, found, strict=True)
+        for at, (normed, inner, kept), sums_after, (*_, to_bias) in zip(
+            pieces, found, after, totals, strict=True
         ):
             to_sum = (inner - inner_mean[:, None] - normed * along[:, None]) * factor
             to_x = to_sum if kept is None else to_sum * kept
             for output, value in zip(gradients, (to_sum, to_x), strict=False):
                 output[block, at] = value.astype(output.dtype)
-            after[number] += (totals[number][2] + to_x,)
-        return tuple(after)
+            sums_after.append(to_bias + to_x)
+        return tuple(map(tuple, after))
 
     # Summed over rows only once: a sum over rows is one over warps.
     zeros = tuple((jnp.zeros((rows, at.size), jnp.float32),) * 3 for at in pieces)

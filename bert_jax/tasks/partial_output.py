@@ -1,0 +1,238 @@
+"""An output file that grows in OUTPUT.part, from where the same command resumes.
+
+OUTPUT.part.log says in JSON lines what work the rows in OUTPUT.part belong to, and
+after each window of rows how many are whole. After a kill at any moment, what follows
+the last whole window is dropped and computed again, in the batches of an undisturbed
+run. So the output is the same to the byte.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from bert_jax.data.columns import BY_NAME
+from bert_jax.errors import UserError
+from bert_jax.runtime import processes, storage, temporary
+from bert_jax.tasks import streaming
+from bert_jax.tasks.streaming import Line
+
+log = logging.getLogger(__name__)
+
+Work = Mapping[str, Any]  # what decides the answers, in JSON, by its name for people
+_NAMED = 3  # the most differences that an error names
+
+
+class OtherWorkError(UserError):
+    """A part file holds rows of other work."""
+
+
+class Output:
+    """A text file of answers that cannot be resumed.
+
+    Attributes:
+      file: What `row_files.writer` writes to.
+      rows: Number of rows written in earlier attempts.
+      columns: Names of a table's columns, once its first row is written.
+    """
+
+    resumes = False
+
+    def __init__(self, file: Any):
+        self.file = file
+        self.rows = 0
+        self.columns: list[str] = []
+
+    def rest(self, lines: Iterable[Line | None]) -> Iterable[Line | None]:
+        """Yields the lines whose rows are not written yet."""
+        return lines
+
+    def commit(self, count: int) -> None:
+        """Declares `count` more rows whole, which have been written to `file`."""
+        self.rows += count
+        self.file.flush()
+
+
+class PartialOutput(Output):
+    """An output whose rows are kept when the program ends early.
+
+    Args:
+      file: The part file, opened for appending after its last whole row.
+      journal: Likewise its log; None in processes that do not write.
+      state: What the log says: `rows`, `digest` (of their input) and `columns`.
+      name: The part file's name, for errors.
+    """
+
+    resumes = True
+
+    def __init__(
+        self, file: Any, journal: TextIO | None, state: Mapping[str, Any], name: str
+    ):
+        super().__init__(file)
+        self.rows, self.columns = state.get("rows", 0), state.get("columns", [])
+        self._journal, self._digest, self._name = journal, state.get("digest"), name
+        self._digests: deque[Any] = deque()  # after each row that is being answered
+
+    def rest(self, lines: Iterable[Line | None]) -> Iterator[Line | None]:
+        """Yields the lines whose rows are not written yet.
+
+        Raises:
+          OtherWorkError: The lines before them are not those of the written rows.
+        """
+        digest, done = hashlib.sha256(), self.rows
+        number = 0
+        for line in lines:
+            if line is None:
+                continue
+            number += 1
+            digest.update(line[1].encode() + b"\n")
+            if number == done:
+                self._require(digest.hexdigest())
+            elif number > done:
+                self._digests.append(digest.copy())
+                yield line
+        if number < done:
+            self._require("")
+
+    def _require(self, digest: str) -> None:
+        if digest != self._digest:
+            raise OtherWorkError(
+                f"{self._name}: its {self.rows:,} rows are not the first ones of this "
+                "input; delete it to start again, or name another --output"
+            )
+
+    def commit(self, count: int) -> None:
+        """Declares `count` more rows whole, which have been written to `file`."""
+        super().commit(count)
+        *_, digest = [None, *(self._digests.popleft() for _ in range(count))]
+        if self._journal is not None and digest is not None:
+            state = {
+                "rows": self.rows,
+                "bytes": os.fstat(self.file.fileno()).st_size,
+                "digest": digest.hexdigest(),
+                "columns": self.columns,
+            }
+            _write(self._journal, state)
+
+
+@contextlib.contextmanager
+def opened(
+    source: str, target: str, work: Callable[[], Work] | None
+) -> Iterator[Output]:
+    """Opens an output; once it is whole, it replaces `target`.
+
+    Between files an output is partial. Pipes, buckets and standard output are written
+    as `streaming.output` does.
+
+    Args:
+      source: The input, which is read again when the work is resumed.
+      work: Gives what an earlier attempt must have in common with this one. None
+        means that the output cannot be resumed.
+
+    Raises:
+      OtherWorkError: The part file is of other work.
+      UserError: It is of another program.
+    """
+    is_resumable = work is not None and _is_resumable(source, target)
+    if work is None or not processes.of_first(is_resumable):
+        with streaming.output(target) as file:
+            yield Output(file)
+        return
+    if not processes.is_first():
+        state = processes.of_first(None)
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield PartialOutput(nowhere, None, state, f"{target}.part")
+        return
+    whole = storage.link_target(storage.output(target))
+    # A file's name has at most 255 bytes.
+    name = whole.name.encode()[:240].decode(errors="ignore")
+    part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
+    if part.exists() and part.stat().st_size and not journal.exists():
+        raise UserError(f"{part}: not a part that --mode=predict left; move it away")
+    held = temporary.lock_if_possible(part)
+    with (
+        temporary.naming(part),
+        open(held, "a", encoding="utf-8") as file,
+        journal.open("a+", encoding="utf-8") as log_file,
+    ):
+        state = _recall(log_file, json.loads(json.dumps(work())), file, part)
+        output = PartialOutput(file, log_file, processes.of_first(state), str(part))
+        if output.rows:
+            log.info("%s: %s rows are answered; resuming", part, f"{output.rows:,}")
+        try:
+            yield output
+            file.flush()
+            part.replace(whole)
+            journal.unlink()
+        except OtherWorkError:
+            raise
+        except BaseException:  # a signal, too
+            if output.rows:
+                said = "%s: %s rows are answered; the same command resumes from there"
+                log.warning(said, part, f"{output.rows:,}")
+            else:
+                part.unlink(missing_ok=True)
+                journal.unlink(missing_ok=True)
+            raise
+
+
+def _is_resumable(source: str, target: str) -> bool:
+    """Whether both are files: what has been read and written is still there."""
+    if "-" in (source, target) or storage.in_bucket(target):
+        return False
+    files = [text for text in (source, target) if not text.startswith(BY_NAME)]
+    return not any(storage.is_stream(storage.path(text)) for text in files)
+
+
+def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, Any]:
+    """Returns the state after the last whole window; cuts off what follows it.
+
+    Raises:
+      OtherWorkError: The part is of other work.
+    """
+    state: dict[str, Any] = {}
+    size, valid = os.fstat(file.fileno()).st_size, 0
+    journal.seek(0)
+    for line in journal.read().splitlines(keepends=True):
+        try:
+            values = json.loads(line) if line.endswith("\n") else None
+        except ValueError:
+            values = None
+        if not isinstance(values, dict) or values.get("bytes", 0) > size:
+            break
+        state |= values
+        valid += len(line.encode())
+    if not state.get("rows"):
+        state, valid = {"work": work}, 0
+    if differences := _differences(state["work"], work):
+        raise OtherWorkError(
+            f"{part}: holds {state['rows']:,} rows of other work: {differences}; "
+            "delete it to start again, or name another --output"
+        )
+    file.seek(file.truncate(state.get("bytes", 0)))
+    journal.truncate(valid)
+    if not valid:
+        _write(journal, state)
+    return state
+
+
+def _differences(there: Work, here: Work) -> str:
+    named = [
+        name
+        if len(f"{there.get(name)}{here.get(name)}") > 80
+        else f"{name} ({there.get(name)!r} there, {here.get(name)!r} now)"
+        for name in sorted(there.keys() | here.keys())
+        if there.get(name) != here.get(name)
+    ]
+    more = [f"{len(named) - _NAMED} more"] if len(named) > _NAMED else []
+    return ", ".join(named[:_NAMED] + more)
+
+
+def _write(journal: TextIO, values: Mapping[str, Any]) -> None:
+    journal.write(json.dumps(values) + "\n")
+    journal.flush()
