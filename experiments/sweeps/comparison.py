@@ -25,8 +25,8 @@ from experiments.lib.runner import Run
 from experiments.lib.verdicts import LEVEL, estimate, interval, number
 
 SCORE = (
-    "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of pre-training, "
-    "or the first"
+    "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of "
+    "pre-training, or the first"
 )
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 _MOST_LINES = 12  # of the plot by step: more cannot be told apart
