@@ -1,1 +1,1 @@
-"""Attention kernels for GPUs and TPUs, imported when `model.attention` asks for one."""
+"""Kernels for GPUs and TPUs, imported when `model.attention` or `epilogue` asks for one."""
