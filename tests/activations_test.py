@@ -28,6 +28,7 @@ def activations(layers, kind, **more):
     return estimate.activations(task.config, 0, 1, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_a_tpu_computes_again_of_a_layer(dtype):
     """Two arrays of scores, three masks of dropout, three for each LayerNorm."""

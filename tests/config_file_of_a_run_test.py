@@ -60,6 +60,7 @@ def claimed(spec):
     return folder.read_config(place)
 
 
+@pytest.mark.slow
 def test_every_mode_asks_for_the_file_that_defines_the_task(write):
     spec, short = write("task.name"), "--config.train.num_steps=1"
     out, _ = run(spec, "run", short)
@@ -122,6 +123,7 @@ def test_a_run_without_the_record(write):
         assert said.startswith("error: run/config.json: ") and said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_weights_need_no_optimizer_of_the_run_that_made_them(write):
     run(write("optimizer.name"), "run", "--config.train.num_steps=1")
     forget(optimizer.OPTIMIZERS)

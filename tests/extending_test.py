@@ -124,6 +124,7 @@ def test_a_head(file, plain):
     starts_from("run")
 
 
+@pytest.mark.slow
 def test_a_family(file, plain):
     """BERT by another name has BERT's numbers."""
     out, _ = run(file("mine"), "run")

@@ -59,6 +59,7 @@ def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
         np.testing.assert_allclose(sums[0][name], sums[1][name], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_config_says_how_many_a_row(micro):
     """Losses are those of the pairs one a row, whatever the number."""
     found = []

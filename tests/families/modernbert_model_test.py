@@ -74,6 +74,7 @@ def logits_of(config, params, ids, mask, places, packed=None):
     return model.apply({"params": params}, *given)["masked_lm_logits"]
 
 
+@pytest.mark.slow
 def test_texts_that_share_a_row_are_as_if_alone():
     """Windows, rotations, outputs and gradients."""
     config, params = weights("ModernBertForMaskedLM")
@@ -95,6 +96,7 @@ def test_texts_that_share_a_row_are_as_if_alone():
     assert_close(found[0], expected[0], terms=GRADIENT_TERMS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_classes_of_texts_that_share_a_row(pooling):
     name = "ModernBertForSequenceClassification"
@@ -108,6 +110,7 @@ def test_classes_of_texts_that_share_a_row(pooling):
     assert_close(own, alone)
 
 
+@pytest.mark.slow
 def test_a_local_layer_sees_its_window_alone():
     """Two layers, the second of which is local: a token farther away than half of its
     window changes a place by the first layer's attention alone."""
@@ -129,6 +132,7 @@ def test_a_local_layer_sees_its_window_alone():
     np.testing.assert_array_equal(np.flatnonzero(changed), np.arange(16, 25))
 
 
+@pytest.mark.slow
 def test_recomputed_layers_give_the_same_gradients():
     config, params = weights("ModernBertForMaskedLM")
     one, *_ = texts()
@@ -160,6 +164,7 @@ def test_the_size_of_base():
     assert count_parameters(params) - head == 149_014_272
 
 
+@pytest.mark.slow
 def test_initial_values():
     """As `_init_weights` of `transformers`."""
     config = dataclasses.replace(

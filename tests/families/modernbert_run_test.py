@@ -66,11 +66,13 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(
     np.testing.assert_array_equal(losses(run), losses(pretrained))
 
 
+@pytest.mark.slow
 def test_eight_devices_learn_what_one_does(micro_modernbert, pretrained, tmp_path):
     runs.run(micro_modernbert, tmp_path / "run", *MESH)
     np.testing.assert_allclose(losses(tmp_path / "run"), losses(pretrained), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_goes_on_at_longer_rows_with_a_wider_theta(
     micro_modernbert, pretrained, tmp_path
 ):
@@ -92,6 +94,7 @@ def test_it_goes_on_at_longer_rows_with_a_wider_theta(
     assert written["global_rope_theta"] == 160_000.0
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     at = f"--workdir={finetuned / 'run'}"
     source = f"--input={finetuned / 'dev.jsonl'}"

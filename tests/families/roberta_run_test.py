@@ -129,6 +129,7 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
     assert dev[0]["accuracy"] == dev[1]["accuracy"]
 
 
+@pytest.mark.slow
 def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
     answer = {"text": "fox", "answer_start": 4}
     asked = {"id": "1", "question": QUESTION["question"], "answers": [answer]}
@@ -148,6 +149,7 @@ def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
     assert (tokens.offsets[first][0], tokens.offsets[last][1]) == (4, 7)
 
 
+@pytest.mark.slow
 def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
     row = {"context": "the fox jumps", "endings": ENDINGS, "label": 0}
     own, run = config("swag"), tmp_path / "run"
@@ -161,6 +163,7 @@ def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
     assert_close(found["scores"], logits.softmax(-1)[0].tolist())
 
 
+@pytest.mark.slow
 def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):
     own, found = str(config()), []
     off = [f"--config.model.{name}_dropout_prob=0.0" for name in DROPOUTS]

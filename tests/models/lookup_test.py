@@ -17,6 +17,7 @@ from tests.close import assert_close
 LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from([128, 256, 16_500]))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)  # each length is compiled
 @given(count=LENGTHS, rows=st.sampled_from([1, 3, 700]), skew=st.floats(0, 1))
 def test_vectors_are_summed_by_their_ids(count, rows, skew):

@@ -77,6 +77,7 @@ def test_the_last_layer_is_the_same_at_the_places_that_are_read(change, key, pac
     np.testing.assert_allclose(out.first, first, atol=bound * np.abs(first).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 def test_so_are_the_gradients(packed):
     run, places = encoded(CONFIG, KEY, packed)
@@ -117,6 +118,7 @@ def test_nothing_else_of_the_last_layer_is_computed():
     assert there >= 2 * rows * length * 2 * 48**2
 
 
+@pytest.mark.slow
 def test_a_layer_that_cannot_is_computed_everywhere(monkeypatch):
     class Everywhere(encoder.EncoderLayer):
         def __call__(self, hidden, index, seen, key):
