@@ -30,7 +30,7 @@ VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 # Fields that say where and how a model runs; none changes the model.
 MAY_DIFFER = (
     *("mesh.", "predict.", "serve.", "evaluate.", "corpus.data_dir", *fields.DATA),
-    *("model.dtype", "model.attention", "model.remat"),
+    *("model.dtype", "model.attention", "model.remat", "task.words"),
     *("corpus.runner", "corpus.beam_options"),
 )
 
