@@ -8,6 +8,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.data import encodings
 from bert_jax.errors import UserError
+from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from tests.close import assert_close
 
 PIECES = [
@@ -107,3 +108,13 @@ def test_a_model_that_computes_no_numbers_has_no_vectors(plain):
     model.params = jax.tree.map(lambda x: x * 1e38, model.params)
     with pytest.raises(UserError, match="computes NaN or infinity"):
         model.encode(["the quick fox", "a"])
+
+
+@pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
+def test_a_mask_is_named_without_the_space_before_it(kind):
+    trained = kind.train(["the cats"], 270, lowercase=False)
+    mask = trained.id_to_token(tokenization.special_ids(trained).mask)
+    found = columns(trained, [f"the {mask} cats  {mask}"])
+    assert found["tokens"][0].count(mask) == 2
+    ids = [trained.token_to_id(token) for token in found["tokens"][0]]
+    assert ids == list(found["input_ids"][0])

@@ -160,6 +160,7 @@ _TABLE: dict[str, rules.Rule] = {
     "task.tag_column": rules.whole(-rules.SIZE, rules.SIZE),
     "task.scheme": rules.one_of("entities", "none"),
     "task.document_context": rules.flag,
+    "task.words": rules.one_of("learned", "spaces", "punctuation", "characters"),
 }
 
 # The fields that name evaluation data, and all data that a task reads.

@@ -17,7 +17,8 @@ class Columns(TypedDict):
 
     Offsets are a token's characters, [start, end), in the text as it was given, and
     words are counted from 0; in a pair's second text both begin again. [CLS], [SEP]
-    and padding have (0, 0) and -1. `tokens` has no padding.
+    and padding have (0, 0) and -1. `tokens` has no padding, and no white space beside a
+    token that takes it up, such as RoBERTa's `<mask>`.
     """
 
     input_ids: Int32[np.ndarray, "texts length"]
@@ -81,7 +82,10 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         "segment_ids": arrays["segment_ids"],
         "offsets": offsets,
         "word_ids": words,
-        "tokens": [encoding.tokens for encoding in encodings],
+        "tokens": [
+            [token.strip() or token for token in encoding.tokens]
+            for encoding in encodings
+        ],
     }
 
 

@@ -1,7 +1,6 @@
 """`--mode=extract`: rows in, vectors of BERT's layers out (extract_features.py)."""
 
 import bisect
-import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,13 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import BatchSize, sorted_groups
+from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.pooling import means
 from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
-from bert_jax.tokenization import word_end
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -176,13 +175,11 @@ class Extractor(Predictor):
         if not isinstance(text, str):
             raise ValueError(f'"{name}" is not a string')
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        words, names = _whole(encoding.word_ids), {}
-        if self.vectors in ("words", "words_mean"):
-            offsets = zip(words, encoding.offsets, strict=True)
-            for word, group in itertools.groupby(offsets, key=lambda pair: pair[0]):
-                spans = [span for _, span in group]
-                names[word] = text[spans[0][0] : word_end(text, spans[-1][1])]
-        return Pieces(encoding.ids, words, names)
+        if self.vectors not in ("words", "words_mean"):
+            return Pieces(encoding.ids, _whole(encoding.word_ids), {})
+        owners, spans = words_of_tokens(encoding.offsets, bert_words(text))
+        names = {word: text[slice(*span)].strip() for word, span in enumerate(spans)}
+        return Pieces(encoding.ids, owners, names)
 
     def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:
         ids, segments, owners = [self._special.cls], [0], [NONE]

@@ -109,7 +109,8 @@ class Data:
         counted in all.
       epoch_size: rows; 0 if the run does not count epochs.
       lengths: about how many lengths the batches of a phase are padded to.
-      record: identifies the data, for `Task.recall`; JSON.
+      record: identifies the data, for `Task.recall`; JSON. Its `facts` are of the data
+        and become `Task.facts` when the run is queried.
       folders: of the prepared data.
       report: tells what one of them holds, in some lines; by default its name alone.
       notes: how the run uses them, in lines for its log.

@@ -31,6 +31,7 @@ VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 MAY_DIFFER = (
     *("mesh.", "predict.", "serve.", "evaluate.", "corpus.data_dir", *fields.DATA),
     *("model.dtype", "model.attention", "model.epilogue", "model.remat"),
+    "task.words",
     *("corpus.runner", "corpus.beam_options"),
 )
 # How files are read that the run has not read: these names in full.

@@ -29,7 +29,7 @@ FREE_FIELDS = (
     *("evaluate.batch_size", "evaluate.splits", "evaluate.checkpoint"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
-    "train.deterministic",
+    *("train.deterministic", "task.words"),
     "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
@@ -204,9 +204,11 @@ def fields(config: ConfigDict) -> dict[str, Any]:
 
 
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:
-    """What a run has learned besides weights, at the checkpoint of a step."""
+    """What a run has learned besides weights: of its data (`facts` in data.json), and
+    at the checkpoint of a step (task.json)."""
     path = workdir / "task.json"
-    return _read_json(path).get(str(step), {}) if path.exists() else {}
+    facts = _read_json(path).get(str(step), {}) if path.exists() else {}
+    return {**read_data(workdir).get("facts", {}), **facts}
 
 
 def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:

@@ -31,14 +31,15 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task = config.task
     task.name = "ner"
     # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
-    # between documents. Comments (# sent_id = 7) are skipped. Or by name:
-    # hf:eriktks/conll2003:train, tfds:conll2003:train.
+    # between documents. Comments (# sent_id = 7) are skipped. Or rows of tokens and
+    # ner_tags: JSON lines, parquet, hf:eriktks/conll2003:train, tfds:conll2003:train.
     task.train_file = ""
     task.dev_file = ""  # the same, to score
     task.test_file = ""  # the same; may have no tags
     # The column of the words, from 0; -1 is the last. CoNLL-U: 1.
     task.token_column = 0
-    # The column of the tags. CoNLL-U: 3 for UPOS, 4 for XPOS, with scheme=none.
+    # The column of the tags. CoNLL-U: -1 for tags in MISC (NER=B-PER); with scheme=none
+    # 3 for UPOS, 4 for XPOS.
     task.tag_column = -1
     # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity;
     # none: plain tags, such as parts of speech, scored by accuracy.
@@ -46,7 +47,11 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     # Add as much of the document as fits around each sentence; rows then have the
     # maximum length.
     task.document_context = False
-    task.labels = ()  # the tags; empty: those of the training data
+    # How a text is split into words: learned (as the training data are), spaces,
+    # punctuation (as BERT does: each mark is a word), or characters.
+    task.words = "learned"
+    # The tags, also to name those that are numbers in rows; empty: the training data's.
+    task.labels = ()
 
     if model != "bert":
         return common.of_model(config, size, model)

@@ -19,6 +19,7 @@ from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
+from bert_jax.workdir import folder
 from configs.finetune import ner
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs" / "finetune"
@@ -82,11 +83,11 @@ def test_predict_words(task):
 def test_predict_text_with_its_offsets(task):
     text = "  a\u2028Pa  Ub.d \U0001f600\x00d"
     (answer,) = ask(task(), [{"text": text}])
-    assert answer["words"] == ["a", "Pa", "Ub", ".", "d", "\U0001f600\x00d"]
-    assert answer["tags"] == ["O", "B-X", "I-X", "O", "B-Y", "O"]
+    assert answer["words"] == ["a", "Pa", "Ub.d", "\U0001f600", "\x00d"]
+    assert answer["tags"] == ["O", "B-X", "I-X", "O", "B-Y"]
     assert answer["entities"] == [
-        {"type": "X", "start": 4, "end": 10, "text": "Pa  Ub"},
-        {"type": "Y", "start": 11, "end": 12, "text": "d"},
+        {"type": "X", "start": 4, "end": 12, "text": "Pa  Ub.d"},
+        {"type": "Y", "start": 14, "end": 16, "text": "\x00d"},
     ]
     for entity in answer["entities"]:
         assert text[entity["start"] : entity["end"]] == entity["text"]
@@ -100,6 +101,42 @@ def test_a_word_ends_after_its_accents(task):
     for entity in answer["entities"]:
         assert entity["text"] in answer["words"]
         assert text[entity["start"] : entity["end"]] == entity["text"]
+
+
+DOTTED = "P.U. a-b cc .|dd , U.P. .|ab ."
+
+
+def test_a_text_is_split_as_the_training_data(task, tmp_path):
+    """And so it is where the run is opened later."""
+    lines = "\n\n".join(DOTTED.replace(" ", "\tB-X\n").split("|"))
+    train = f"{lines}\tO\n".replace("\n\n", "\tO\n\n")
+    labels = ("O", "B-X", "B-Y", "I-X")
+    made = task(train=train, labels=labels)
+    record = made.training_data().record
+    (tmp_path / "data.json").write_text(json.dumps(record))
+    opened = task(train=train, labels=labels)
+    opened.facts.update(folder.read_facts(tmp_path, 7))
+    text = "P.U. a-c, U.U. cd."
+    (answer,) = ask(opened, [{"text": text}])
+    assert answer["words"] == ["P.U.", "a-c", ",", "U.U.", "cd", "."]
+    (tagged,) = ask(opened, [{"words": answer["words"]}])
+    assert answer["tags"] == tagged["tags"]
+    for entity in answer["entities"]:
+        assert text[entity["start"] : entity["end"]] == entity["text"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("spaces", ["Pa.Ub", "d."]),
+        ("punctuation", ["Pa", ".", "Ub", "d", "."]),
+        ("characters", [*"Pa.Ubd."]),
+        ("learned", ["Pa.Ub", "d", "."]),
+    ],
+)
+def test_the_rule_that_is_named(task, rule, words):
+    (answer,) = ask(task(words=rule), [{"text": "Pa.Ub d."}])
+    assert answer["words"] == words
 
 
 def test_a_text_without_words_has_no_tags(task):

@@ -5,9 +5,10 @@
     EU NNP B-NP B-ORG
     rejects VBZ B-VP O
 
-Tabs separate columns, or spaces in a file without tabs. An empty line ends a sentence.
+Tabs separate columns where most lines have them, otherwise spaces and tabs. An empty
+line ends a sentence.
 A line that starts with -DOCSTART- starts a document. Before a sentence's first word
-there may be comments, as in CoNLL-U and some IOB2 files; a word may still be `#`:
+there may be comments, as in CoNLL-U and some IOB2 files. A word may still be `#`:
 
     # newdoc id = weblog-1
     # text = I don't know.
@@ -16,21 +17,20 @@ there may be comments, as in CoNLL-U and some IOB2 files; a word may still be `#
     2	do	do	AUX	...
 
 `# newdoc` starts a document. Where the first column numbers the words, as here, lines
-of several words (2-3) and of words that are not in the text (8.1) are skipped.
+of several words (2-3) and of words that are not in the text (8.1) are skipped. Tags may
+be in MISC (misc.py). A file of JSON has a sentence in a row (tagged_rows.py).
 """
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.data import tables
-from bert_jax.data.columns import BY_NAME
 from bert_jax.data.lines import read_lines, uncompressed
 from bert_jax.errors import UserError
+from bert_jax.tasks.ner import misc, tagged_rows
 
-TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that is there
 _DOCUMENT = "-DOCSTART-"
 _BLANK = " \t"
 _NAMED = re.compile(r"# *[\w.:-]+ *= ")  # a comment such as `# sent_id = 7`
@@ -47,6 +47,7 @@ class Sentence(NamedTuple):
     document: int = 0  # sentences of one document have the same number
     line: int = 0  # of the first word, from 1
     gaps: tuple[int, ...] = ()  # later lines of the sentence that have no word
+    row: int = 0  # of a data set or a file of JSON, from 1; 0: of a file of columns
 
     @property
     def lines(self) -> tuple[int, ...]:
@@ -54,16 +55,22 @@ class Sentence(NamedTuple):
         there = (n for n in itertools.count(self.line) if n not in self.gaps)
         return tuple(itertools.islice(there, len(self.words)))
 
+    @property
+    def places(self) -> tuple[int, ...]:
+        """The line or row of each word, for errors."""
+        return (self.row,) * len(self.words) if self.row else self.lines
+
 
 class ColumnFile(NamedTuple):
     """A file's raw lines, and the sentences in them."""
 
     lines: tuple[str, ...]
-    separator: str  # a tab or a space
+    separator: str  # a tab; or a space, for spaces and tabs
     sentences: tuple[Sentence, ...]
     documents: dict[int, str]  # tags of the -DOCSTART- lines that have one, by line
     width: int  # columns
     skipped: frozenset[int] = frozenset()  # comments and other lines without a word
+    tags_last: bool = True  # the last column has the tags
 
 
 def read_columns(
@@ -73,25 +80,29 @@ def read_columns(
     tag_column: int,
     labelled: bool,
     tagged_width: int = 0,
+    labels: Sequence[str] = (),
 ) -> ColumnFile:
-    """Reads a file of columns, or a data set by name (hf:eriktks/conll2003:train,
-    tfds:conll2003:train), whose rows have `tokens` and one of TAGS.
+    """Reads a file of columns, or rows of words and tags: JSON, parquet, or a data set
+    by name (hf:eriktks/conll2003:train, tfds:conll2003:train).
 
     Args:
       token_column: from 0; negative ones count from the last column, which is -1. Not
-        for a data set by name.
+        for rows.
       tag_column: likewise.
       labelled: tags are required. Otherwise a file without a tag column, or with
         words only, has no tags.
       tagged_width: columns of the files that have tags; one with fewer lacks what a
         negative `tag_column` names there.
+      labels: the names of tags that are numbers, in rows.
 
     Raises:
       UserError: a column is missing; a line has more or fewer columns than the others,
         or no word or tag; the file has no sentence; see also `read_lines`.
     """
-    if str(path).startswith(BY_NAME):
-        lines, token_column, tag_column = tuple(_of_rows(str(path))), 0, -1
+    rows: list[int] = []
+    if tagged_rows.has_rows(str(path)):
+        rows, lines = tagged_rows.lines(str(path), labels)
+        token_column, tag_column = 0, -1
     else:
         lines = tuple(line for _, line in read_lines(path))
     form = _Form.of(lines, token_column)
@@ -101,12 +112,14 @@ def read_columns(
             ", and for parts of speech config.task.tag_column=3 (UPOS) or 4 (XPOS)"
         )
     columns = _Columns(
-        path, form.separator, token_column, tag_column, labelled, tagged_width
+        *(path, form.separator, token_column, tag_column, labelled, tagged_width),
+        form.misc_name(lines, tag_column),
     )
     file = _gather(lines, form, columns)
     if not file.sentences:
         raise UserError(f"{path}: has no sentence; write one word per line")
-    return file
+    numbered = (s._replace(row=rows[s.line - 1]) for s in file.sentences)
+    return file._replace(sentences=tuple(numbered)) if rows else file
 
 
 def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> ColumnFile:
@@ -117,7 +130,7 @@ def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> Colum
     words: dict[int, str] = {}  # by line
     tags: list[str] = []
     for number, line in enumerate((*lines, ""), 1):
-        fields = _fields(line, form.separator)
+        fields = split_line(line, form.separator)
         if not words and form.is_comment(line, fields):
             skipped.add(number)
             document += bool(_NEW_DOCUMENT.match(line))
@@ -134,11 +147,12 @@ def _gather(lines: tuple[str, ...], form: "_Form", columns: "_Columns") -> Colum
             words, tags = {}, []
         if fields:
             document += 1
-            if index := _index(columns.tag, len(fields)):
+            if index := column_index(columns.tag, len(fields)):
                 documents[number] = fields[index]
     return ColumnFile(
         *(lines, form.separator, tuple(sentences), documents, columns.width),
         frozenset(skipped),
+        columns.tags_last,
     )
 
 
@@ -148,23 +162,6 @@ def _sentence(words: dict[int, str], tags: list[str], document: int) -> Sentence
     gaps = tuple(n for n in range(first, last) if n not in words)
     known = tuple(tags) if tags else None
     return Sentence(tuple(words.values()), known, document, first, gaps)
-
-
-def _of_rows(source: str) -> Iterator[str]:
-    """The rows of a data set by name as lines of a word, a tab and its tag."""
-    for where, fields in tables.read_rows(source, tables.Wanted(("tokens",))):
-        words = fields["tokens"]
-        tags = next((fields[name] for name in TAGS if name in fields), None)
-        if not isinstance(words, list) or not isinstance(tags, list | None):
-            raise UserError(f"{where}: the words and the tags must be lists")
-        if tags is not None and len(tags) != len(words):
-            raise UserError(f"{where}: {len(words)} words, but {len(tags)} tags")
-        for place, word in enumerate(words):
-            cells = [word] if tags is None else [word, tags[place]]
-            if not all(isinstance(cell, str) and cell.strip() for cell in cells):
-                raise UserError(f"{where}: word {place} is {cells!r:.60}, not text")
-            yield "\t".join(" ".join(cell.split()) for cell in cells)
-        yield ""
 
 
 class _Form(NamedTuple):
@@ -180,12 +177,20 @@ class _Form(NamedTuple):
         filled = [line for line in lines if line.strip(_BLANK)]
         # Without what may be a comment, unless there is nothing else.
         sure = [line for line in filled if not line.startswith("#")] or filled
-        separator = "\t" if any("\t" in line for line in sure) else " "
+        with_tab = sum("\t" in line for line in sure)
+        separator = "\t" if 2 * with_tab >= len(sure) > 0 else " "
         words = (x for x in sure if not x.startswith(_DOCUMENT))
-        first = _fields(next(words, ""), separator)
-        words_first = _index(token_column, len(first)) == 0
+        first = split_line(next(words, ""), separator)
+        words_first = column_index(token_column, len(first)) == 0
         numbered = not words_first and bool(first and _FIRST.fullmatch(first[0]))
         return cls(separator, len(first), words_first, numbered)
+
+    def misc_name(self, lines: Iterable[str], tag_column: int) -> str | None:
+        """As `misc.tags_name`; empty if the column of tags is another one."""
+        index = column_index(tag_column, self.width)
+        if self.numbered and index == misc.COLUMN == self.width - 1:
+            return misc.tags_name(split_line(line, self.separator) for line in lines)
+        return ""
 
     def is_comment(self, line: str, fields: Sequence[str]) -> bool:
         """Whether it is a comment, if it stands before a sentence's first word."""
@@ -193,7 +198,11 @@ class _Form(NamedTuple):
             return False
         whole = len(fields) == self.width
         if line.startswith("# "):
-            return not whole or self.separator == "\t" or bool(_NAMED.match(line))
+            return (
+                not whole
+                or "\t" in f"{self.separator}{line}"
+                or bool(_NAMED.match(line))
+            )
         return not whole and (line.startswith("##") or not self.words_first)
 
     def is_wordless(self, fields: Sequence[str]) -> bool:
@@ -212,10 +221,19 @@ class _Columns:
         tag: int,
         labelled: bool,
         tagged_width: int,
+        misc_name: str | None,
     ):
         self._path, self._separator, self._labelled = path, separator, labelled
         self._word, self.tag, self._tagged_width = word, tag, tagged_width
         self.width = self._first = 0
+        self._misc_name = misc_name  # of the tags in MISC
+
+    @property
+    def tags_last(self) -> bool:
+        """Whether the last column has the tags, as conlleval requires."""
+        return (
+            not self._misc_name and column_index(self.tag, self.width) == self.width - 1
+        )
 
     def pick(self, fields: Sequence[str], number: int) -> tuple[str, list[str]]:
         """The word of line `number`, and its tag if there is one.
@@ -228,12 +246,13 @@ class _Columns:
         if len(fields) != self.width:
             there = f"but line {self._first} has {self.width}; fix the line"
             raise self._columns_error(number, len(fields), f", {there}")
-        word = _index(self._word, self.width)
+        word = column_index(self._word, self.width)
         if word is None:
             missing = f"config.task.token_column={self._word} does not exist"
             raise self._columns_error(number, self.width, f"; {missing}")
-        tag = _index(self.tag, max(self.width, self._tagged_width))
-        if tag is not None and (tag == word or tag >= self.width):
+        tag = column_index(self.tag, max(self.width, self._tagged_width))
+        is_bare = self._misc_name is None and not self._labelled
+        if tag is not None and (tag == word or tag >= self.width or is_bare):
             tag = None
         if self._labelled and tag is None:
             wrong = f"config.task.tag_column={self.tag} is not a column of tags"
@@ -242,6 +261,8 @@ class _Columns:
             raise UserError(f"{self._path}:{number}: the word is empty; fix the line")
         if tag is None:
             return fields[word], []
+        if self._misc_name:
+            return fields[word], [misc.values(fields).get(self._misc_name, "O")]
         if not fields[tag].strip(" "):
             raise UserError(f"{self._path}:{number}: the tag is empty; fix the line")
         return fields[word], [fields[tag].strip(" ")]
@@ -254,34 +275,42 @@ class _Columns:
 def with_column(file: ColumnFile, tags: Sequence[Sequence[str]]) -> str:
     """Returns the file's text with `tags` appended as the last column.
 
-    Empty lines and -DOCSTART- lines stay. A -DOCSTART- line repeats its own tag, since
-    conlleval requires the same columns on every line; for it comments and lines without
-    a word are left out.
+    conlleval compares the last two columns, so where the file's own tags are not in its
+    last column they are repeated before. Empty lines and -DOCSTART- lines stay. A
+    -DOCSTART- line repeats its own tag, since conlleval requires the same columns on
+    every line; for it comments and lines without a word are left out.
 
     Args:
       tags: one for each word of each sentence.
     """
-    added = dict(file.documents)
+    added = {number: (tag, tag) for number, tag in file.documents.items()}
     for sentence, values in zip(file.sentences, tags, strict=True):
-        added |= zip(sentence.lines, values, strict=True)
-    return "".join(
-        f"{line.rstrip(' ')}{file.separator}{added[number]}\n"
-        if number in added
-        else f"{line.strip(_BLANK)}\n"
-        for number, line in enumerate(file.lines, 1)
-        if number not in file.skipped
-    )
+        given = sentence.tags or ("",) * len(values)
+        added |= zip(sentence.lines, zip(given, values, strict=True), strict=True)
+    text = ""
+    for number, line in enumerate(file.lines, 1):
+        if number in added:
+            own, tag = added[number]
+            columns = [tag] if file.tags_last or not own else [own, tag]
+            # In a file of spaces, a tab between columns would be part of a word.
+            line = line.rstrip(" ").replace("\t", file.separator)
+            text += file.separator.join([line, *columns]) + "\n"
+        elif number not in file.skipped:
+            text += line.strip(_BLANK) + "\n"
+    return text
 
 
-def _fields(line: str, separator: str) -> list[str]:
+def split_line(line: str, separator: str) -> list[str]:
     """Splits a line; empty where the line has only spaces and tabs."""
     if not line.strip(_BLANK):
         return []
-    # Only at spaces: str.split also splits at characters that occur inside words.
-    return line.split("\t") if separator == "\t" else re.split(" +", line.strip(" "))
+    # Not at all white space: some occurs inside words.
+    tabs = separator == "\t"
+    return line.split("\t") if tabs else re.split("[ \t]+", line.strip(_BLANK))
 
 
-def _index(column: int, width: int) -> int | None:
+def column_index(column: int, width: int) -> int | None:
+    """A column's number from 0; None if there are not so many."""
     index = column + width if column < 0 else column
     return index if 0 <= index < width else None
 

@@ -5,9 +5,10 @@ seen the whole word), without a CRF. The data are column files
 (bert_jax/tasks/ner/conll.py).
 """
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -17,18 +18,20 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.data import word_rule_learning, word_splitting
 from bert_jax.data.rows import Feature
+from bert_jax.data.word_splitting import Spans, WordSplitter
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.ner import conll, scores
+from bert_jax.tasks.ner.column_check import check_columns, check_labels
 from bert_jax.tasks.ner.windows import parts, widen
-from bert_jax.tokenization import word_end
+from bert_jax.tasks.task import Data
 from bert_jax.types import Arrays
 
 _NO_LABEL = -1  # for pieces that are not tagged
-_NAMED = 10  # the most labels that an error lists
 Tags = list[str]
 
 
@@ -45,7 +48,6 @@ class Ner(Finetuning[Example, Tags]):
 
     head = "token_classification"
     loss_name = "tagging_loss"
-    in_windows = ("text",)
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
     causal = False  # a token's vector has seen what is before it only
 
@@ -53,7 +55,8 @@ class Ner(Finetuning[Example, Tags]):
         super().__init__(config, tokenizer)
         self.in_entities = config.task.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
-        self._check_labels()
+        if self.in_entities:
+            check_labels(self.labels)
         self._files: dict[str, conll.ColumnFile] = {}
 
     def read(self, split: str) -> Sequence[Example] | None:
@@ -69,11 +72,17 @@ class Ner(Finetuning[Example, Tags]):
             tag_column=task.tag_column,
             labelled=split != "test",
             tagged_width=max(widths, default=0) if split == "test" else 0,
+            labels=self.labels,
         )
         if split == "test" and file.sentences[0].tags is None:
             self.notices["test: files without tags, not scored"] += 1
-        for sentence in file.sentences:
-            self._check_prefixes(path, sentence)
+        check_columns(
+            path,
+            file,
+            token_column=task.token_column,
+            tag_column=task.tag_column,
+            in_entities=self.in_entities,
+        )
         if task.document_context and not file.sentences[-1].document:
             what = f"{split}: files without -DOCSTART-, taken as one document"
             self.notices[what] += 1
@@ -84,6 +93,27 @@ class Ner(Finetuning[Example, Tags]):
         """The tags of the training data, sorted, O first."""
         tags = {t for e in self.examples("train") for t in e.sentence.tags or ()}
         return sorted(tags, key=lambda tag: (tag != "O", tag))
+
+    def training_data(self) -> Data:
+        """Also learns how a text is split into words; see `Data.record`."""
+        data = super().training_data()
+        sentences = [example.sentence.words for example in self.examples("train")]
+        data.record["facts"] = {"words": word_rule_learning.learn(sentences)}
+        return data
+
+    @functools.cached_property
+    def split_words(self) -> Callable[[str], Spans]:
+        """Splits a text into words by the rule that `config.task.words` names."""
+        match self.config.task.words:
+            case "spaces":
+                rule = word_splitting.SPACES
+            case "characters":
+                rule = word_splitting.CHARACTERS
+            case "punctuation":
+                return word_splitting.bert_words
+            case _:
+                rule = self.facts.get("words", word_splitting.USUAL)
+        return WordSplitter(rule).spans
 
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """[CLS] words [SEP], each word tokenised by itself.
@@ -191,15 +221,16 @@ class Ner(Finetuning[Example, Tags]):
         examples: Sequence[Example],
         answers: Sequence[Tags],
     ) -> None:
-        """`<split>.conll`: the file's columns and the predicted tag, for conlleval
-        (with -d "\\t" where the file has tabs)."""
+        """`<split>.conll`: the file's columns, its tags again if they are not in the
+        last one, and the predicted tags, for conlleval (with -d "\\t" where the file
+        has tabs)."""
         del examples
         text = conll.with_column(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
 
     def parse(self, row: dict[str, Any]) -> Example:
-        """`{"words": [...]}` or `{"text": "..."}`, which is split into words as BERT
-        does: at spaces, with each punctuation mark a word."""
+        """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
+        the training data was."""
         if ("words" in row) == ("text" in row):
             raise ValueError('either "words" or "text" is required')
         if "words" in row:
@@ -212,14 +243,9 @@ class Ner(Finetuning[Example, Tags]):
         text = row["text"]
         if not isinstance(text, str):
             raise ValueError('"text" must be a string')
-        spans: dict[int, tuple[int, int]] = {}
-        encoding = self.tokenize([text])[0]
-        for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
-            if word is not None and start < end:
-                spans[word] = (spans.get(word, (start, end))[0], end)
-        whole = [(start, word_end(text, end)) for start, end in spans.values()]
-        cut = tuple(text[start:end] for start, end in whole)
-        return Example(conll.Sentence(cut), text, tuple(whole))
+        spans = tuple(self.split_words(text))
+        words = tuple(text[start:end] for start, end in spans)
+        return Example(conll.Sentence(words), text, spans)
 
     def result(self, example: Example, answer: Tags) -> dict[str, Any]:
         """`tags`, one per word; for a text, also its `words`; and `entities`, each with
@@ -233,37 +259,15 @@ class Ner(Finetuning[Example, Tags]):
             result["entities"] = [_place(example, entity) for entity in entities]
         return result
 
-    def _check_labels(self) -> None:
-        """Raises UserError if a label of the config or the weights is not a tag."""
-        for label in self.labels:
-            if self.in_entities and not scores.is_tag(label):
-                listed = ", ".join(self.labels[:_NAMED])
-                rest = ", ..." if len(self.labels) > _NAMED else ""
-                raise UserError(
-                    f"config.task.labels: {label!r} has no prefix such as B- or I- "
-                    f"(the model's outputs are {listed}{rest}); name the tags in the "
-                    "weights' order, --config.task.labels=\"('O', 'B-PER', ...)\", or "
-                    "for plain tags set --config.task.scheme=none"
-                )
-
-    def _check_prefixes(self, path: str, sentence: conll.Sentence) -> None:
-        for line, tag in zip(sentence.lines, sentence.tags or (), strict=False):
-            if self.in_entities and not scores.is_tag(tag):
-                raise UserError(
-                    f"{path}:{line}: the tag {tag!r} has no prefix such as B- or I-; "
-                    "for plain tags, such as parts of speech, set "
-                    "--config.task.scheme=none"
-                )
-
     def _label_ids(
         self, sentence: conll.Sentence, known: Mapping[str, int], split: str
     ) -> list[int]:
-        for line, tag in zip(sentence.lines, sentence.tags or (), strict=False):
+        for place, tag in zip(sentence.places, sentence.tags or (), strict=False):
             if tag in known:
                 continue
             if split == "train":
                 raise UserError(
-                    f"{self.config.task.train_file}:{line}: the tag {tag!r} is not in "
+                    f"{self.config.task.train_file}:{place}: the tag {tag!r} is not in "
                     f"config.task.labels={self.labels}: add it there, or leave "
                     "labels empty"
                 )

@@ -1,0 +1,64 @@
+"""Words and tags in rows of JSON are those of a file of columns."""
+
+import gzip
+import json
+
+import pytest
+
+from bert_jax.errors import UserError
+from bert_jax.tasks.ner.conll import read_columns, with_column
+
+ROWS = [
+    {"id": 1, "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},
+    {"id": 2, "tokens": [], "ner_tags": []},
+    {"id": 3, "tokens": ["Peter"], "ner_tags": ["B-PER"]},
+]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.txt", "a.jsonl.gz", "b.json"])
+def test_rows_of_json(tmp_path, name):
+    text = "".join(f"{json.dumps(row)}\n" for row in ROWS)
+    text = json.dumps(ROWS, indent=1) if name == "b.json" else text
+    content = text.encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
+    found = [(s.words, s.tags, s.row) for s in file.sentences]
+    assert found == [
+        (("EU", "rejects"), ("B-ORG", "O"), 1),
+        (("Peter",), ("B-PER",), 3),
+    ]
+    assert with_column(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
+
+
+def test_numbers_are_the_labels_that_are_given(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('\n{"tokens": ["EU", "a"], "ner_tags": [1, 0]}\n')
+    columns = {"token_column": 0, "tag_column": -1, "labelled": True}
+    (sentence,) = read_columns(path, **columns, labels=("O", "B-ORG")).sentences
+    assert sentence.tags == ("B-ORG", "O") and sentence.places == (2, 2)
+    for labels in ((), ("O",)):
+        with pytest.raises(
+            UserError, match=r"a.jsonl:2: word 0 .*task\.labels"
+        ) as error:
+            read_columns(path, **columns, labels=labels)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"tokens": ["a"], "tags": ["O"]}\n{"words": ["a"]}\n', "jsonl:2: not a row"),
+        ('{"tokens": ["a"], "tags": ["O"]}\na O\n', "jsonl:2: not JSON"),
+        ('{"tokens": ["a"], "tags": []}\n', "jsonl:1: 1 words, but 0 tags"),
+        ('{"tokens": "a", "tags": ["O"]}\n', "jsonl:1: the words and the tags must"),
+        ("[1]", "jsonl:1: not a row"),
+        ("[]", "has no sentence"),
+    ],
+)
+def test_rows_that_are_wrong(tmp_path, text, message):
+    (tmp_path / "a.jsonl").write_text(text)
+    path = {"token_column": 0, "tag_column": -1, "labelled": True}
+    with pytest.raises(UserError, match=message) as error:
+        read_columns(tmp_path / "a.jsonl", **path)
+    assert "\n" not in str(error.value)
