@@ -1,6 +1,6 @@
 """A config's programs, compiled for devices that are described and not there.
 
-Started by `plan --compile` and `fits`, in a process for each case: the vendors'
+Started by `plan --compile`, in a process for each case: the vendors'
 compilers want their variables before JAX is imported, and may end the process.
 """
 
