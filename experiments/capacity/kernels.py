@@ -209,8 +209,8 @@ def beside(
     }
 
 
-def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """`beside`'s kernels as rows of a table, under `HEADER`."""
+def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """`beside`'s `kernels` as rows of a table, under `HEADER`."""
     return [
         (
             f"{row['measured_ms']:.3f}",
@@ -222,7 +222,7 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             row["name"][:32],
             row.get("where", "")[-60:],
         )
-        for row in found["kernels"]
+        for row in longest
     ]
 
 

@@ -36,7 +36,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.training.memory import bytes_per_device
-from experiments.capacity import compile_report, compiled, devices, estimate
+from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs
 from experiments.lib.command_line import Parser, with_fields
@@ -53,9 +53,7 @@ def main(argv: Sequence[str]) -> int:
     config = programs.task_of(programs.load(options.config, fields)).config
     told = advice(config, devices.chip(options.device))
     if options.compile:
-        case = {"config": options.config, "fields": fields, "device": options.device}
-        case["effort"] = options.effort
-        return 0 if compile_report.show(case, told.changes) else 2
+        return 0 if fits_compiled(options, fields, told.changes) else 2
     print(report(config, devices.family(options.device), options.efficiency))
     if not told.fits:
         raise UserError(told.line)
@@ -112,6 +110,37 @@ def simulate(count: int) -> None:
     """Makes JAX believe in so many devices; before it is used."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", count)
+
+
+def fits_compiled(
+    options: argparse.Namespace, fields: Sequence[str], changes: Sequence[list[str]]
+) -> bool:
+    """Compiles every phase and prints it; if one does not fit, the changes in turn.
+
+    Returns:
+      Whether the config fits as it is.
+    """
+    for change in ([], *changes):
+        if change:
+            print(f"\nwith {' '.join(change)}:")
+        if _all_fit(options, [*fields, *change]):
+            return not change
+    print("\nno change that is known fits: more devices or a smaller batch are needed")
+    return False
+
+
+def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+    config = programs.task_of(programs.load(options.config, fields)).config
+    kind = devices.chip(options.device).compiler
+    case = {"config": options.config, "fields": fields, "device": options.device}
+    case |= {"effort": options.effort, "mode": "train"}
+    fits = True
+    for phase in range(len(programs.task_of(config).phases())):
+        found = compiled.compile_case({**case, "phase": phase})
+        formulas = estimate.needed(config, phase, kind)
+        print(f"\n{compiled.lines(found, formulas)}", flush=True)
+        fits &= found["fits"]
+    return fits
 
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
