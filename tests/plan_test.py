@@ -252,7 +252,7 @@ def test_the_time_of_a_step(small):
     for time, line in zip(lines[2:], sent, strict=True):
         assert time.value == line.value / device.link
     # Two nodes: what crosses them goes through the network.
-    apart = DEVICES["h100"].__class__(**{**vars(device), "node": 2})
+    apart = device._replace(node=2)
     lines = plan.seconds(task.config, apart, mesh, 0, 8e12, 0.5)
     assert lines[2].value == sent[0].value / device.network
     assert lines[4].value == sent[2].value / device.link
