@@ -26,14 +26,13 @@ def test_the_sides(tmp_path, monkeypatch):
     assert {"predict", "pipeline", "pipeline, one text"} <= set(found["sides"])
 
 
-@pytest.mark.parametrize("line", ["text,label", '{"sent1": "a"}', '["a"]', ""])
-def test_a_line_without_a_text_is_named(line, tmp_path):
+def test_a_wrong_option_or_line_is_named(tmp_path):
     file = tmp_path / "rows.jsonl"
-    file.write_text(f'{{"text": "a", "text_b": "b"}}\n{line}\n{{"text": "c"}}')
+    file.write_text('{"text": "a"}\n{"sent1": "a"}\n')
     shape = {"layers": 1, "hidden": 64, "rows": 3, "batch": 1, "rounds": 1}
-    with pytest.raises(UserError, match=r"rows.jsonl, line 2: \{\"text\": TEXT\} is"):
-        inference.read_texts(Namespace(texts=[str(file)], vocabulary="", **shape))
+    with pytest.raises(UserError, match=r"rows\.jsonl:2: no column 'text'"):
+        inference.texts_of(Namespace(texts=[str(file)], vocabulary="", **shape))
     for name, value in (("rows", 0), ("batch", 0), ("hidden", 100)):
         given = Namespace(texts=[], vocabulary="", **{**shape, name: value})
         with pytest.raises(UserError, match=f"--{name}={value}: must be"):
-            inference.read_texts(given)
+            inference.texts_of(given)

@@ -68,6 +68,11 @@ ABLATION: dict[str, dict[str, Any]] = {
     "all but the epilogue": {"fields": {"attention": "fused"}},
     "all, scanned": {"fields": {**FUSED, "scan_layers": True}},
 }
+OTHERS = {
+    "base 512": ("base", 512, 64),
+    "large 128": ("large", 128, 128),
+    "large packed 512": ("large", 512, 32),
+}
 # Torch's side, as train_step prepares it.
 TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
 # Operands [rows, summed] and [summed, columns] of a layer's products: of queries, keys
@@ -116,10 +121,10 @@ class Suite:
         return {"name": name, **shape, "dry": self._dry, **how}
 
     def _ablation(self) -> dict[str, Any]:
-        cases = [
-            self.case(name, "3/768", 128, 256, **how) for name, how in ABLATION.items()
-        ]
-        return self._in_turns(cases, limit=170)
+        shape = ("3/768", 128, 256)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in ABLATION.items()], 170
+        )
 
     def _whole(self) -> dict[str, Any]:
         torch = {
@@ -127,33 +132,22 @@ class Suite:
             "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
         }
         parts = {"before": BEFORE, "all": AFTER, "torch": torch}
-        cases = [
-            self.case(name, "base", 128, 256, **how) for name, how in parts.items()
-        ]
-        return self._in_turns(cases, limit=170)
+        shape = ("base", 128, 256)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in parts.items()], 170
+        )
 
     def _others(self) -> dict[str, Any]:
-        shapes = {
-            "base 512": ("base", 512, 64),
-            "large 128": ("large", 128, 128),
-            "large packed 512": ("large", 512, 32),
-        }
         cases = [
             self.case(f"{name}, {when}", *shape, packed="packed" in name, **how)
-            for name, shape in shapes.items()
+            for name, shape in OTHERS.items()
             for when, how in (("before", BEFORE), ("all", AFTER))
         ]
-        return self._in_turns(cases, limit=150, rounds=2)
+        return self._in_turns(cases, 150, rounds=2)
 
     def _process(self, module: str, case: Mapping[str, Any], limit: float, **more: Any):
         """A process for a case; a rehearsal's has more time."""
         return sides.Process(module, case, limit * (10 if self._dry else 1), **more)
-
-    def _timed(
-        self, turns: Mapping[str, Callable[[int], float]], rounds: int
-    ) -> dict[str, dict[str, Any]]:
-        least, rounds = (0.01, 1) if self._dry else (TURN, rounds)
-        return sides.alternate(turns, rounds, least)
 
     def _in_turns(
         self, cases: Sequence[Mapping[str, Any]], limit: float, rounds: int = ROUNDS
@@ -190,7 +184,8 @@ class Suite:
                 for case in cases
                 if case["name"] in opened
             }
-            timed = self._timed(turns, rounds)
+            how = (1, 0.01) if self._dry else (rounds, TURN)
+            timed = sides.alternate(turns, *how)
         about = {name: process.found for name, process in opened.items()}
         rows = []
         for case in cases:
@@ -256,31 +251,18 @@ class Suite:
 
         from experiments.speed import inference
 
-        attentions = ("einsum",) if self._dry else ("einsum", "fused")
         (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
         vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
         words = [word for word in vocabulary.read_text().split() if word.isalpha()]
         rng = np.random.default_rng(0)
         sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
         texts = [" ".join(rng.choice(words, size)) for size in sizes]
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            model = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
-            model["dtype"] = "bfloat16"
-            inference.make_model(argparse.Namespace(**model), texts, Path(folder))
-            turns = {}
-            for attention in attentions:
-                case = {"folder": folder, "library": "jax", "batch": 64, **model}
-                case["attention"] = attention
-                opened = self._process(inference.MODULE, case, 120)
-                for name, turn in stack.enter_context(opened).turns().items():
-                    turns[f"{name}, {attention}"] = turn
-            found = self._timed(turns, ROUNDS)
-        rows = [
-            (name, f"{(1 if inference.ONE in name else count) / side['median']:,.1f}")
-            for name, side in found.items()
-        ]
-        print(table(rows, ("predict", "texts/s")), flush=True)
-        return {"texts": count, "sides": found}
+        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
+        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
+        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
+        print(table(inference.rows(found), inference.HEADER), flush=True)
+        return found
 
 
 PARTS = [*("ablation", "whole", "profile", "others", "fp8", "numbers", "predict")]

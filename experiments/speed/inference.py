@@ -3,10 +3,10 @@
     python -m experiments.speed.inference --vocabulary=vocab.txt \
         --texts reviews.jsonl [--layers=4] [--hidden=256] [--output=FILE.json]
 
-The texts are the `text` fields of JSON lines (`text_b`, where there is one, is joined),
-in a random order. All sides have the same random weights and the same batch size; texts
-are cut at 512 tokens; compiling and a first round are not counted. Each library has a
-process of its own, and their sides take turns; a figure is the median of the turns.
+The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
+sides have the same random weights and the same batch size; texts are cut at 512 tokens;
+compiling and a first round are not counted. Each library has a process of its own, and
+their sides take turns; a figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
 installed, on a processor, in float32) on the exported model, sorted by the caller.
@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenization
+from bert_jax.data.texts import Columns, read_texts
 from bert_jax.errors import UserError
+from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
 from experiments.lib import command_line, ending, report
 from experiments.speed import sides
@@ -84,27 +86,18 @@ def libraries(dtype: str) -> list[str]:
     return ["jax", "torch", *["onnxruntime"] * usable]
 
 
-def read_texts(args: argparse.Namespace) -> Texts:
+def texts_of(args: argparse.Namespace) -> Texts:
     """The texts of --texts, in a random order, cut at LIMIT tokens.
 
     Raises:
-      UserError: an option or a line is wrong.
+      UserError: an option is wrong, or a record; names file and line.
     """
     command_line.check_counts(args, "layers", "rows", "batch", "rounds")
     if args.hidden < 64 or args.hidden % 64:
         raise UserError(f"--hidden={args.hidden}: must be a multiple of 64")
-    texts = []
-    for name in args.texts:
-        lines = Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                parts = [row["text"], *([row["text_b"]] if "text_b" in row else [])]
-                texts.append(" ".join(parts))
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(
-                    f'{name}, line {number}: {{"text": TEXT}} is required'
-                ) from error
+    columns = Columns("text", "", "label")
+    read = (read_texts(name, columns, "classification", False) for name in args.texts)
+    texts = [row.text for rows in read for row in rows]
     random.Random(0).shuffle(texts)
     tokenizer = tokenization.load(args.vocabulary)
     cut = []
@@ -114,7 +107,7 @@ def read_texts(args: argparse.Namespace) -> Texts:
     return cut
 
 
-def ours(case: dict[str, Any], batch: int) -> Answer:
+def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     """`--mode=predict` without its files."""
     from bert_jax.config import configuration
     from bert_jax.runtime import compilation_cache, storage
@@ -125,7 +118,7 @@ def ours(case: dict[str, Any], batch: int) -> Answer:
     compilation_cache.keep()
     fields = {"init_from": case["folder"], "predict.batch_size": batch}
     fields |= {"task.max_seq_length": LIMIT, "model.dtype": case["dtype"]}
-    fields["model.attention"] = case["attention"]
+    fields["model.attention"] = attention
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     file = str(sides.ROOT / "configs" / "finetune" / "text.py")
     given = configuration.load(file, overrides)
@@ -146,7 +139,12 @@ def ours(case: dict[str, Any], batch: int) -> Answer:
 
 
 def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    return {"predict": ours(case, case["batch"]), f"predict{ONE}": ours(case, 1)}
+    found = {}
+    for attention in case["attentions"]:
+        name = "predict" if attention == "einsum" else f"predict, {attention}"
+        found[name] = _ours(case, case["batch"], attention)
+        found[f"{name}{ONE}"] = _ours(case, 1, attention)
+    return found
 
 
 def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
@@ -236,20 +234,23 @@ def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return {name: side(name, answer) for name, answer in answers.items()}, {}
 
 
-def measure(args: argparse.Namespace, texts: Texts) -> dict[str, Any]:
-    """The figures of all sides."""
+def measure(
+    args: argparse.Namespace, texts: Texts, chosen: Sequence[str]
+) -> dict[str, Any]:
+    """The figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder))
         case = {"folder": folder, "batch": args.batch}
-        case |= {"dtype": args.dtype, "attention": "einsum"}
+        case |= {"dtype": args.dtype, "attentions": args.attentions}
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
-            for library in libraries(args.dtype)
+            for library in chosen
         ]
         first, *others = (each.ask(each.sides[0])["value"] for each in opened)
         turns = {k: turn for each in opened for k, turn in each.turns().items()}
         found = sides.alternate(turns, args.rounds, args.turn)
-    same = min(sum(map(str.__eq__, first, other)) for other in others)
+    every = [sum(map(str.__eq__, first, other)) for other in others]
+    same = min(every, default=len(texts))
     return {"texts": len(texts), "same_label": same / len(texts), "sides": found}
 
 
@@ -285,13 +286,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=256, help="texts")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--dtype", default=DTYPES[0], choices=DTYPES)
+    attentions = command_line.several(str, ATTENTIONS)
+    parser.add_argument("--attentions", default="einsum", type=attentions, help="ours")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
     parser.add_argument("--output", default="", help="JSON")
     args = parser.parse_args(arguments)
     facts = sides.begin(MODULE, arguments, PACKAGES)
-    texts = read_texts(args)
-    figures = measure(args, texts)
+    texts = texts_of(args)
+    figures = measure(args, texts, libraries(args.dtype))
     print(
         f"{args.layers} layers of {args.hidden}, {args.dtype}, {len(texts)} texts, "
         f"batches of {args.batch}: the same label for at least "

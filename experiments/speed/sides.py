@@ -76,10 +76,14 @@ class Process:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._limit, self._why = limit, ""
         child = f"from {__name__} import answer; answer()"
+        if root is not None:  # whose packages Python is to find first
+            paths = (str(root), os.environ.get("PYTHONPATH", ""))
+            path = os.pathsep.join(filter(None, paths))
+            variables = {**(variables or {}), "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
             cwd=root or ROOT,
-            env={**SHARED, **os.environ, **(variables or {}), **_importing(root)},
+            env={**SHARED, **os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -129,10 +133,11 @@ class Process:
 
     def turns(self) -> dict[str, Callable[[int], float]]:
         """The sides, as `alternate` takes them."""
-        return {name: functools.partial(self._turn, name) for name in self.sides}
 
-    def _turn(self, name: str, times: int) -> float:
-        return float(self.ask(name, times)["cpu"])
+        def turn(name: str, times: int) -> float:
+            return float(self.ask(name, times)["cpu"])
+
+        return {name: functools.partial(turn, name) for name in self.sides}
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -143,14 +148,6 @@ class Process:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         raise RuntimeError(self._why or (lines[-1] if lines else f"status {status}"))
-
-
-def _importing(root: Path | None) -> dict[str, str]:
-    """Variables with which Python finds a checkout's packages first."""
-    if root is None:
-        return {}
-    others = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(root), others)))}
 
 
 def answer() -> None:

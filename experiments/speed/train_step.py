@@ -36,22 +36,20 @@ from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
 from experiments.lib import ending, report
 from experiments.lib.command_line import Parser, check_counts, several
-from experiments.speed import sides
+from experiments.speed import our_step, sides
 
 MODULE = "experiments.speed.train_step"
 DTYPES = ("float32", "bfloat16")
 OURS = "ours"
 LEAST = 8  # tokens of a row; a packed one has two halves
-# What the name of a side of torch says: the attention implementation, whether
-# torch.compile is used, and whether the masked LM head computes at the predicted
-# positions alone.
+# Of a side of torch: its attention, whether torch.compile is used, and whether the
+# masked LM head computes at the predicted positions alone.
 TORCH = {
-    f"{name}{'-gathered' if gathered else ''}": (attention, compiles, gathered)
-    for name, attention, compiles in (
-        *(("sdpa", "sdpa", False), ("eager", "eager", False)),
-        ("compile", "sdpa", True),
-    )
-    for gathered in (False, True)
+    "sdpa": ("sdpa", False, False),
+    "sdpa-gathered": ("sdpa", False, True),
+    "eager": ("eager", False, False),
+    "compile": ("sdpa", True, False),
+    "compile-gathered": ("sdpa", True, True),
 }
 USUAL = {
     "pretraining": [name for name in TORCH if name != "eager"],
@@ -73,7 +71,6 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     import jax
 
     from bert_jax.runtime import compilation_cache, environment
-    from experiments.speed import our_step
 
     environment.check()
     environment.require_devices()
@@ -104,7 +101,7 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """Torch's step by each of the case's names."""
     import torch
 
-    from experiments.speed import our_step, torch_step
+    from experiments.speed import torch_step
 
     torch.set_num_threads(report.cores())
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
@@ -140,8 +137,6 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _config(case: dict[str, Any]) -> Any:
-    from experiments.speed import our_step
-
     shape = (case[name] for name in ("size", "length", "batch", "task"))
     config = our_step.sized_config(*shape)
     config.model.dtype = case["dtype"]
@@ -218,14 +213,13 @@ def notes(case: dict[str, Any]) -> list[str]:
     """What the table does not say about a case."""
     if "error" in case:
         return []
-    lines = [
-        f"{case['size']}, length {case['length']}, {case['dtype']}: {case['device']}; "
-        f"{case['flops'] / 1e9:,.1f} GFLOP a step, {case['parameters']:,} parameters"
-        + "".join(
-            f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items()
-        )
-    ]
-    return lines + [f"not run: {name}: {why}" for name, why in case["not_run"].items()]
+    adams = (f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items())
+    about = (
+        f"{case['device']}: {case['flops'] / 1e9:,.1f} GFLOP a step, "
+        f"{case['parameters']:,} parameters{''.join(adams)}"
+    )
+    not_run = (f"not run: {name}: {why}" for name, why in case["not_run"].items())
+    return [about, *not_run]
 
 
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -278,11 +272,7 @@ def _numbers(text: str) -> list[int]:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises UserError where options do not go together, or a number is impossible."""
-    from experiments.speed import our_step
-
-    if options.task == "classification" and not {*options.torch} <= {
-        *USUAL[options.task]
-    }:
+    if options.task == "classification" and "gathered" in "".join(options.torch):
         raise UserError("--torch: a classifier has no predictions to gather")
     check_counts(options, "rounds")
     most = report.cores() if hasattr(os, "sched_setaffinity") else 0
@@ -293,12 +283,11 @@ def _check(options: argparse.Namespace) -> None:
     for size, length in itertools.product(options.sizes, options.lengths):
         if size not in our_step.KNOWN and not re.fullmatch(r"[1-9]\d*/[1-9]\d*", size):
             raise UserError(f"--sizes={size}: none of base, large, LAYERS/HIDDEN")
-        config = our_step.sized_config(size, length, 1, options.task)
-        if config.model.hidden_size % 64:
+        model = our_step.sized_config(size, length, 1, options.task).model
+        if model.hidden_size % 64:
             raise UserError(f"--sizes={size}: HIDDEN must be a multiple of 64")
-        if not LEAST <= length <= config.model.max_position_embeddings:
-            most = config.model.max_position_embeddings
-            raise UserError(f"--lengths={length}: must be from {LEAST} to {most}")
+        if not LEAST <= length <= model.max_position_embeddings:
+            raise UserError(f"--lengths={length}: must be from {LEAST} to 512")
 
 
 @ending.command
