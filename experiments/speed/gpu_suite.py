@@ -428,8 +428,8 @@ def _torch_products(rows: int, summed: int, columns: int) -> dict[str, float]:
     unit = torch.ones((), device="cuda")
 
     def scaled(a: Any, b: Any) -> Any:
-        how = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
-        return torch._scaled_mm(a, b, scale_a=unit, scale_b=unit, **how)
+        scales, dtype = (unit, unit), torch.bfloat16
+        return torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=True)
 
     found = {}
     for dtype, function in ((torch.bfloat16, torch.mm), (torch.float8_e4m3fn, scaled)):
