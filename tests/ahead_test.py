@@ -28,7 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import memory, sharding
-from experiments.capacity import compile_report, compiled, devices, hlo
+from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of
 from experiments.lib import programs
@@ -244,7 +244,7 @@ def test_a_model_of_the_time_on_a_gpu():
     parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
     assert (
         f"{whole:.1f} ms ({parts}), {64e3 / whole:,.0f} rows/s; not"
-    ) in compile_report.lines({**found, "formulas": 1e9, "fits": True})
+    ) in compiled.lines({**found, "fits": True}, formulas=1e9)
 
 
 def test_an_attention_that_devices_lack_is_refused():

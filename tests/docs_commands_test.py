@@ -30,10 +30,6 @@ COMMANDS = [command for page in PAGES for command in documented.commands(page)]
 COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
 # Words that stand for a value, where the value's type or its file matters.
 EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
-# Experiments that hand what they do not know on to another's parser.
-HANDS_ON = {
-    "experiments.speed.gpu": "experiments.speed.train_step",
-}
 NOT_PARSED = {
     **dict.fromkeys(documented.STARTED[1:], "it takes no options"),
 }
@@ -154,13 +150,9 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
         field, _, values = text.partition("=")
         check_fields([f"--config.{field}={value}" for value in values.split(",")])
     own = ("--config.", "--finetuning.")
-    handed = [word for word in rest if not word.startswith(own)]
-    if handed:
-        assert module in HANDS_ON, f"{handed}: no such option"
-        given = [f"--data={options.data}", *handed] if "data" in options else handed
-        _, _, left = options_of(HANDS_ON[module], given, monkeypatch)
-        assert not left, f"{left}: no such option"
-    check_fields([w.replace(own[1], own[0], 1) for w in rest if w not in handed])
+    unknown = [word for word in rest if not word.startswith(own)]
+    assert not unknown, f"{unknown}: no such option"
+    check_fields([word.replace(own[1], own[0], 1) for word in rest])
 
 
 def check_launch(words: Sequence[str], own: dict[str, str]) -> None:

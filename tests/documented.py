@@ -42,10 +42,7 @@ OTHERS = {
     ".venv/bin/ruff": "./launch.sh test runs it",
 }
 # Programs that other commands start, users do not.
-STARTED = (
-    *("experiments.paper.budget", "experiments.sameness.recorded_run"),
-    "experiments.speed.serving_sides",
-)
+STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)
 
 
 def experiments() -> dict[str, Path]:

@@ -1,7 +1,4 @@
-"""Benchmarks for a GPU: the kernels of a compiled program, and the cases."""
-
-import os
-from types import SimpleNamespace
+"""The kernels of a compiled program, and packed steps."""
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +7,8 @@ import pytest
 
 from bert_jax.config.phases import phases
 from bert_jax.data import loader
-from bert_jax.models.attention import ATTENTIONS
-from bert_jax.models.kernels import requirements
-from bert_jax.runtime import environment
 from experiments.capacity import hlo, kernels
-from experiments.speed import gpu, our_step
+from experiments.speed import our_step
 
 # As XLA prints a program for a GPU: a matrix product with scratch memory, a loop that
 # runs three times, a fusion with integers and one with a product.
@@ -81,7 +75,7 @@ def test_a_model_beside_a_profile():
     assert found["measured_ms"] == 1e3 * (2.0 + 4.0 + 1.0) / 2  # the loop's own is not
     assert found["kinds"]["not in the program"] == [0.0, 500.0]
     assert found["kinds"]["matrix products"][1] == 1000.0
-    assert len(found["kernels"]) == len(kernels.lines(found)) == 3
+    assert len(kernels.lines(found["kernels"])) == 3
     model = sum(1e3 * kernel.seconds(PEAKS) for kernel in program)
     assert found["model_ms"] == pytest.approx(model)
 
@@ -102,28 +96,6 @@ def test_text_that_is_no_program_is_refused():
         kernels.kernels(hlo.Program("nothing"))
 
 
-def test_a_case_for_each_shape_and_attention():
-    given = ["--sizes=base,large", "--lengths=128,512", "--batch=64,8", "--packing"]
-    options, cases = gpu.parse([*given, "--remat=full", "--no-profile"])
-    assert not options.profiled
-    assert [(case["size"], case["length"], case["batch"]) for case in cases] == [
-        (size, length, batch)
-        for size in ("base", "large")
-        for length, batch in ((128, 64), (512, 8))
-        for _ in ATTENTIONS
-    ]
-    assert {case["fields"]["attention"] for case in cases} == set(ATTENTIONS)
-    assert {case["fields"]["remat"] for case in cases} == {"full"}
-    assert {case["dtype"] for case in cases} == {"bfloat16"}
-    assert all(case["packing"] and case["limit"] == 300 for case in cases)
-
-
-def test_no_case_for_a_gpu_is_refused():
-    for case in gpu.parse([])[1]:
-        model = SimpleNamespace(**case["fields"])
-        requirements.check(model, "gpu", trains=True, packed=case["packing"])
-
-
 def test_a_packed_step_counts_its_pairs():
     config = our_step.sized_config("1/64", 32, 8)
     config.corpus.packing = True
@@ -132,18 +104,3 @@ def test_a_packed_step_counts_its_pairs():
     assert {name: rows.shape for name, rows in batch.items()} == shapes
     assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
     assert np.isfinite(our_step.OurStep(config, [batch])(2))
-    (case,) = gpu.parse(["--quick", "--packing", "--attentions=einsum"])[1]
-    found = {**case, "step": {"median": 0.5}, "flops": 1, "sheet": 0}
-    found |= {
-        "sequences": 4,
-        "peak_memory": 0,
-        "compile": 1.0,
-        "peaks": {"bfloat16": 10},
-    }
-    assert gpu.row(found)[4:6] == ("einsum, packed", "8")
-
-
-def test_xla_knows_the_flag_of_a_profile(monkeypatch):
-    flags = f"{os.environ['XLA_FLAGS']} {gpu.WITHOUT_GRAPHS}"
-    monkeypatch.setenv("XLA_FLAGS", flags)
-    environment.check()  # raises UserError

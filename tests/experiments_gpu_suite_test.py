@@ -5,13 +5,18 @@ import json
 import pytest
 
 from experiments.speed import gpu_suite
+from tests import runs
 
 pytest.importorskip("torch")
 
 
+@pytest.mark.slow
 def test_a_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
     """Steps in turns, kernels alone, and a process that measures by itself."""
-    variants = {name: gpu_suite.ABLATION[name] for name in ("before", "all")}
+    runs.one_device_each(monkeypatch)
+    variants = {
+        name: gpu_suite.ABLATION[name] for name in ("all but the logits", "all")
+    }
     monkeypatch.setattr(gpu_suite, "ABLATION", variants)
     given = [f"--output={tmp_path}", "--dry-run", "--only=ablation,profile,fp8"]
     assert gpu_suite.main(given) == 0, capsys.readouterr().out

@@ -1,7 +1,7 @@
 """A config's programs, compiled for devices that are described and not there.
 
-Started by `plan --compile` and `fits`, in a process for each case: the vendors'
-compilers want their variables before JAX is imported, and may end the process.
+Each has a process of its own: the vendors' compilers want their variables before JAX is
+imported, and may end the process.
 """
 
 import time
@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax.errors import UserError
 from experiments.capacity import devices, hlo, kernels
-from experiments.speed import measuring
+from experiments.speed import sides
 
-MODULE = "experiments.capacity.compiled"
 LIMIT = 1800.0  # seconds of a case
+GIB = 2**30
 # How hard the compiler searches for fast code: memory differs by some percent, the time
 # that compiling takes by four.
 EFFORTS: dict[str, dict[str, Any]] = {
@@ -32,13 +33,23 @@ def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
         `effort`.
 
     Returns:
-      The case with what `measure` found, or with `error`.
+      The case with what `measure` found, and whether it `fits`.
 
     Raises:
-      UserError: the device is unknown, or its compiler not installed.
+      UserError: the device is unknown, its compiler not installed, or it failed.
     """
     variables = devices.environment(case["device"])
-    return measuring.in_process(MODULE, case, LIMIT, variables)
+    try:
+        with sides.Process(__name__, case, LIMIT, variables) as process:
+            found = {**case, **process.found}
+    except RuntimeError as error:
+        raise UserError(str(error)) from error
+    return {**found, "fits": fits(found)}
+
+
+def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What that process does."""
+    return {}, measure(case)
 
 
 def measure(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,13 +92,27 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     }
     text = hlo.Program(done.as_text() or "")
     if kind == "cuda":
-        found["model"] = _model(text, case["device"])
-    return {**found, **_exchanges(text, program.mesh.shape), **_multiplied(text)}
+        found["model"] = _model(text, devices.chip(case["device"]))
+    counts, sent = Counter[str](), Counter[str]()
+    for one in hlo.collectives(text, program.mesh.shape):
+        name = f"{one.kind} over {' and '.join(one.axes) or 'one device'}"
+        counts[name] += one.times
+        sent[name] += int(one.sent)
+    products, wide = Counter[str](), Counter[str]()
+    for product in hlo.products(text):
+        products[product.dtype] += product.times
+        wide[product.where] += product.dtype == "float32"
+    return {
+        **found,
+        "collectives": {name: [counts[name], sent[name]] for name in counts},
+        "unknown_loops": len(text.unknown_loops),
+        "products": dict(products),
+        "float32": [where for where, count in wide.items() if count],
+    }
 
 
-def _model(program: hlo.Program, name: str) -> dict[str, Any]:
+def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
     """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
-    device = devices.chip(name)
     peaks = kernels.Peaks(
         flops={"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32},
         bytes=BANDWIDTH * device.bandwidth,
@@ -101,25 +126,56 @@ def _model(program: hlo.Program, name: str) -> dict[str, Any]:
     }
 
 
-def _exchanges(program: hlo.Program, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """By kind and axes: how many collectives, and the bytes that a device sends."""
-    counts: Counter[str] = Counter()
-    sent: Counter[str] = Counter()
-    for one in hlo.collectives(program, sizes):
-        name = f"{one.kind} over {' and '.join(one.axes) or 'one device'}"
-        counts[name] += one.times
-        sent[name] += int(one.sent)
-    return {
-        "collectives": {name: [counts[name], sent[name]] for name in counts},
-        "unknown_loops": len(program.unknown_loops),
-    }
+def fits(found: Mapping[str, Any]) -> bool:
+    """Whether a device has the memory; a TPU's compiler knows it exactly."""
+    if "exhausted" in found:
+        return False
+    device = devices.chip(found["device"])
+    # JAX cannot have all of a GPU's.
+    share = devices.USABLE if device.compiler == "cuda" else GIB / 1e9
+    return sum(found["bytes"].values()) <= share * device.memory
 
 
-def _multiplied(program: hlo.Program) -> dict[str, Any]:
-    """The matrix products by dtype, and where those in float32 are."""
-    found = hlo.products(program)
-    counts: Counter[str] = Counter()
-    for one in found:
-        counts[one.dtype] += one.times
-    wide = Counter(one.where for one in found if one.dtype == "float32")
-    return {"products": dict(counts), "float32": dict(wide)}
+def lines(found: Mapping[str, Any], formulas: float) -> str:
+    """What `compile_case` found, in words.
+
+    Args:
+      formulas: bytes of a device by `estimate`.
+    """
+    axes = " ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
+    text = [
+        f"{found['device']} ({axes}): a step of {found['rows']:,} rows of "
+        f"{found['length']}, traced in {found['seconds_to_trace']:.1f} s"
+    ]
+    by_formulas = f"  by the formulas {formulas / 1e9:.3f} GB"
+    if "exhausted" in found:
+        return "\n".join([*text, f"  does not fit: {found['exhausted']}", by_formulas])
+    parts = ", ".join(f"{name} {n / 1e9:.3f}" for name, n in found["bytes"].items())
+    whole = sum(found["bytes"].values())
+    memory = devices.chip(found["device"]).memory / 1e9
+    text += [
+        f"  compiled in {found['seconds_to_compile']:.1f} s (effort {found['effort']})",
+        f"  {whole / 1e9:.3f} GB of a device's {memory:g}: "
+        f"{'fits' if found['fits'] else 'does not fit'} ({parts}; the state's "
+        f"{found['state'] / 1e9:.3f} is updated in place)",
+        f"{by_formulas}, {formulas / whole - 1:+.1%}",
+    ]
+    if "model" in found:
+        times = found["model"]["ms"]
+        step = sum(times.values())
+        parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
+        text.append(
+            f"  a model of its {found['model']['kernels']:,} kernels: {step:.1f} ms "
+            f"({parts}), {1e3 * found['rows'] / step:,.0f} rows/s; not measured, "
+            f"without gaps, at {FLOPS:.0%} of the sheet's FLOP/s and {BANDWIDTH:.0%} "
+            "of its bandwidth"
+        )
+    for name, (number, sent) in found["collectives"].items():
+        text.append(f"  {name}: {number}, {sent / 1e6:,.1f} MB sent by a device")
+    if count := found["unknown_loops"]:
+        text.append(f"  {count} loop(s) of unknown length counted once")
+    products = ", ".join(f"{dtype} {n}" for dtype, n in found["products"].items())
+    text.append(f"  matrix products: {products}")
+    if found["products"].get("bfloat16"):
+        text += [f"    float32: {where}" for where in found["float32"]]
+    return "\n".join(text)

@@ -5,12 +5,11 @@ compilers run on any machine; nothing can be computed.
 Import JAX after the `environment` of the device is set, in a process for each kind.
 """
 
-import dataclasses
 import importlib.util
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert_jax.errors import UserError
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 USABLE = 0.9  # of a device's memory, by a program
 
 
-@dataclasses.dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """One chip. Rates are per second, dense, one way, and the best that can be.
 
     Attributes:
@@ -119,12 +117,9 @@ def kind(name: str) -> str:
     Raises:
       UserError: the name describes no device, or its compiler is not installed.
     """
-    if name in _GPUS:
-        found = "cuda"
-    elif _SLICE.fullmatch(name):
-        found = "tpu"
-    else:
+    if name not in _GPUS and not _SLICE.fullmatch(name):
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
+    found = "cuda" if name in _GPUS else "tpu"
     try:
         there = importlib.util.find_spec(_WHEELS[found])
     except ModuleNotFoundError:  # of the parent package

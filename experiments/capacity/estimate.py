@@ -5,11 +5,10 @@ one and two layers and for two numbers of rows, and multiplied out; no array is 
 """
 
 import collections
-import dataclasses
 import functools
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -41,8 +40,7 @@ _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A number, and the formula that it is from."""
 
     name: str

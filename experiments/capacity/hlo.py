@@ -1,10 +1,10 @@
 """Reads a compiled program's text: its instructions, how often each runs, its matrix
 products, and what its devices send to each other."""
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,9 @@ COLLECTIVES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
+    """A line of the program."""
+
     name: str
     shape: str
     op: str
@@ -143,8 +144,7 @@ def dtype_of(array: str) -> str:
     return _DTYPES.get(array, array)
 
 
-@dataclasses.dataclass(frozen=True)
-class Product:
+class Product(NamedTuple):
     """A matrix product as the device multiplies it."""
 
     dtype: str  # of its left side
@@ -165,15 +165,13 @@ def products(program: Program) -> list[Product]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """What devices send to each other in one instruction."""
 
     kind: str
     axes: tuple[str, ...]  # of the mesh, along which they differ
     devices: int  # that exchange with each other
     bytes: int  # of the result on each device
-    where: str
     times: int
 
     @property
@@ -204,10 +202,9 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
         shape = one.shape
         if one.op.endswith("-start") and kind != "all-reduce":
             shape = _parts(shape)[1]  # of operands, results and marks
-        differ = {axis for group in groups for axis in _axes(group, sizes)}
-        axes = tuple(axis for axis in sizes if axis in differ)
+        axes = _axes(groups, sizes)
         count = max(map(len, groups))
-        found.append(Collective(kind, axes, count, size(shape), one.where, times))
+        found.append(Collective(kind, axes, count, size(shape), times))
     return found
 
 
@@ -230,20 +227,13 @@ def _groups(rest: str, count: int) -> list[list[int]]:
     which the others are like, or every pair that a permutation names."""
     if pairs := re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", rest):
         return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]
-    return [_group(rest, count)]
-
-
-def _group(rest: str, count: int) -> list[int]:
     if found := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
-        return _numbers(found[1])
-    if re.search(r"replica_groups=\{\}", rest):
-        return list(range(count))
-    form = r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
+        return [_numbers(found[1])]
+    if "replica_groups={}" in rest:
+        return [list(range(count))]
+    form = r"replica_groups=\[(\d+,\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?"
     if found := re.search(form, rest):
-        places = np.arange(count).reshape(_numbers(found[3]))
-        if found[4]:
-            places = places.transpose(_numbers(found[4]))
-        return places.reshape(int(found[1]), int(found[2]))[0].tolist()
+        return [_places(found[2], found[3]).reshape(_numbers(found[1]))[0].tolist()]
     form = (
         r"replica_groups=mesh\[(?P<sizes>.*?)\]"
         r"(?:, device_ids=\(\[(?P<shape>[\d,]+)\](?:T\((?P<order>[\d,]+)\))?\))?"
@@ -253,23 +243,28 @@ def _group(rest: str, count: int) -> list[int]:
         every = {k: int(n) for k, n in re.findall(r"'(\w+)'=(\d+)", found["sizes"])}
         named = re.findall(r"'(\w+)'", found["named"])
         if set(named) <= set(every):
-            places = np.arange(math.prod(every.values()))
-            places = places.reshape(_numbers(found["shape"] or str(places.size)))
-            if found["order"]:
-                places = places.transpose(_numbers(found["order"]))
-            places = places.reshape(list(every.values()))
+            shape = found["shape"] or str(math.prod(every.values()))
+            places = _places(shape, found["order"]).reshape(list(every.values()))
             index = tuple(slice(None) if axis in named else 0 for axis in every)
-            return places[index].ravel().tolist()
+            return [places[index].ravel().tolist()]
     raise ValueError(f"no device groups in a known form: {rest[:300]}")
+
+
+def _places(shape: str, order: str | None) -> np.ndarray:
+    """Numbers from 0 in a shape whose axes are then put in an order."""
+    sizes = _numbers(shape)
+    places = np.arange(math.prod(sizes)).reshape(sizes)
+    return places.transpose(_numbers(order)) if order else places
 
 
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _axes(places: Sequence[int], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes along which these places of a mesh differ."""
-    where = np.unravel_index(np.asarray(places), tuple(sizes.values()))
-    return tuple(
-        axis for axis, own in zip(sizes, where, strict=True) if len(set(own)) > 1
-    )
+def _axes(groups: Sequence[Sequence[int]], sizes: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes along which the places of a group differ in a mesh."""
+    apart = set()
+    for group in groups:
+        where = np.unravel_index(np.asarray(group), tuple(sizes.values()))
+        apart |= {a for a, own in zip(sizes, where, strict=True) if len({*own}) > 1}
+    return tuple(axis for axis in sizes if axis in apart)

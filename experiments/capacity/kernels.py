@@ -9,12 +9,11 @@ to XLA.
 """
 
 import collections
-import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.capacity import hlo
 
@@ -38,8 +37,7 @@ _ATTENTION = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Peaks:
+class Peaks(NamedTuple):
     """What a device does in a second."""
 
     flops: Mapping[str, float]  # of matrix products, by dtype
@@ -47,8 +45,7 @@ class Peaks:
     integer: float  # operations
 
 
-@dataclasses.dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """An instruction that the device runs, with what it reads, writes and computes."""
 
     name: str
@@ -68,22 +65,21 @@ class Kernel:
         )
 
 
-def kernels(program: hlo.Program) -> list[Kernel]:
-    """The kernels of a compiled program."""
-    return list(_kernels(program, program.entry, 1))
-
-
-def _kernels(program: hlo.Program, computation: str, times: int) -> Iterator[Kernel]:
-    """The kernels of a computation that runs so many times."""
-    others = program.computations[computation]
+def kernels(
+    program: hlo.Program, computation: str = "", times: int = 1
+) -> list[Kernel]:
+    """The kernels of a compiled program; or of a computation that runs so often."""
+    found = []
+    others = program.computations[computation or program.entry]
     for own in others.values():
         if own.op == "while":
             body = own.attribute(r"body=%([^\s,]+)")
-            yield from _kernels(program, body, times * program.trips(own))
+            found += kernels(program, body, times * program.trips(own))
         elif own.op == "call":
-            yield from _kernels(program, own.attribute(r"to_apply=%([^\s,]+)"), times)
+            found += kernels(program, own.attribute(r"to_apply=%([^\s,]+)"), times)
         elif own.op not in _FREE:
-            yield _kernel(program, own, others, times)
+            found.append(_kernel(program, own, others, times))
+    return found
 
 
 def _kernel(
@@ -198,7 +194,7 @@ def beside(
             kind = "matrix products" if kernel.flops else "everything else"
         for index, value in enumerate((model, real)):
             kinds.setdefault(kind, [0.0, 0.0])[index] += value
-        more = dataclasses.asdict(kernel) if kernel else {"name": name}
+        more = kernel._asdict() if kernel else {"name": name}
         rows.append({**more, "model_ms": model, "measured_ms": real})
     rows.sort(key=lambda row: -max(row["model_ms"], row["measured_ms"]))
     return {
@@ -209,8 +205,8 @@ def beside(
     }
 
 
-def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """`beside`'s kernels as rows of a table, under `HEADER`."""
+def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """`beside`'s `kernels` as rows of a table, under `HEADER`."""
     return [
         (
             f"{row['measured_ms']:.3f}",
@@ -222,7 +218,7 @@ def lines(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
             row["name"][:32],
             row.get("where", "")[-60:],
         )
-        for row in found["kernels"]
+        for row in longest
     ]
 
 

@@ -38,7 +38,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import working
 from bert_jax.training.memory import bytes_per_device
-from experiments.capacity import compile_report, compiled, devices, estimate
+from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs
 from experiments.lib.command_line import Parser, with_fields
@@ -55,9 +55,7 @@ def main(argv: Sequence[str]) -> int:
     config = programs.task_of(programs.load(options.config, fields)).config
     told = advice(config, devices.chip(options.device))
     if options.compile:
-        case = {"config": options.config, "fields": fields, "device": options.device}
-        case["effort"] = options.effort
-        return 0 if compile_report.show(case, told.changes) else 2
+        return 0 if fits_compiled(options, fields, told.changes) else 2
     with working("counting traffic and time"):
         said = report(config, devices.family(options.device), options.efficiency)
     print(said)
@@ -74,40 +72,31 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """
     parser = Parser("experiments.capacity.plan", __doc__)
     parser.add_argument("--config", required=True, help="a config file")
-    parser.add_argument(
-        "--device",
-        help=f"required: a slice, as v5e:4x4, or one of {', '.join(DEVICES)}",
-    )
-    parser.add_argument(
-        "--devices", type=int, help="how many (1); a slice says it itself"
-    )
-    parser.add_argument(
-        "--efficiency", type=float, default=0.4, help="share of the peak, in (0, 1]"
-    )
-    parser.add_argument(
-        "--compile", action="store_true", help="with the vendor's compiler"
-    )
+    known = f"one of {', '.join(DEVICES)}; a slice as v5e:4x4"
+    parser.add_argument("--device", required=True, help=known)
+    number = "how many (1); a slice says it itself"
+    parser.add_argument("--devices", type=int, help=number)
+    share = "share of the peak, in (0, 1]"
+    parser.add_argument("--efficiency", type=float, default=0.4, help=share)
+    vendors = "with the vendor's compiler"
+    parser.add_argument("--compile", action="store_true", help=vendors)
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
     programs.load(options.config, fields)  # a typo in it is reported first
-    if not options.device:
-        parser.error("the following arguments are required: --device")
     device = options.device = devices.by_topology(options.device)
     count = devices.count(device)
     if devices.family(device) not in DEVICES or (":" in device and not count):
-        known = ", ".join(DEVICES)
-        raise UserError(f"--device={device}: one of {known}; a slice as v5e:4x4")
+        raise UserError(f"--device={device}: {known}")
     if options.compile and devices.chip(device).compiler == "cuda":
         count = 1  # a card
     if count and options.devices not in (None, count):
         raise UserError(f"--devices={options.devices}: {device} has {count}")
     if options.compile:
         devices.kind(device)
-    options.devices = count or (1 if options.devices is None else options.devices)
-    if not 1 <= options.devices <= MOST_DEVICES:
-        raise UserError(
-            f"--devices={options.devices}: a number from 1 to {MOST_DEVICES:,}"
-        )
+    chips = count or (1 if options.devices is None else options.devices)
+    if not 1 <= chips <= MOST_DEVICES:
+        raise UserError(f"--devices={chips}: a number from 1 to {MOST_DEVICES:,}")
+    options.devices = chips
     if not 0 < options.efficiency <= 1:
         raise UserError(f"--efficiency={options.efficiency:g}: in (0, 1]")
     return options, fields
@@ -117,6 +106,38 @@ def simulate(count: int) -> None:
     """Makes JAX believe in so many devices; before it is used."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", count)
+
+
+def fits_compiled(
+    options: argparse.Namespace, fields: Sequence[str], changes: Sequence[list[str]]
+) -> bool:
+    """Compiles every phase and prints it; if one does not fit, the changes in turn.
+
+    Returns:
+      Whether the config fits as it is.
+    """
+    for change in ([], *changes):
+        if change:
+            print(f"\nwith {' '.join(change)}:")
+        if _all_fit(options, [*fields, *change]):
+            return not change
+    print("\nno change that is known fits: more devices or a smaller batch are needed")
+    return False
+
+
+def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+    config = programs.task_of(programs.load(options.config, fields)).config
+    kind = devices.chip(options.device).compiler
+    case = {"config": options.config, "fields": fields, "device": options.device}
+    case |= {"effort": options.effort, "mode": "train"}
+    fits = True
+    for phase in range(len(programs.task_of(config).phases())):
+        with working(f"compiling the step of phase {phase + 1}"):
+            found = compiled.compile_case({**case, "phase": phase})
+        formulas = estimate.needed(config, phase, kind)
+        print(f"\n{compiled.lines(found, formulas)}", flush=True)
+        fits &= found["fits"]
+    return fits
 
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
@@ -171,13 +192,11 @@ def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[Table
         "memory of a device": [*held, together],
         "sent by a device in a step": estimate.traffic(config, mesh, index),
     }
-    return [
-        Table(
-            [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in lines],
-            (title, "", ""),
-        )
-        for title, lines in tables.items()
-    ]
+    found = []
+    for title, lines in tables.items():
+        rows = [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in lines]
+        found.append(Table(rows, (title, "", "")))
+    return found
 
 
 def seconds(
@@ -194,18 +213,13 @@ def seconds(
     own = estimate.state(config, mesh)
     # Parameters and moments are read and written, gradients read.
     moved = 2 * bytes_per_device(own) + bytes_per_device(own.params)
+    products = flops * again / (mesh.size * peak * efficiency)
+    more = " x 4/3" if again > 1 else ""
+    by = f"FLOPs{more} / {mesh.size} / {peak / 1e12:g} TFLOP/s / {efficiency:g}"
+    update = f"{moved / 1e9:.3f} GB / {device.bandwidth / 1e9:g} GB/s"
     lines = [
-        estimate.Line(
-            "matrix products",
-            flops * again / (mesh.size * peak * efficiency),
-            f"FLOPs{' x 4/3' if again > 1 else ''} / {mesh.size} / "
-            f"{peak / 1e12:g} TFLOP/s / {efficiency:g}",
-        ),
-        estimate.Line(
-            "optimizer",
-            moved / device.bandwidth,
-            f"{moved / 1e9:.3f} GB / {device.bandwidth / 1e9:g} GB/s",
-        ),
+        estimate.Line("matrix products", products, by),
+        estimate.Line("optimizer", moved / device.bandwidth, update),
     ]
     inner = mesh.size
     for line in estimate.traffic(config, mesh, index):

@@ -1,7 +1,7 @@
 """What a quarter of an hour on a GPU should decide, as one command.
 
     python -m experiments.speed.gpu_suite --output=FOLDER [--before=CHECKOUT] \
-        [--only=ablation,whole,...] [--dry-run]
+        [--only=ablation,whole] [--dry-run]
 
 Each part's results are in FOLDER/suite.json, and its table is printed, as soon as it
 ends. A part that fails or takes too long leaves its error there, and the next begins.
@@ -20,6 +20,11 @@ were copied. A side of "in turns" has a process of its own. Two turns of a side 
 differ by more than 1% mark it with *. `--dry-run` runs every part on a processor, with
 tiny sizes and interpreted kernels: it proves that the command works and measures
 nothing.
+
+It needs neither data nor a network. Where there is one, on the same Python and in this
+folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
+`pip install --no-index --find-links=wheels ".[gpu]"`. A profile has no CUDA graphs: it
+would not name the kernels that one starts.
 """
 
 import argparse
@@ -28,9 +33,9 @@ import gzip
 import os
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,11 +43,12 @@ from typing import Any
 from bert_jax.runtime.terminal import table
 from experiments.lib import ending
 from experiments.lib.command_line import Parser, several
-from experiments.speed import measuring, sides, train_sides
+from experiments.speed import sides
 
 MODULE = "experiments.speed.gpu_suite"
 ROUNDS, TURN = 3, 1.0  # turns of a side, and seconds of a turn
 STEADY = 0.01  # by which turns of a side may differ
+PROFILED_STEPS = 3
 
 FUSED = {"attention": "fused", "epilogue": "fused"}
 NO_MERGER = {"xla_gpu_dot_merger_threshold_mb": 0}
@@ -62,6 +68,13 @@ ABLATION: dict[str, dict[str, Any]] = {
     "all but the epilogue": {"fields": {"attention": "fused"}},
     "all, scanned": {"fields": {**FUSED, "scan_layers": True}},
 }
+OTHERS = {
+    "base 512": ("base", 512, 64),
+    "large 128": ("large", 128, 128),
+    "large packed 512": ("large", 512, 32),
+}
+# Torch's side, as train_step prepares it.
+TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
 # Operands [rows, summed] and [summed, columns] of a layer's products: of queries, keys
 # and values, both of the feed-forward block, and the gradient of a kernel.
 TOKENS = 32_768
@@ -98,7 +111,7 @@ class Suite:
             print(result["error"])
         result["seconds"] = round(time.monotonic() - began, 1)
         self.found[name] = result
-        measuring.write(str(self._folder / "suite.json"), self.found)
+        sides.write(str(self._folder / "suite.json"), self.found)
 
     def case(self, name: str, size: str, length: int, batch: int, **how: Any) -> dict:
         """A side's case; a rehearsal's is tiny."""
@@ -108,31 +121,33 @@ class Suite:
         return {"name": name, **shape, "dry": self._dry, **how}
 
     def _ablation(self) -> dict[str, Any]:
-        cases = [
-            self.case(name, "3/768", 128, 256, **how) for name, how in ABLATION.items()
-        ]
-        return self._in_turns(cases, limit=170)
+        shape = ("3/768", 128, 256)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in ABLATION.items()], 170
+        )
 
     def _whole(self) -> dict[str, Any]:
-        cases = [
-            self.case(name, "base", 128, 256, **how)
-            for name, how in (("before", BEFORE), ("all", AFTER))
-        ]
-        torch = self.case("torch", "base", 128, 256, library="torch")
-        return self._in_turns([*cases, torch], limit=170)
+        torch = {
+            **TORCH,
+            "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
+        }
+        parts = {"before": BEFORE, "all": AFTER, "torch": torch}
+        shape = ("base", 128, 256)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in parts.items()], 170
+        )
 
     def _others(self) -> dict[str, Any]:
-        shapes = {
-            "base 512": ("base", 512, 64),
-            "large 128": ("large", 128, 128),
-            "large packed 512": ("large", 512, 32),
-        }
         cases = [
             self.case(f"{name}, {when}", *shape, packed="packed" in name, **how)
-            for name, shape in shapes.items()
+            for name, shape in OTHERS.items()
             for when, how in (("before", BEFORE), ("all", AFTER))
         ]
-        return self._in_turns(cases, limit=150, rounds=2)
+        return self._in_turns(cases, 150, rounds=2)
+
+    def _process(self, module: str, case: Mapping[str, Any], limit: float, **more: Any):
+        """A process for a case; a rehearsal's has more time."""
+        return sides.Process(module, case, limit * (10 if self._dry else 1), **more)
 
     def _in_turns(
         self, cases: Sequence[Mapping[str, Any]], limit: float, rounds: int = ROUNDS
@@ -142,18 +157,21 @@ class Suite:
         Args:
           limit: seconds in which a process must be ready.
         """
-        limit *= 10 if self._dry else 1
         cases = [case for case in cases if self._before or not case.get("before")]
         opened: dict[str, sides.Process] = {}
         errors: dict[str, str] = {}
 
         def open_one(case: Mapping[str, Any], stack: contextlib.ExitStack) -> None:
+            module = "experiments.speed.train_step" if "library" in case else MODULE
+            root = self._before if case.get("before") else None
+            began = time.monotonic()
             try:
-                process = stack.enter_context(opened_in_time(case, limit, self._before))
+                process = self._process(module, case, limit, root=root)
+                opened[case["name"]] = stack.enter_context(process)
             except Exception as error:
                 errors[case["name"]] = str(error)[:1000]
             else:
-                opened[case["name"]] = process
+                process.found["ready"] = time.monotonic() - began
 
         with contextlib.ExitStack() as stack:
             # A rehearsal's processor has few cores.
@@ -166,9 +184,9 @@ class Suite:
                 for case in cases
                 if case["name"] in opened
             }
-            least = 0.01 if self._dry else TURN
-            timed = measuring.alternate(turns, 1 if self._dry else rounds, least)
-            about = {name: process.found for name, process in opened.items()}
+            how = (1, 0.01) if self._dry else (rounds, TURN)
+            timed = sides.alternate(turns, *how)
+        about = {name: process.found for name, process in opened.items()}
         rows = []
         for case in cases:
             if (name := case["name"]) not in timed:
@@ -176,52 +194,47 @@ class Suite:
                 continue
             side, more = timed[name], about[name]
             spread = max(side["turns"]) / min(side["turns"]) - 1
-            pairs = more.get("pairs", 1)
-            rate = case["batch"] * pairs / side["median"]
+            rate = case["batch"] * more.get("pairs", 1) / side["median"]
             mark = "*" if spread > STEADY else ""
             shown = (f"{1e3 * side['median']:.2f}{mark}", f"{rate:,.0f}")
-            memory, seconds = more.get("memory") or 0, more.get("ready", 0)
-            rows.append((name, *shown, f"{memory / 1e9:.1f}", f"{seconds:.0f}"))
+            memory = (more.get("memory") or 0) / 1e9
+            rows.append((name, *shown, f"{memory:.1f}", f"{more['ready']:.0f}"))
         print(table(rows, ("side", "ms", "sequences/s", "GB", "ready s")), flush=True)
         return {"sides": timed, "about": about, "errors": errors, "cases": list(cases)}
 
-    def _alone(self, what: str, limit: float, **more: Any) -> dict[str, Any]:
-        """`measure` of one case in a process of its own."""
-        limit *= 10 if self._dry else 1
-        case = {"what": what, "dry": self._dry, "folder": str(self._folder), **more}
-        variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        if what == "profile" and not self._dry:
-            kept = self._folder / "autotuned.txt"
-            variables["XLA_FLAGS"] = (
-                f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer= "
-                f"--xla_gpu_dump_autotune_results_to={kept}"
-            )
-        found = measuring.in_process(MODULE, case, limit, variables)
-        if "error" in found:
-            raise RuntimeError(found["error"])
-        print(found.pop("table", ""), flush=True)
-        return found
+    def _alone(self, case: Mapping[str, Any], limit: float, **variables: str) -> dict:
+        """What a process of its own finds; it may have a `table` for the reader."""
+        variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        case = {"dry": self._dry, "folder": str(self._folder.resolve()), **case}
+        with self._process(MODULE, case, limit, variables=variables) as process:
+            print(process.found.pop("table"), flush=True)
+            return process.found
 
     def _profile(self) -> dict[str, Any]:
-        return self._alone(
-            "profile", 100, **self.case("all", "base", 128, 256, **AFTER)
+        kept = self._folder.resolve() / "autotuned.txt"
+        flags = (
+            f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer= "
+            f"--xla_gpu_dump_autotune_results_to={kept}"
         )
+        variables = {} if self._dry else {"XLA_FLAGS": flags}
+        case = self.case("all", "base", 128, 256, what="profile", **AFTER)
+        return self._alone(case, 100, **variables)
 
     def _fp8(self) -> dict[str, Any]:
-        return self._alone("fp8", 80)
+        return self._alone({"what": "fp8"}, 80)
 
     def _numbers(self) -> dict[str, Any]:
         chosen = "norm or activation or (test_fused and padded) or losses_are or twice"
         command = [sys.executable, "-m", "pytest", "-q", "-n4", "tests/device"]
+        environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         if self._dry:
             command.append("--collect-only")
-        environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        if not self._dry:
+        else:
             environment["JAX_PLATFORMS"] = "cuda,cpu"
         with (self._folder / "numbers.txt").open("w") as output:
             status = subprocess.run(
                 [*command, "-k", chosen],
-                cwd=measuring.ROOT,
+                cwd=sides.ROOT,
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -232,58 +245,42 @@ class Suite:
         return {"status": status, "last": lines[-1:]}
 
     def _predict(self) -> dict[str, Any]:
-        return {
-            attention: self._alone("predict", 70, attention=attention)
-            for attention in (("einsum",) if self._dry else ("einsum", "fused"))
-        }
+        """Texts as long as film reviews, many and one; a classifier of Base's size with
+        random weights."""
+        import numpy as np
+
+        from experiments.speed import inference
+
+        (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
+        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
+        words = [word for word in vocabulary.read_text().split() if word.isalpha()]
+        rng = np.random.default_rng(0)
+        sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
+        texts = [" ".join(rng.choice(words, size)) for size in sizes]
+        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
+        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
+        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
+        print(table(inference.rows(found), inference.HEADER), flush=True)
+        return found
 
 
 PARTS = [*("ablation", "whole", "profile", "others", "fp8", "numbers", "predict")]
 
 
-@contextlib.contextmanager
-def opened_in_time(
-    case: Mapping[str, Any], limit: float, before: Path | None
-) -> Iterator[sides.Process]:
-    """A side's process, which is killed if it is not ready in time."""
-    module = MODULE
-    if case.get("library") == "torch":
-        module = train_sides.MODULE
-        case = {
-            **{name: case[name] for name in ("size", "length", "batch", "library")},
-            **{"model": "bert", "task": "pretraining", "dtype": "bfloat16"},
-            **{"dropout": 0.1, "threads": 0, "torch": ["compile-gathered"]},
-            "peak": (8192, 1024, 0.5),
-        }
-        if os.environ.get("JAX_PLATFORMS") == "cpu":
-            case["torch"] = ["sdpa-gathered"]
-    root = before if case.get("before") else None
-    began = time.monotonic()
-    process = sides.Process(module, case, wait=False, root=root)
-    timer = threading.Timer(limit, process.kill)
-    timer.start()
-    with process:
-        try:
-            process.ready()
-        finally:
-            timer.cancel()
-        process.found["ready"] = time.monotonic() - began
-        yield process
-
-
-def open_sides(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Our step of a case, in this process."""
+def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Our step of a case, in this process; or what is measured by a process alone."""
+    if what := case.get("what"):
+        return {}, {"profile": profile, "fp8": fp8}[what](case)
     import jax
 
     step, config = _step(case)
     step(2)
     device = jax.local_devices()[0]
-    memory = (device.memory_stats() or {}).get("peak_bytes_in_use")
-    pairs = 2 if config.corpus.packing else 1
     return {case["name"]: step}, {
         "device": device.device_kind,
-        "memory": memory,
-        "pairs": pairs,
+        "memory": (device.memory_stats() or {}).get("peak_bytes_in_use"),
+        "pairs": 2 if config.corpus.packing else 1,
     }
 
 
@@ -325,67 +322,67 @@ def _interpret() -> None:
         )
 
 
-def measure(case: Mapping[str, Any]) -> dict[str, Any]:
-    """What a process alone measures; `table` is for the reader."""
-    parts = {"profile": profile, "fp8": fp8, "predict": predict}
-    return parts[case["what"]](case)
-
-
 def profile(case: Mapping[str, Any]) -> dict[str, Any]:
-    """The kernels of a step; its program goes into the folder."""
-    from experiments.speed import gpu
+    """The kernels of a step, as the model has them and as they ran; the step's program
+    goes into the folder."""
+    import jax
 
-    size, megabytes, seconds = (64, 1, 0.01) if case["dry"] else (8192, 1024, 0.3)
-    peaks = measuring.peaks("jax", size, megabytes, seconds)
+    from experiments.capacity import hlo, kernels
+
+    peaks = _peaks(*((64, 1) if case["dry"] else (8192, 1024)))
     step, _ = _step(case)
     step(2)
-    text = (step.compiled.as_text() or "").replace(f"{measuring.ROOT}/", "")
+    text = (step.compiled.as_text() or "").replace(f"{sides.ROOT}/", "")
     Path(case["folder"], "program.txt.gz").write_bytes(gzip.compress(text.encode()))
-    found = gpu.profile(step, peaks, top=2000)
-    longest = {**found, "kernels": found["kernels"][:30]}
-    shown = gpu.show_profile(longest) if not case["dry"] else ""
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            step(PROFILED_STEPS)
+        seen = kernels.measured(Path(folder))
+    flops = {name: peaks[name] for name in ("float32", "bfloat16")}
+    known = kernels.Peaks(flops, bytes=peaks["copy"], integer=kernels.INTEGER)
+    program = kernels.kernels(hlo.Program(text))
+    found = kernels.beside(program, seen, known, PROFILED_STEPS, top=2000)
+    kinds = "; ".join(
+        f"{kind} {real:.2f} ms ({model:.2f})"
+        for kind, (model, real) in sorted(found["kinds"].items())
+    )
+    lines = table(kernels.lines(found["kernels"][:30]), kernels.HEADER)
+    shown = f"measured ms (by the model): {kinds}\n{lines}"
     return {"peaks": peaks, **found, "table": shown}
 
 
-def _timed(
-    lowered: Mapping[str, Mapping[str, Any]], dry: bool
-) -> dict[str, dict[str, float]]:
-    """Milliseconds of each function and its arguments; all are compiled first."""
-
-    def compiled(one: tuple) -> Any:
-        try:
-            return one[0].compile()
-        except Exception as error:  # a choice that does not fit is an answer, too
-            print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
-            return None
-
-    flat = [one for functions in lowered.values() for one in functions.values()]
-    with ThreadPoolExecutor() as pool:
-        programs = dict(zip(map(id, flat), pool.map(compiled, flat), strict=True))
-    return {
-        kernel: {
-            name: _milliseconds(programs[id(one)], one[1], dry)
-            for name, one in functions.items()
-        }
-        for kernel, functions in lowered.items()
-    }
-
-
-def _milliseconds(compiled: Any, given: Sequence[Any], dry: bool) -> float:
-    """Of a call, the best of five turns of twenty calls; infinite without a program."""
+def _peaks(size: int, megabytes: int) -> dict[str, float]:
+    """What JAX reaches: FLOP/s of a square product of `size` by dtype, and bytes/s read
+    and written by a copy of `megabytes`."""
     import jax
+    import jax.numpy as jnp
 
-    if compiled is None:
-        return float("inf")
-    jax.block_until_ready(compiled(*given))
-    best, count = float("inf"), 1 if dry else 20
-    for _ in range(1 if dry else 5):
+    found = {}
+    product, add = jax.jit(jnp.matmul), jax.jit(jnp.add)
+    for dtype in ("float32", "bfloat16"):
+        x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
+        found[dtype] = 2.0 * size**3 / _best(product, (x, x), jax.block_until_ready)
+    source = jnp.ones(megabytes * 250_000, jnp.float32)
+    # A sum with an argument: XLA would drop a plain copy.
+    seconds = _best(add, (source, 1.0), jax.block_until_ready)
+    return {**found, "copy": 2e6 * megabytes / seconds}
+
+
+def _best(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    wait: Callable[[Any], object],
+) -> float:
+    """Seconds of a call, the best of five turns of twenty calls."""
+    wait(function(*arguments))
+    best = float("inf")
+    for _ in range(5):
         start = time.perf_counter()
-        for _ in range(count):
-            result = compiled(*given)
-        jax.block_until_ready(result)
-        best = min(best, (time.perf_counter() - start) / count)
-    return 1e3 * best
+        for _ in range(20):
+            result = function(*arguments)
+        wait(result)
+        best = min(best, (time.perf_counter() - start) / 20)
+    return best
 
 
 def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -393,29 +390,27 @@ def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    shapes = [(16, 16, 16)] if case["dry"] else PRODUCTS
-    lowered: dict[str, dict[str, Any]] = {}
-
     def product(one: Any, other: Any) -> Any:
         # Both have the summed axis last, as cuBLASLt wants them of float8.
         axes, result = (((1,), (1,)), ((), ())), jnp.bfloat16
         return jax.lax.dot_general(one, other, axes, preferred_element_type=result)
 
+    shapes = [(16, 16, 16)] if case["dry"] else PRODUCTS
+    found: dict[str, dict[str, float]] = {}
     for rows, summed, columns in shapes:
-        key = jax.random.key(0)
-        wide = [jax.random.normal(key, (n, summed)) for n in (rows, columns)]
-        by_type = lowered[f"{rows} x {summed} x {columns}"] = {}
+        wide = [
+            jax.random.normal(jax.random.key(0), (n, summed)) for n in (rows, columns)
+        ]
+        seconds = {}
         for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
             given = [x.astype(dtype) for x in wide]
-            name = f"jax {jnp.dtype(dtype).name}"
-            by_type[name] = (jax.jit(product).lower(*given), given)
-    timed = _timed(lowered, case["dry"])
-    found = {}
-    for (rows, summed, columns), by_name in zip(shapes, timed.values(), strict=True):
-        work = 2e-9 * rows * summed * columns
-        rates = {name: work / ms for name, ms in by_name.items()}
-        rates |= _torch_products(rows, summed, columns) if not case["dry"] else {}
-        found[f"{rows} x {summed} x {columns}"] = rates
+            side = f"jax {jnp.dtype(dtype).name}"
+            seconds[side] = _best(jax.jit(product), given, jax.block_until_ready)
+        if not case["dry"]:
+            seconds |= _torch_products(rows, summed, columns)
+        work = 2e-12 * rows * summed * columns
+        name = f"{rows} x {summed} x {columns}"
+        found[name] = {side: work / taken for side, taken in seconds.items()}
     names = list(next(iter(found.values())))
     lines = [
         (shape, *(f"{rates[name]:,.0f}" for name in names))
@@ -425,89 +420,23 @@ def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _torch_products(rows: int, summed: int, columns: int) -> dict[str, float]:
+    """Seconds of a product by torch."""
     import torch
 
     one = torch.randn(rows, summed, device="cuda")
     other = torch.randn(columns, summed, device="cuda")
     unit = torch.ones((), device="cuda")
-    half = [x.to(torch.bfloat16) for x in (one, other)]
-    eight = [x.to(torch.float8_e4m3fn) for x in (one, other)]
 
-    def scaled() -> Any:
-        return torch._scaled_mm(
-            eight[0],
-            eight[1].T,
-            scale_a=unit,
-            scale_b=unit,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=True,
-        )
+    def scaled(a: Any, b: Any) -> Any:
+        scales, dtype = (unit, unit), torch.bfloat16
+        return torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=True)
 
-    sides_of = {
-        "torch bfloat16": lambda: torch.mm(half[0], half[1].T),
-        "torch float8": scaled,
-    }
     found = {}
-    for name, act in sides_of.items():
-        act()
-        torch.cuda.synchronize()
-        best = float("inf")
-        for _ in range(5):
-            start = time.perf_counter()
-            for _ in range(20):
-                act()
-            torch.cuda.synchronize()
-            best = min(best, (time.perf_counter() - start) / 20)
-        found[name] = 2e-12 * rows * summed * columns / best
+    for dtype, function in ((torch.bfloat16, torch.mm), (torch.float8_e4m3fn, scaled)):
+        given = (one.to(dtype), other.to(dtype).T)
+        name = f"torch {str(dtype).removeprefix('torch.')}"
+        found[name] = _best(function, given, lambda _: torch.cuda.synchronize())
     return found
-
-
-def predict(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Texts a second of a classifier of Base's size with random weights, and
-    milliseconds of a text alone; the texts are as long as film reviews."""
-    import faulthandler
-    import tempfile
-
-    import numpy as np
-
-    from experiments.speed import inference, inference_sides
-
-    faulthandler.dump_traceback_later(30)
-    inference.has = lambda library: False  # no export to ONNX
-    vocabulary = measuring.ROOT / "pretrained" / "mini" / "vocab.txt"
-    words = [word for word in vocabulary.read_text().split() if word.isalpha()]
-    rng = np.random.default_rng(0)
-    count, batch = (8, 4) if case["dry"] else (1024, 64)
-    texts = [
-        " ".join(rng.choice(words, min(1000, int(rng.lognormal(5.2, 0.6)))))
-        for _ in range(count)
-    ]
-    size = {"layers": 1, "hidden": 64} if case["dry"] else {"layers": 12, "hidden": 768}
-    args = argparse.Namespace(vocabulary=str(vocabulary), model="bert", **size)
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        inference.make_model(args, Path(folder))
-        for name, rows, given in (
-            ("texts/s", batch, texts),
-            ("ms, alone", 1, texts[:8]),
-        ):
-            side = inference_sides.Ours(
-                Path(folder), rows, "bert", "bfloat16", case["attention"]
-            )
-            calls = [given] if rows > 1 else [[text] for text in given]
-            seconds = []
-            for _ in range(2 if case["dry"] else 5):
-                start = time.perf_counter()
-                for texts_of_a_call in calls:
-                    side.predict(texts_of_a_call)
-                seconds.append((time.perf_counter() - start) / len(calls))
-            best = min(seconds[1:])
-            found[name] = len(texts) / best if rows > 1 else 1e3 * best
-            found[f"first call, {name}"] = seconds[0]
-    faulthandler.cancel_dump_traceback_later()
-    lines = [(name, f"{value:,.2f}") for name, value in found.items()]
-    title = f"predict, {case['attention']}"
-    return {**found, "table": table(lines, (title, ""))}
 
 
 @ending.command
@@ -523,7 +452,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.dry_run:
         os.environ["JAX_PLATFORMS"] = "cpu"
     options.output.mkdir(parents=True, exist_ok=True)
-    facts = measuring.begin(MODULE, arguments)
+    facts = sides.begin(MODULE, arguments)
     before = options.before and options.before.resolve()
     suite = Suite(options.output, facts, before, dry=options.dry_run)
     for name in options.only:

@@ -1,23 +1,17 @@
-"""How fast texts of mixed lengths are classified and encoded, beside other libraries.
+"""How fast texts of mixed lengths are classified, beside other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
-        --texts reviews.jsonl [...] [--layers=4] [--hidden=256] [--output=FILE.json]
+        --texts reviews.jsonl [--layers=4] [--hidden=256] [--output=FILE.json]
 
-The texts are the `text` fields of JSON lines (`text_b`, where there is one, is joined),
-in a random order. All sides have the same random weights and the same batch size, but
-`encode`, which has its own; texts are cut at 512 tokens; compiling and a first round
-are not counted. Each library has a process of its own, and their sides take turns; a
-figure is the median of the turns.
+The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
+sides have the same random weights and the same batch size; texts are cut at 512 tokens;
+compiling and a first round are not counted. Each library has a process of its own, and
+their sides take turns; a figure is the median of the turns.
 `predict` is beside `transformers`' pipeline `text-classification`, with the texts as
 they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
-installed, on a processor, in float32) on the exported model, sorted by the caller, and
-KerasHub's classifier (likewise, on any device), whose weights are its own; `encode`, in
-float32, beside the model itself, called by a caller who sorts. `one text`: a text of
-middling length alone. `share` is the model's FLOPs, of the texts' own tokens, of the
-peak that a matrix product in the dtype reaches here, by JAX or by torch; `predict`
-computes the last layer at [CLS] alone, which its share does not show.
-`--model=roberta` and `--model=modernbert`, without the last two, take a vocabulary of
-byte-level BPE."""
+installed, on a processor, in float32) on the exported model, sorted by the caller.
+`one text`: a text of middling length alone.
+"""
 
 import argparse
 import contextlib
@@ -25,44 +19,51 @@ import importlib.util
 import json
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-
 from bert_jax import tokenization
+from bert_jax.data.texts import Columns, read_texts
 from bert_jax.errors import UserError
-from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line, ending, torch_side
-from experiments.speed import inference_sides, measuring, our_step, sides
-from experiments.speed.inference_sides import LIMIT, ONE
-from experiments.speed.sides import PEAKS
-from experiments.speed.train_sides import DTYPES, MODELS
+from experiments.lib import command_line, ending, report
+from experiments.speed import sides
+from experiments.speed.train_step import DTYPES
 
 MODULE = "experiments.speed.inference"
-PACKAGES = ("jax", "torch", "transformers", "onnxruntime", "keras_hub")
+PACKAGES = ("jax", "torch", "transformers", "onnxruntime")
+LIMIT = 512  # tokens
+TEXTS = "texts.json"
+ONE = ", one text"  # ends the name of a side that takes one text at a time
+SORTED = ", sorted by its caller"
+
+Texts = list[str]
+Answer = Callable[[Texts], list[str]]
 
 
-def make_model(args: argparse.Namespace, folder: Path) -> BertConfig:
-    """Writes a classifier with random weights, and a tokenizer; gives its config."""
-    tokenizer = _tokenizer(args)
+def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
+    """Writes a classifier with random weights, its tokenizer and the texts; and the
+    classifier for ONNX Runtime where that is measured."""
+    import torch
+    import transformers
+
+    from experiments.lib import torch_side
+    from experiments.speed import our_step
+
+    library: Any = transformers  # its types lack some classes
+    tokenizer = library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
     torch.manual_seed(0)
-    config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1, args.model)
+    config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1)
     config.model.vocab_size = len(tokenizer)
-    config.model.max_position_embeddings = LIMIT
     config.model.initializer_range = 0.05  # answers that differ from text to text
-    if "global_rope_theta" in config.model:  # as released
-        config.model.global_rope_theta = 160_000.0
     theirs = torch_side.config_of(config.model)
-    theirs.pad_token_id = tokenizer.pad_token_id
-    kind: Any = transformers.AutoModelForSequenceClassification
-    model = kind.from_config(theirs)
+    model = library.BertForSequenceClassification(theirs)
+    (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if has("onnxruntime") and args.model == "bert":
+    if "onnxruntime" in libraries(args.dtype):
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
         torch.onnx.export(
@@ -73,53 +74,30 @@ def make_model(args: argparse.Namespace, folder: Path) -> BertConfig:
             dynamic_axes={name: {0: "rows", 1: "length"} for name in names},
             dynamo=False,
         )
-    return BertConfig.create(config.model, 0)
 
 
-def _tokenizer(args: argparse.Namespace) -> Any:
-    library: Any = transformers  # its types lack the classes
-    if args.model == "bert":
-        return library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
-    own = tokenization.load(args.vocabulary)
-    special = tokenization.special_ids(own)._asdict()
-    return library.PreTrainedTokenizerFast(
-        tokenizer_object=own,
-        model_max_length=LIMIT,
-        model_input_names=["input_ids", "attention_mask"],
-        **{f"{name}_token": own.id_to_token(index) for name, index in special.items()},
-    )
+def libraries(dtype: str) -> list[str]:
+    """Those that are measured: ONNX Runtime, whose usual package has no GPU, in float32
+    and without one."""
+    import torch
+
+    has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
+    usable = has_both and dtype == "float32" and not torch.cuda.is_available()
+    return ["jax", "torch", *["onnxruntime"] * usable]
 
 
-def has(library: str) -> bool:
-    """Whether it is installed, with what torch exports for ONNX Runtime with; of ONNX
-    Runtime, whose usual package has no GPU, also whether there is none."""
-    needed = (library, "onnx") if library == "onnxruntime" else (library,)
-    if library == "onnxruntime" and torch_side.device() != "cpu":
-        return False
-    return all(importlib.util.find_spec(name) for name in needed)
-
-
-def read_texts(args: argparse.Namespace) -> list[str]:
-    """The texts, cut where the model would be at its limit.
+def texts_of(args: argparse.Namespace) -> Texts:
+    """The texts of --texts, in a random order, cut at LIMIT tokens.
 
     Raises:
-      UserError: a number is impossible, or a line is not an object with a text.
+      UserError: an option is wrong, or a record; names file and line.
     """
-    command_line.check_counts(args, "layers", "hidden", "rows", "batch", "rounds")
-    if args.hidden % 64:
+    command_line.check_counts(args, "layers", "rows", "batch", "rounds")
+    if args.hidden < 64 or args.hidden % 64:
         raise UserError(f"--hidden={args.hidden}: must be a multiple of 64")
-    texts = []
-    for name in args.texts:
-        lines = Path(name).read_text(encoding="utf-8").rstrip("\n").split("\n")
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                parts = [row["text"], *([row["text_b"]] if "text_b" in row else [])]
-                texts.append(" ".join(parts))
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(
-                    f'{name}, line {number}: {{"text": TEXT}} is required'
-                ) from error
+    columns = Columns("text", "", "label")
+    read = (read_texts(name, columns, "classification", False) for name in args.texts)
+    texts = [row.text for rows in read for row in rows]
     random.Random(0).shuffle(texts)
     tokenizer = tokenization.load(args.vocabulary)
     cut = []
@@ -129,64 +107,154 @@ def read_texts(args: argparse.Namespace) -> list[str]:
     return cut
 
 
-def measure(args: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
-    """The figures of all sides."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        config = make_model(args, Path(name))
-        file = Path(name) / "texts.json"
-        file.write_text(json.dumps(texts), encoding="utf-8")
-        case = {
-            "folder": name,
-            "texts": str(file),
-            "batch": args.batch,
-            "model": args.model,
-            "size": f"{args.layers}/{args.hidden}",
-            "dtype": args.dtype,
-            "peak": [args.peak_size, 256, 0.5],
-        }
-        libraries = [
-            library
-            for library in inference_sides.LIBRARIES
-            if has(library) and (args.model == "bert" or library in ("jax", "torch"))
-        ]
-        opened = [
-            stack.enter_context(
-                sides.Process(inference_sides.MODULE, {**case, "library": library})
-            )
-            for library in libraries
-        ]
-        answers = [
-            process.ask(process.sides[0])["value"]
-            for library, process in zip(libraries, opened, strict=True)
-            if library != "keras_hub"  # other weights
-        ]
-        turns = {k: turn for process in opened for k, turn in process.turns().items()}
-        found = measuring.alternate(turns, args.rounds, args.turn)
-        peaks = [process.ask(PEAKS)["value"] for process in opened[:2]]
-    same = [sum(map(str.__eq__, answers[0], other)) for other in answers[1:]]
+def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
+    """`--mode=predict` without its files."""
+    from bert_jax.config import configuration
+    from bert_jax.runtime import compilation_cache, storage
+    from bert_jax.tasks import streaming
+    from bert_jax.training import run_config, setup
+    from bert_jax.training.inference import async_predict, batch_size
+
+    compilation_cache.keep()
+    fields = {"init_from": case["folder"], "predict.batch_size": batch}
+    fields |= {"task.max_seq_length": LIMIT, "model.dtype": case["dtype"]}
+    fields["model.attention"] = attention
+    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
+    file = str(sides.ROOT / "configs" / "finetune" / "text.py")
+    given = configuration.load(file, overrides)
+    nowhere = storage.path(str(Path(case["folder"], "run")))
+    config = run_config.config_of(nowhere, given, overrides, asks=True)
+    task = setup.build_task(config, nowhere, from_data=False)
+    with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
+        predictor = task.predictor(found.missing)
+        size = batch_size(found.mesh, batch, task.model_config.hidden_size)
+        submit = async_predict(predictor.step, found.params, found.mesh, size)
+
+    def predict(texts: Texts) -> list[str]:
+        lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
+        every = streaming.answered(lines, predictor, submit, size)
+        return [answer["label"] for some in every for _, answer in some]
+
+    return predict
+
+
+def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
+    found = {}
+    for attention in case["attentions"]:
+        name = "predict" if attention == "einsum" else f"predict, {attention}"
+        found[name] = _ours(case, case["batch"], attention)
+        found[f"{name}{ONE}"] = _ours(case, 1, attention)
+    return found
+
+
+def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
+    """`transformers`, as its documentation says to use it."""
+    import torch
+    import transformers
+
+    from experiments.lib import torch_side
+
+    torch.set_num_threads(report.cores())
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
+
+    def pipeline(batch: int) -> Answer:
+        call: Any = transformers.pipeline(
+            "text-classification",
+            case["folder"],
+            device=torch_side.device(),
+            batch_size=batch,
+            dtype=getattr(torch, case["dtype"]),
+        )
+        return lambda texts: [row["label"] for row in call(texts, truncation=True)]
+
+    many = pipeline(case["batch"])
     return {
-        "model": f"{args.model}, {args.layers} layers of {args.hidden}, {args.dtype}",
-        "device": opened[0].found["device"],
-        "texts": len(texts),
-        "batch": args.batch,
-        "same_label": min(same) / len(texts),
-        "flops": flops_of(args, config, texts),
-        "peak": measuring.higher(*peaks)[args.dtype],
-        "sides": found,
+        "pipeline": many,
+        f"pipeline{SORTED}": by_length(many),
+        f"pipeline{ONE}": pipeline(1),
     }
 
 
-def flops_of(
-    args: argparse.Namespace, config: BertConfig, texts: list[str]
-) -> dict[str, float]:
-    """Of one round: of all texts, and (ONE) of the middling one; without padding."""
-    tokenizer = tokenization.load(args.vocabulary)
+def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
+    """ONNX Runtime with the exported classifier, on all cores."""
+    import numpy as np
+    import onnxruntime
+    from tokenizers import Tokenizer
 
-    def answer(text: str) -> float:
-        tokens = len(tokenizer.encode(text, add_special_tokens=False).ids) + 2
-        return encoder_flops(config, tokens) / 3  # of the three, the forward pass
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = report.cores()
+    session = onnxruntime.InferenceSession(f"{case['folder']}/model.onnx", options)
+    tokenizer = Tokenizer.from_file(f"{case['folder']}/tokenizer.json")
+    tokenizer.enable_truncation(LIMIT)
+    tokenizer.enable_padding()
 
-    return {"": sum(map(answer, texts)), ONE: answer(inference_sides.middling(texts))}
+    def classify(texts: Texts, size: int) -> Iterator[str]:
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        for first in range(0, len(texts), size):
+            encodings = tokenizer.encode_batch(texts[first : first + size])
+            rows = [(e.ids, e.attention_mask, e.type_ids) for e in encodings]
+            columns = np.array(rows, np.int64).transpose(1, 0, 2)
+            (logits,) = session.run(None, dict(zip(names, columns, strict=True)))
+            yield from (f"LABEL_{index}" for index in logits.argmax(-1))
+
+    name, size = "ONNX Runtime", case["batch"]
+    return {
+        f"{name}{SORTED}": by_length(lambda texts: list(classify(texts, size))),
+        f"{name}{ONE}": lambda texts: list(classify(texts, 1)),
+    }
+
+
+def by_length(answer: Answer) -> Answer:
+    """An answer that is asked in the order of the texts' lengths."""
+
+    def ordered(texts: Texts) -> list[str]:
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        answers = answer([texts[index] for index in order])
+        found = dict(zip(order, answers, strict=True))
+        return [found[index] for index in range(len(texts))]
+
+    return ordered
+
+
+_ANSWERS = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_answers}
+
+
+def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sides of the case's library in this process; each answers all texts, or one
+    of middle length, once before."""
+    texts = json.loads(Path(case["folder"], TEXTS).read_text(encoding="utf-8"))
+    middling = sorted(texts, key=len)[len(texts) // 2]
+
+    def side(name: str, answer: Answer) -> Callable[[int], Any]:
+        own = [middling] if name.endswith(ONE) else texts
+        answer(own)
+        return lambda times: [answer(own) for _ in range(times)][-1]
+
+    answers = _ANSWERS[case["library"]](case)
+    return {name: side(name, answer) for name, answer in answers.items()}, {}
+
+
+def measure(
+    args: argparse.Namespace, texts: Texts, chosen: Sequence[str]
+) -> dict[str, Any]:
+    """The figures of all sides of some libraries, the first of them ours."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        make_model(args, texts, Path(folder))
+        case = {"folder": folder, "batch": args.batch}
+        case |= {"dtype": args.dtype, "attentions": args.attentions}
+        opened = [
+            stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
+            for library in chosen
+        ]
+        first, *others = (each.ask(each.sides[0])["value"] for each in opened)
+        turns = {k: turn for each in opened for k, turn in each.turns().items()}
+        found = sides.alternate(turns, args.rounds, args.turn)
+    every = [sum(map(str.__eq__, first, other)) for other in others]
+    same = min(every, default=len(texts))
+    return {"texts": len(texts), "same_label": same / len(texts), "sides": found}
+
+
+HEADER = ("side", "texts/s", "milliseconds", "ours / it")
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -194,61 +262,45 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for name, side in figures["sides"].items():
         alone = name.endswith(ONE)
-        ours = "encode" if name.startswith(("encode", "model")) else "predict"
-        own = figures["sides"][f"{ours}{ONE if alone else ''}"]
-        count = 1 if alone else figures["texts"]
-        ratio = measuring.ratio(side, own)["median"]
-        rate = figures["flops"][ONE if alone else ""] / side["median"]
+        own = figures["sides"][f"predict{ONE if alone else ''}"]
+        ratio = sides.times_as_fast(own, side)
         found.append(
             (
                 name,
-                f"{count / side['median']:.1f}",
+                f"{(1 if alone else figures['texts']) / side['median']:.1f}",
                 f"{1e3 * side['median']:.2f}" if alone else "",
-                f"{rate / figures['peak']:.0%}",
                 "" if side is own else f"{ratio:.2f}",
             )
         )
     return found
 
 
-HEADER = ("side", "texts/s", "milliseconds", "share", "ours / it")
-
-
-def parser_of(module: str, about: str | None, rows: int) -> command_line.Parser:
-    """With the options of the model and of the texts, of which there are `rows`."""
-    parser = command_line.Parser(module, about)
-    parser.add_argument(
-        "--vocabulary", required=True, help="vocab.txt; else tokenizer.json"
-    )
-    parser.add_argument("--texts", nargs="+", required=True)
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
-    parser.add_argument("--rows", type=int, default=rows, help="texts")
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--output", default="", help="JSON")
-    return parser
-
-
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status."""
-    parser = parser_of(MODULE, __doc__, rows=256)
-    parser.add_argument("--model", default="bert", choices=MODELS)
+    parser = command_line.Parser(MODULE, __doc__)
+    parser.add_argument("--vocabulary", required=True, help="vocab.txt")
+    parser.add_argument("--texts", nargs="+", required=True)
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
+    parser.add_argument("--rows", type=int, default=256, help="texts")
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--dtype", default=DTYPES[0], choices=DTYPES)
-    parser.add_argument("--peak_size", type=int, default=2048, help="of the products")
+    attentions = command_line.several(str, ATTENTIONS)
+    parser.add_argument("--attentions", default="einsum", type=attentions, help="ours")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
+    parser.add_argument("--output", default="", help="JSON")
     args = parser.parse_args(arguments)
-    facts = measuring.begin(MODULE, arguments, PACKAGES)
-    texts = read_texts(args)
-    figures = measure(args, texts)
+    facts = sides.begin(MODULE, arguments, PACKAGES)
+    texts = texts_of(args)
+    figures = measure(args, texts, libraries(args.dtype))
     print(
-        f"{figures['model']}, {figures['device']}, {len(texts)} texts, batches of "
-        f"{args.batch}: the same label for at least {figures['same_label']:.1%}; peak "
-        f"{figures['peak'] / 1e9:,.0f} GFLOP/s\n"
+        f"{args.layers} layers of {args.hidden}, {args.dtype}, {len(texts)} texts, "
+        f"batches of {args.batch}: the same label for at least "
+        f"{figures['same_label']:.1%}\n\n{table(rows(figures), HEADER)}"
     )
-    print(table(rows(figures), HEADER))
-    measuring.write(args.output, {**facts, **figures})
+    sides.write(args.output, {**facts, **figures})
     return 0
 
 

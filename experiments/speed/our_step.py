@@ -4,7 +4,6 @@ Everything that shapes the step is the run's: the task, the optimizer, the state
 mesh, `CompiledStep`. Only the batch needs no prepared data.
 """
 
-import importlib
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,11 +31,7 @@ FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused o
 
 
 def sized_config(
-    size: str,
-    length: int,
-    batch_size: int,
-    model: str = "bert",
-    task: str = "pretraining",
+    size: str, length: int, batch_size: int, task: str = "pretraining"
 ) -> ConfigDict:
     """A task's config of a size and one length.
 
@@ -46,20 +41,13 @@ def sized_config(
       length: tokens of a row; 15% of them, and a little more, are predicted: 20 of
         128, 77 of 512 (google-research/bert, README.md).
       batch_size: rows.
-      model: a family with a file in configs/; it has BERT's optimizer here, and single
-        texts.
-      task: of TASKS; classification is that of SST-2, with BERT.
+      task: of TASKS; classification is that of SST-2.
     """
     known = size if size in KNOWN else "base"
     config = base.get_config(size=known)
     if task == "classification":
         config = glue.get_config(known, "sst2")
         config.task.max_seq_length, config.train.num_steps = length, 1
-    elif model != "bert":
-        optimizer, file = config.optimizer, importlib.import_module(f"configs.{model}")
-        config = file.get_config(known)
-        config.optimizer, config.corpus.packing = optimizer, False
-        config.model.vocab_size = config.tokenizer.vocab_size
     if size != known:
         layers, hidden = map(int, size.split("/"))
         ratio = config.model.intermediate_size / config.model.hidden_size
@@ -90,8 +78,8 @@ def flops(config: ConfigDict, pairs: int = 1) -> int:
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Full rows: random pieces, none of them padding or special, in two segments if the
-    model has them; with `corpus.packing` PACKED of these in each row."""
+    """Full rows: random pieces in two segments, none of them padding or special; with
+    `corpus.packing` PACKED of these in each row."""
     if config.corpus.packing:
         return _packed_batch(config)
     rows, length = config.train.batch_size, config.corpus.max_seq_length
@@ -103,11 +91,10 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
         [np.sort(rng.permutation(np.arange(1, length))[:chosen]) for _ in range(rows)]
     ).astype(np.int32)
     starts_b = rng.integers(1, length, (rows, 1))
-    types = config.model.type_vocab_size > 1
     inputs = {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
-        "segment_ids": (types * (np.arange(length) >= starts_b)).astype(np.int32),
+        "segment_ids": (np.arange(length) >= starts_b).astype(np.int32),
     }
     classes = rng.integers(0, 2, rows, np.int32)
     if config.task.name != "pretraining":

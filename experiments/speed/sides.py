@@ -1,9 +1,8 @@
-"""Sides of a benchmark that live in processes of their own.
+"""Sides of a benchmark: each in a process of its library, which take turns.
 
 Two libraries in one process disturb each other: both keep a pool of threads for each
-core, and share the allocator. So each has a process, and the processes take turns; one
-that waits for its turn sleeps. On a GPU, too, they are side by side, so that JAX's
-processes leave memory to the others.
+core, and share the allocator. One that waits for its turn sleeps. On a GPU, too, they
+are side by side, so that JAX's processes leave memory to the others.
 """
 
 import contextlib
@@ -11,79 +10,118 @@ import functools
 import importlib
 import json
 import os
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from experiments.speed.measuring import ROOT
+from bert_jax.errors import UserError
+from bert_jax.runtime.environment import MALLOC
+from experiments.lib import kept, report
 
+ROOT = Path(__file__).resolve().parents[2]
 # JAX takes most of a GPU's memory otherwise; there are up to two processes of it.
 SHARED = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
-PEAKS = "peaks"  # a side that measures the machine instead of working
+
+
+def begin(
+    module: str, arguments: Sequence[str], packages: Sequence[str] = report.PACKAGES
+) -> dict[str, Any]:
+    """Sets the environment of the processes that this one starts as launch.sh does, and
+    prints and returns the `facts`."""
+    if sys.platform == "linux":
+        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
+    found = report.facts(module, arguments, packages)
+    print(report.introduction(found), flush=True)
+    return found
+
+
+def write(path: str, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file, whole or not at all; an empty path writes nothing."""
+    if path:
+        kept.write(Path(path), content)
 
 
 class Process:
     """Python with one library, which takes its turns when it is asked to.
 
+    Args:
+      module: its `prepare` takes the case. It returns the sides by name, each a
+        function that works so many times, waits for the end and returns what JSON can
+        hold; and a dict about them.
+      limit: seconds in which it must be ready.
+      variables: more of its environment.
+      root: the checkout whose code it runs; None means this one.
+
     Attributes:
       found: what it said of itself when it was ready.
       sides: the names that it answers to.
-
-    Args:
-      wait: until it is ready; else call `ready`.
-      root: the checkout whose code it runs; None means this one.
-
-    Raises:
-      RuntimeError: it ended; with the last line of its errors.
     """
 
     def __init__(
         self,
         module: str,
         case: Mapping[str, Any],
-        *,
-        wait: bool = True,
+        limit: float = 3600.0,
+        variables: Mapping[str, str] | None = None,
         root: Path | None = None,
     ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._limit, self._why = limit, ""
         child = f"from {__name__} import answer; answer()"
+        if root is not None:  # whose packages Python is to find first
+            paths = (str(root), os.environ.get("PYTHONPATH", ""))
+            path = os.pathsep.join(filter(None, paths))
+            variables = {**(variables or {}), "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
             cwd=root or ROOT,
-            env={**SHARED, **os.environ, **_importing(root)},
+            env={**SHARED, **os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            start_new_session=True,
         )
-        if wait:
-            self.ready()
 
-    def ready(self) -> None:
-        """Waits until it has opened its sides."""
+    def __enter__(self) -> Self:
+        """Waits until it has prepared its sides.
+
+        Raises:
+          RuntimeError: it ended, with the last line of its errors; or was too slow.
+        """
+        timer = threading.Timer(self._limit, self._stop)
+        timer.start()
         try:
             self.found = self._read()
-            self.sides: list[str] = self.found.pop("sides")
         except BaseException:
             self.__exit__()
             raise
-
-    def kill(self) -> None:
-        """Ends it at once; who waits for it is told."""
-        self._process.kill()
-
-    def __enter__(self) -> Self:
+        finally:
+            timer.cancel()
+        self.sides: list[str] = self.found.pop("sides")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
+        self._kill()
         self._process.communicate()
         self._errors.close()
+
+    def _stop(self) -> None:
+        self._why = f"killed after {self._limit:.0f} s"
+        self._kill()
+
+    def _kill(self) -> None:
+        # With the processes that it has started: they hold its output open.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def ask(self, name: str, times: int = 1) -> dict[str, Any]:
         """Has a side work so many times: its `value`, and the `cpu` seconds it took."""
@@ -94,12 +132,12 @@ class Process:
         return self._read()
 
     def turns(self) -> dict[str, Callable[[int], float]]:
-        """The sides that work, as `measuring.alternate` takes them."""
-        names = [name for name in self.sides if name != PEAKS]
-        return {name: functools.partial(self._turn, name) for name in names}
+        """The sides, as `alternate` takes them."""
 
-    def _turn(self, name: str, times: int) -> float:
-        return float(self.ask(name, times)["cpu"])
+        def turn(name: str, times: int) -> float:
+            return float(self.ask(name, times)["cpu"])
+
+        return {name: functools.partial(turn, name) for name in self.sides}
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -109,24 +147,11 @@ class Process:
         status = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        raise RuntimeError(lines[-1] if lines else f"status {status}")
-
-
-def _importing(root: Path | None) -> dict[str, str]:
-    """Variables with which Python finds a checkout's packages first."""
-    if root is None:
-        return {}
-    others = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(root), others)))}
+        raise RuntimeError(self._why or (lines[-1] if lines else f"status {status}"))
 
 
 def answer() -> None:
-    """What the process does: opens its sides, then works as it is asked to.
-
-    The module's `open_sides` takes the case; it returns the sides by name, each a
-    function that works so many times, waits for the end and returns what JSON can hold;
-    and a dict about them.
-    """
+    """What the process does: prepares its sides, then works as it is asked to."""
     module, case = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a library prints is no answer
@@ -134,10 +159,62 @@ def answer() -> None:
     def say(content: Mapping[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)
 
-    sides, found = importlib.import_module(module).open_sides(json.loads(case))
+    try:
+        sides, found = importlib.import_module(module).prepare(json.loads(case))
+    except UserError as error:
+        sys.exit(str(error))
     say({"sides": list(sides), **found})
     for line in sys.stdin:
         name, times = json.loads(line)
         used = time.process_time()
         value = sides[name](times)
         say({"value": value, "cpu": time.process_time() - used})
+
+
+def alternate(
+    sides: Mapping[str, Callable[[int], float]], rounds: int, least: float
+) -> dict[str, dict[str, Any]]:
+    """Measures the sides in turns, so that a slow moment of the machine meets all.
+
+    A turn begins with a step that does not count: after a wait it may spend as long in
+    the system, fetching the memory that the side has freed, as in computing.
+
+    Args:
+      sides: each a function that takes so many steps, waits for their end and returns
+        the processor time used in seconds; warm.
+      rounds: turns of each side; every second round goes through them backwards.
+      least: seconds that a turn should take.
+
+    Returns:
+      For each side, seconds of a step: `median` and `best` over the rounds, `turns`;
+      and `cpu`, the best processor time of all threads.
+    """
+    counts = {}
+    for name, step in sides.items():
+        start = time.perf_counter()
+        step(1)
+        counts[name] = max(1, round(least / (time.perf_counter() - start)))
+    wall: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds):
+        for name in list(sides)[:: -1 if turn % 2 else 1]:
+            sides[name](1)
+            start = time.perf_counter()
+            used = sides[name](counts[name])
+            wall[name].append((time.perf_counter() - start) / counts[name])
+            cpu[name].append(used / counts[name])
+    return {
+        name: {
+            "median": statistics.median(wall[name]),
+            "best": min(wall[name]),
+            "cpu": min(cpu[name]),
+            "turns": wall[name],
+        }
+        for name in sides
+    }
+
+
+def times_as_fast(side: Mapping[str, Any], other: Mapping[str, Any]) -> float:
+    """How many times as fast a side is as another: the median, round by round."""
+    rounds = zip(other["turns"], side["turns"], strict=True)
+    return statistics.median(slow / fast for slow, fast in rounds)

@@ -1,5 +1,5 @@
-"""The same training step in torch, with `transformers`' BertForPreTraining, its
-classifier, or the masked LM of another family.
+"""The same training step in torch, with `transformers`' BertForPreTraining or its
+classifier.
 
 The optimizer is torch's AdamW (foreach or fused, whichever is faster here), with BERT's
 weight decay by name, and the gradients' norm is clipped, as on our side.
@@ -23,36 +23,32 @@ IGNORED = -100  # torch's cross entropy leaves out these labels
 
 
 class Network:
-    """A model with its optimizer; sides that differ in dtype or head share it."""
+    """A model with its optimizer; sides that differ in their head share it."""
 
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
         theirs = torch_side.config_of(config.model)
         theirs._attn_implementation = attention
-        kind: Any = transformers.AutoModelForMaskedLM  # all that other families have
-        if config.task.name != "pretraining":
-            kind = transformers.AutoModelForSequenceClassification
-        elif theirs.model_type == "bert":
-            kind = transformers.AutoModelForPreTraining
-        network: Any = kind.from_config(theirs)
+        pretrains = config.task.name == "pretraining"
+        library: Any = transformers
+        kind = "PreTraining" if pretrains else "SequenceClassification"
+        network = getattr(library, f"BertFor{kind}")(theirs)
         self.module = network.to(device()).train()
         self.parameters = sum(p.numel() for p in self.module.parameters())
-        self._clip = config.optimizer.clip_norm
         self._fields = config.optimizer
         self.optimizer = ""
         self._adam: torch.optim.Optimizer | None = None
 
     def update(self) -> None:
         """Clips and applies the gradients, and drops them."""
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), self._clip)
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), self._fields.clip_norm)
         if self._adam is None:
-            self._choose_adam()
-        assert self._adam is not None
+            self._adam = self._faster_adam()
         self._adam.step()
         self._adam.zero_grad(set_to_none=True)
 
-    def _choose_adam(self) -> None:
-        """Takes the faster of AdamW's two forms, by three updates of each."""
+    def _faster_adam(self) -> torch.optim.Optimizer:
+        """The faster of AdamW's two forms, by three updates of each."""
         seconds = {}
         rate = self._fields.learning_rate
         forms = {
@@ -68,7 +64,7 @@ class Network:
             synchronize()
             seconds[form] = time.perf_counter() - start
         self.optimizer = min(seconds, key=lambda form: seconds[form])
-        self._adam = forms[self.optimizer]
+        return forms[self.optimizer]
 
 
 class TorchStep:
@@ -113,22 +109,18 @@ class TorchStep:
 
 def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A batch of ours with the names and the labels that `transformers` takes."""
+    inputs = torch_side.inputs(batch)
     if "label" in batch:
-        labels = batch["label"].astype(np.int64)
-        return torch_side.inputs(batch) | {"labels": labels}
+        return inputs | {"labels": batch["label"].astype(np.int64)}
     predicted = batch["masked_lm_weights"] > 0
     chosen = np.where(predicted, batch["masked_lm_ids"], IGNORED).astype(np.int64)
     labels = np.full(batch["input_ids"].shape, IGNORED, np.int64)
     rows = np.nonzero(predicted)[0]
     labels[rows, batch["masked_lm_positions"][predicted]] = chosen[predicted]
-    inputs = torch_side.inputs(batch)
-    if inputs["token_type_ids"].any():  # a model with segments, and so with pairs
-        inputs["next_sentence_label"] = batch["next_sentence_labels"].astype(np.int64)
-    else:
-        del inputs["token_type_ids"]
     return {
         **inputs,
         "labels": labels,
+        "next_sentence_label": batch["next_sentence_labels"].astype(np.int64),
         "positions": batch["masked_lm_positions"].astype(np.int64),
         "chosen": chosen,
     }
@@ -143,23 +135,12 @@ def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
 def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The same loss, with the masked LM head at the predicted positions alone."""
     names = ("input_ids", "attention_mask", "token_type_ids")
-    encoded = network.base_model(**{k: inputs[k] for k in names if k in inputs})
+    encoded = network.bert(**{name: inputs[name] for name in names})
     hidden = encoded.last_hidden_state
     index = inputs["positions"].unsqueeze(-1).expand(-1, -1, hidden.shape[-1])
-    words, pairs = _scored(network, torch.gather(hidden, 1, index), encoded)
+    words, pairs = network.cls(torch.gather(hidden, 1, index), encoded.pooler_output)
     cross_entropy = torch.nn.functional.cross_entropy
     masked = cross_entropy(
         words.flatten(0, 1).float(), inputs["chosen"].flatten(), ignore_index=IGNORED
     )
-    if pairs is None:
-        return masked
     return masked + cross_entropy(pairs.float(), inputs["next_sentence_label"])
-
-
-def _scored(network: Any, hidden: torch.Tensor, encoded: Any) -> tuple[Any, Any]:
-    """The logits of pieces, and those of pairs where the model has them."""
-    if hasattr(network, "cls"):
-        return network.cls(hidden, encoded.pooler_output)
-    if hasattr(network, "lm_head"):
-        return network.lm_head(hidden), None
-    return network.decoder(network.head(hidden)), None
