@@ -79,8 +79,13 @@ def writer(
         cells = (" ".join(re.split("[\t\r\n]", field)) for field in fields)
         file.write("\t".join(cells) + "\n")
 
-    table = csv.writer(file, lineterminator="\n")
-    put = table.writerow if target.endswith(".csv") else tabs
+    def commas(fields: Sequence[str]) -> None:
+        # Before Python 3.13 a carriage return alone is no reason to quote a field.
+        returns = any("\r" in field for field in fields)
+        quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+        csv.writer(file, lineterminator="\n", quoting=quoting).writerow(fields)
+
+    put = commas if target.endswith(".csv") else tabs
     columns = [] if columns is None else columns
 
     def write(row: Row) -> None:

@@ -150,6 +150,37 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     assert squad.find(example.context, gold) == (begin, begin + len(expected))
 
 
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("context", ["NFC", "NFD"])
+@pytest.mark.parametrize("text", ["NFC", "NFD"])
+@pytest.mark.parametrize("counted", ["NFC", "NFD"])
+def test_answers_counted_otherwise_beside_equal_ones(
+    tmp_path, number, context, text, counted
+):
+    """An answer at the very place by one form goes before one near it by the other."""
+    answer, words = (
+        "\uacf5\uc6d0",
+        "\uacf5\uc6d0 \uc18d \uacf5\uc6d0\uc758 \uacf5\uc6d0",
+    )
+    before = words.split(answer)
+    before = "\uac15 \ud55c " + answer.join(before[: number + 1])
+    whole = {
+        x: unicodedata.normalize(x, f"\uac15 \ud55c {words}") for x in ("NFC", "NFD")
+    }
+    start = len(unicodedata.normalize(counted, before))
+    row = {
+        **{"id": "1", "question": "?", "context": whole[context]},
+        "answers": [
+            {"text": unicodedata.normalize(text, answer), "answer_start": start}
+        ],
+    }
+    (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
+    (example,), _ = squad.read(tmp_path / "a.json")
+    (gold,) = example.answers
+    assert gold.text == unicodedata.normalize(context, answer)
+    assert gold.start == len(unicodedata.normalize(context, before))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "questions", "unanswered", "repeated"),

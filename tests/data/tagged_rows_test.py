@@ -50,6 +50,10 @@ def test_numbers_are_the_labels_that_are_given(tmp_path):
     [
         ('{"tokens": ["a"], "tags": ["O"]}\n{"words": ["a"]}\n', "jsonl:2: not a row"),
         ('{"tokens": ["a"], "tags": ["O"]}\na O\n', "jsonl:2: not JSON"),
+        (
+            '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["b"]}\n',
+            "jsonl:2: only some rows have tags",
+        ),
         ('{"tokens": ["a"], "tags": []}\n', "jsonl:1: 1 words, but 0 tags"),
         ('{"tokens": "a", "tags": ["O"]}\n', "jsonl:1: the words and the tags must"),
         ("[1]", "jsonl:1: not a row"),
@@ -62,3 +66,21 @@ def test_rows_that_are_wrong(tmp_path, text, message):
     with pytest.raises(UserError, match=message) as error:
         read_columns(tmp_path / "a.jsonl", **path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("has_tags", [True, False])
+def test_words_of_rows_may_have_spaces(tmp_path, has_tags):
+    """Also behind a #, which is no comment there."""
+    words = [["# a", "10\u00a0000"], ["New York", "b"], ["#", "# 1"], ["x"]]
+    tags = [["B-LOC"] * len(each) for each in words]
+    rows = [
+        {"tokens": some} | ({"ner_tags": own} if has_tags else {})
+        for some, own in zip(words, tags, strict=True)
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file = read_columns(path, token_column=0, tag_column=-1, labelled=has_tags)
+    found = [list(sentence.words) for sentence in file.sentences]
+    assert found == [["# a", "10 000"], *words[1:]]
+    known = [sentence.tags and list(sentence.tags) for sentence in file.sentences]
+    assert known == (tags if has_tags else [None] * 4)

@@ -94,6 +94,12 @@ def test_answers_become_a_table():
     assert [json.loads(x) for x in written("-", ROWS).splitlines()] == ROWS
 
 
+def test_fields_with_line_breaks_stay_whole():
+    rows = [{"text": f"a{end}b", "label": ""} for end in ("\r", "\n", "\r\n")]
+    file = io.StringIO(written("a.csv", rows), newline="")
+    assert list(csv.DictReader(file)) == rows
+
+
 def test_rows_with_other_fields_make_no_table():
     with pytest.raises(UserError, match=r"a\.csv: not all rows have 'more'"):
         written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])

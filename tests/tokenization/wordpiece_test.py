@@ -300,8 +300,9 @@ LINES = [*tokenization.SPECIAL_TOKENS, "a", "b", "##b", "c", "[unused0]"]
         "\n".join(["", "[CLS]", *LINES, "a", "", "", "##b", "d", "", "", ""]),
         "\r\n".join([*LINES, "", "b", "", "d", ""]),
         "\n".join([*LINES, "b  ", "##b\t", "c \t ", "  d"]),
+        "\n".join([*LINES, "b\u00a0", "##b\u3000\r", "c\x0b\x85", "d\x1c"]),
     ],
-    ids=["doubled", "ends_in_blank_lines", "crlf", "white_space"],
+    ids=["doubled", "ends_in_blank_lines", "crlf", "white_space", "no_break_space"],
 )
 def test_a_line_is_an_id_and_the_last_of_equal_lines_counts(tmp_path, text):
     path = tmp_path / "vocab.txt"

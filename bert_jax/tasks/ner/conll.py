@@ -106,6 +106,8 @@ def read_columns(
     else:
         lines = tuple(line for _, line in read_lines(path))
     form = _Form.of(lines, token_column)
+    if rows:  # a word may have spaces, also behind a #
+        form = form._replace(separator="\t", has_comments=False)
     if form.words_first and uncompressed(str(path)).endswith(".conllu"):
         raise UserError(
             f"{path}: in CoNLL-U the words are column 1: set config.task.token_column=1"
@@ -171,6 +173,7 @@ class _Form(NamedTuple):
     width: int  # columns
     words_first: bool  # the first column has the words
     numbered: bool  # it numbers them
+    has_comments: bool = True
 
     @classmethod
     def of(cls, lines: Sequence[str], token_column: int) -> "_Form":
@@ -194,7 +197,7 @@ class _Form(NamedTuple):
 
     def is_comment(self, line: str, fields: Sequence[str]) -> bool:
         """Whether it is a comment, if it stands before a sentence's first word."""
-        if not line.startswith("#"):
+        if not self.has_comments or not line.startswith("#"):
             return False
         whole = len(fields) == self.width
         if line.startswith("# "):

@@ -45,11 +45,17 @@ def lines(path: str, labels: Sequence[str]) -> tuple[list[int], tuple[str, ...]]
     Raises:
       UserError: a row is not as it should be; see also `tables.read_rows`.
     """
-    every = [
-        (number, line)
-        for number, where, row in _rows(path)
-        for line in _lines(where, row, labels)
-    ]
+    every: list[tuple[int, str]] = []
+    have_tags: set[bool] = set()
+    for number, where, row in _rows(path):
+        found = list(_lines(where, row, labels))
+        have_tags |= {"\t" in line for line in found[:-1]}
+        if len(have_tags) > 1:
+            raise UserError(
+                f"{where}: only some rows have tags ({', '.join(TAGS)}); give all of "
+                "them tags, or none in a test file"
+            )
+        every += [(number, line) for line in found]
     return [number for number, _ in every], tuple(line for _, line in every)
 
 

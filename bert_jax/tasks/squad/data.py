@@ -178,21 +178,27 @@ def _golds(item: dict[str, Any], where: str) -> Iterator[Gold]:
 def _as_in_context(context: str, answer: Gold) -> Gold:
     """Returns an answer as its context composes it, if that differs (NFC and NFD).
 
-    Then `start` may count the characters of either form.
+    Then `start` may count the characters of either form: of the answers that are found,
+    takes the one nearest to its start.
     """
     nfc = functools.partial(unicodedata.normalize, "NFC")
     nfd = functools.partial(unicodedata.normalize, "NFD")
-    if find(context, answer) or nfc(context) == nfd(context):
+    start, lead = answer.start, len(answer.text) - len(answer.text.lstrip())
+    place, best = find(context, answer), answer
+    distance = abs(place[0] - start - lead) if place else NEARBY + 1
+    if not distance or nfc(context) == nfd(context):
         return answer
     ends = [0, *itertools.accumulate(len(nfd(letter)) for letter in context)]
-    start = min(max(0, answer.start), len(ends) - 1)
-    for begin in (ends[start], len(nfd(nfc(context)[:start])), start):
-        if place := find(nfd(context), Gold(nfd(answer.text), begin)):
+    start, text = max(0, start), nfd(answer.text)
+    of_context, of_nfc = ends[: start + 1][-1], len(nfd(nfc(context)[:start]))
+    for begin in (of_context, of_nfc, start):
+        place = find(nfd(context), Gold(text, begin))
+        if place and abs(place[0] - begin - lead) < distance:
             first = bisect.bisect_right(ends, place[0]) - 1
-            text = context[first : bisect.bisect_left(ends, place[1])]
-            if nfd(text).split() == nfd(answer.text).split():
-                return Gold(text, first)
-    return answer
+            there = context[first : bisect.bisect_left(ends, place[1])]
+            if nfd(there).split() == text.split():
+                best, distance = Gold(there, first), abs(place[0] - begin - lead)
+    return best
 
 
 def _value(item: Any, key: str, where: str) -> Any:
