@@ -7,9 +7,8 @@ import pytest
 from runs import ready
 
 from bert_jax import main
-from bert_jax.runtime import signals, temporary
+from bert_jax.runtime import signals
 from bert_jax.workdir import folder as workdir
-from bert_jax.workdir import lock as workdir_lock
 
 HOLDER = """
 import sys, time
@@ -69,16 +68,6 @@ def test_what_is_no_folder_cannot_be_held(run, tmp_path, capfd):
         assert run(folder) == 2
         assert f"error: --workdir={folder}: not a folder" in capfd.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_where_files_cannot_be_locked_a_run_warns(tmp_path, monkeypatch, caplog):
-    def lockf(*_):
-        raise OSError(temporary.NO_LOCKS[0], "No locks available")
-
-    monkeypatch.setattr(temporary.fcntl, "lockf", lockf)
-    with workdir_lock.locked(tmp_path):
-        (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}: its file system has no locks")
 
 
 def test_a_run_killed_while_it_was_archived_is_archived(tmp_path):
