@@ -16,9 +16,8 @@ def describe(error: BaseException) -> tuple[int | None, str]:
             return 2, str(error)
         case _ if storage.is_client_error(error):
             return 2, (
-                f"Google Cloud Storage: {type(error).__name__}: {str(error)[:300]}; "
-                "check the bucket's name and this machine's access (gcloud auth "
-                "application-default login)"
+                f"bucket: {type(error).__name__}: {str(error)[:300]}; check its name "
+                "and this machine's access (gcloud auth application-default login)"
             )
         case OSError():  # a full disk, a read-only folder
             what = f"{error.filename or 'writing'}: {error.strerror or error}"

@@ -72,7 +72,6 @@ class Checkpoints:
     ):
         self._folder, self._read_only = storage.absolute(workdir) / name, read_only
         self._only = only
-        storage.require_bucket(self._folder)
         _check_folder(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:

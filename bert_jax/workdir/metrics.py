@@ -13,7 +13,7 @@ from typing import Any, SupportsFloat
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
-from bert_jax.runtime.storage import Path, in_bucket, put, require_file
+from bert_jax.runtime.storage import Path, in_bucket, require_file
 
 COPY_SECONDS = 60  # between two copies to a bucket
 _NOT_FINITE = ("nan", "inf", "-inf")  # as text, since JSON has none of them
@@ -94,7 +94,7 @@ class MetricWriter:
         if self._active and self._here is not self._workdir and self._is_ahead:
             for path in (self._here / "metrics.jsonl", *self._here.glob("events*")):
                 target = self._workdir / path.relative_to(self._here)
-                put(target, path.read_bytes())
+                target.write_bytes(path.read_bytes())
             self._copied, self._is_ahead = time.monotonic(), False
 
     def has(self, step: int, split: str) -> bool:
