@@ -43,8 +43,6 @@ def train(task: Task, folder: Path) -> int:
         )
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
-        if is_first:
-            workdir.finish_archiving(folder)
         processes.barrier()
         if config.budget:
             from bert_jax.budget import plan as budget
