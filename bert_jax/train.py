@@ -3,7 +3,7 @@
 import contextlib
 
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_setup
@@ -96,7 +96,7 @@ def loop(run: Session) -> None:
             run.now += 1
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
-            if run.stop.signal_number or due.any_event(run.now):
+            if due.any_event(run.now):
                 goes_back = goes_back or run.anomalies.check_last()
         if goes_back:
             run.go_back()
@@ -108,4 +108,4 @@ def loop(run: Session) -> None:
             run.write_metrics(metrics)
         if due.save(run.now):
             run.save()
-        run.stop.check()
+        signals.check()

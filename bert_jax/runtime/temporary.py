@@ -40,9 +40,10 @@ def file(target: Path) -> Iterator[TextIO]:
 def folder(target: Path) -> Iterator[Path]:
     """Yields an empty folder for the caller to move; deletes it otherwise."""
     path = _new_name(target)
-    path.mkdir()
+    new = path / "new"
+    new.mkdir(parents=True)
     try:
-        yield path
+        yield new
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

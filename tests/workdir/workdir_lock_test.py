@@ -7,7 +7,6 @@ import pytest
 from runs import ready
 
 from bert_jax import main
-from bert_jax.runtime import signals
 from bert_jax.workdir import folder as workdir
 
 HOLDER = """
@@ -22,10 +21,8 @@ with workdir_lock.locked(storage.path(sys.argv[1])):
 
 @pytest.fixture
 def run(micro):
-    bring_back = signals.remember()
     config = f"--config={micro}"
-    yield lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
-    bring_back()
+    return lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
 
 
 def content(folder):
