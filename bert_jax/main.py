@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:  # a second Ctrl-C
         return 128 + signal.SIGINT
     except BaseException as error:
-        if isinstance(error, BrokenPipeError) and environment.output_is_closed():
+        if isinstance(error, BrokenPipeError):  # nobody reads standard output
             return environment.CLOSED_PIPE
         status, text = failures.describe(error)
         if status is None and processes.count() == 1:
@@ -78,7 +78,6 @@ def run(
     Args:
       config_argument: the config; None: that of the work directory.
     """
-    environment.check()
     processes.start(line.mode == "train")
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)

@@ -82,7 +82,6 @@ def loop(run: Session) -> None:
     """
     task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
     while True:
-        run.heartbeat.step = run.now
         if due.evaluation(run.now):
             run.evaluate()
         if run.now == due.num_steps or run.history.stops(task.config.train.early_stop):

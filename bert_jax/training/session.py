@@ -10,7 +10,6 @@ from jaxtyping import Array
 
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.heartbeat import Heartbeat
 from bert_jax.runtime.terminal import Progress
 from bert_jax.training import (
     anomaly,
@@ -55,9 +54,6 @@ class Session:
         self._claim()
         with contextlib.ExitStack() as stack:
             stack.enter_context(signals.deferred())
-            stall = self.task.config.train.stall_seconds
-            heart = Heartbeat(self.folder, self.clock, stall, jax.process_index())
-            self.heartbeat = stack.enter_context(heart)
             resume_step = self._restore(stack)
             self._open_logs(stack, resume_step)
             self._prepare_steps()

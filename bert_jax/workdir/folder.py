@@ -26,7 +26,7 @@ FREE_FIELDS = (
     *("mesh.", "model.remat", "predict.", "serve.", "corpus.data_dir", "evaluate."),
     *("corpus.runner", "corpus.beam_options"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
-    *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
+    *("train.log_every", "train.trackers", "train.extend"),
     "train.deterministic",
     "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )

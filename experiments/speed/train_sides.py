@@ -144,6 +144,5 @@ def open_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
         return torch_sides(case)
     from bert_jax.runtime import environment
 
-    environment.check()
     environment.require_devices()
     return jax_sides(case) if case["library"] == "jax" else keras_sides(case)
