@@ -117,7 +117,7 @@ def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
         from huggingface_hub import snapshot_download
 
         folder = snapshot_download(
-            match[1], repo_type=kind, revision=match[2], allow_patterns=patterns
+            match[1], repo_type=kind, revision=match[2], allow_patterns=list(patterns)
         )
     return pathlib.Path(folder)
 

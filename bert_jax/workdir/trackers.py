@@ -85,7 +85,10 @@ class _Mlflow:
         self._client.set_terminated(self.name, "FINISHED" if finished else "KILLED")
 
 
-_SERVICES = {"wandb": _Wandb, "mlflow": _Mlflow}
+_SERVICES: dict[str, type[_Wandb] | type[_Mlflow]] = {
+    "wandb": _Wandb,
+    "mlflow": _Mlflow,
+}
 
 
 class Trackers:

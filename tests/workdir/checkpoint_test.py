@@ -1,5 +1,7 @@
 """Which checkpoints stay, what is restored, and what is said while there is time."""
 
+import contextlib
+import resource
 import shutil
 
 import jax
@@ -10,7 +12,7 @@ import pytest
 
 from bert_jax.errors import UserError
 from bert_jax.training import step
-from bert_jax.workdir.checkpoint import Checkpoints
+from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
 
 
 @pytest.fixture
@@ -98,3 +100,30 @@ def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
         params, now = reader.restore_params(abstract)
     assert now == 1 and params["w"][0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+@contextlib.contextmanager
+def no_room():
+    """No file can grow, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):
+    with Checkpoints(tmp_path, 2) as checkpoints:
+        checkpoints.save(state.items(), 1)
+    with (
+        pytest.raises(UserError, match=r"a checkpoint cannot be written: .*too large"),
+        Checkpoints(tmp_path, 2) as checkpoints,
+        no_room(),
+    ):
+        checkpoints.save(state.items(), 2)
+        checkpoints.wait()
+    with Checkpoints(tmp_path, 2) as checkpoints:
+        assert checkpoints.latest_step() == 1
+        checkpoints.save(state.items(), 2)
+    assert has_checkpoint(tmp_path)

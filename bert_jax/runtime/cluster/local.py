@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from types import FrameType
 
 _GRACE = 10.0  # seconds for the others to end by themselves after one has failed
 
@@ -65,9 +66,14 @@ def run(number: int, devices: int, program: Sequence[str]) -> int:
         ]
         for process in processes:
             stack.callback(process.kill)
+
+        def forward(number: int, _: FrameType | None) -> None:
+            for process in processes:
+                process.send_signal(number)
+
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             stack.callback(signal.signal, number, signal.getsignal(number))
-            signal.signal(number, lambda n, _: [x.send_signal(n) for x in processes])
+            signal.signal(number, forward)
         index, status = _wait(processes)
         if index and (processes[0].poll() or 0) <= 0:  # else process 0 has said why
             logs[index].seek(0)
