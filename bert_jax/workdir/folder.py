@@ -82,7 +82,9 @@ def claim(
             write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
-        raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
+        if storage.is_client_error(error):
+            raise
+        raise UserError(f"--workdir={workdir}: {error.strerror}") from error
 
 
 def defined_in(config: ConfigDict) -> dict[str, str]:
