@@ -4,7 +4,7 @@ import json
 import logging
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, signals
+from bert_jax.runtime import processes
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
@@ -41,11 +41,10 @@ def evaluate(task: Task, folder: Path) -> None:
         task, folder, task.unused(), uses=("evaluate",)
     ) as restored:
         mesh, params, now, _ = restored
-        stop, clock = signals.Stop(), Stopwatch()
         other_data = name not in ("", task.config.evaluate.checkpoint)
         learns = is_run and not other_data and not task.facts
         evaluator = Evaluator(
-            task, Seeds.single(task.config), mesh, stop, clock, learns=learns
+            task, Seeds.single(task.config), mesh, Stopwatch(), learns=learns
         )
         for split in task.splits:
             (results,) = evaluator.results(params, split, now)

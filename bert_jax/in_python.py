@@ -66,21 +66,15 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         raise UserError("fit runs in the main thread alone: it handles signals")
     line = command_line.parse([f"--workdir={storage.absolute(storage.path(workdir))}"])
     main.set_up_logging()
-    bring_back = signals.remember(exits=False)
+    config = configuration.checked(config.copy_and_resolve_references())
     try:
-        try:
-            step = main.run(
-                line, configuration.checked(config.copy_and_resolve_references())
-            )
-        finally:
-            signals.remember()  # from here on a raised signal would be lost
-        signals.check()
+        with signals.handled():
+            step = main.run(line, config)
+            signals.check()
     except Interrupted as interrupted:
         if interrupted.signal_number == signal.SIGINT:
             raise KeyboardInterrupt("the same call goes on from here") from None
         raise
-    finally:
-        bring_back()
     assert step is not None
     folder = storage.path(line.workdir)
     scores = runs.scores(folder, step, config.evaluate.splits)

@@ -1,12 +1,12 @@
 """python -m bert_jax.main --config=configs/base.py [--mode=MODE] [...]"""
 
-from bert_jax.runtime import environment, signals
+from bert_jax.runtime import environment
 
 if __name__ == "__main__":  # before the slow imports
     environment.prepare()
-    signals.remember()
 
 import logging
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,44 +17,35 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration
 from bert_jax.errors import Interrupted, UserError, printable
-from bert_jax.runtime import failures, processes, storage
+from bert_jax.runtime import failures, processes, signals, storage
 from bert_jax.runtime.storage import Path
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs one mode; returns the exit status."""
     set_up_logging()
-    bring_back = signals.remember()
     try:
-        try:
+        with signals.handled():
             _run(argv)
             processes.close()
-        finally:
-            signals.remember()  # from here on a raised signal would be lost
-        signals.check()
+            signals.check()
     except Interrupted as interrupted:
-        processes.interrupted(interrupted.signal_number)
         return 128 + interrupted.signal_number
+    except KeyboardInterrupt:  # a second Ctrl-C
+        return 128 + signal.SIGINT
     except BaseException as error:
-        # Whatever it is, other processes must learn of it.
-        if not (isinstance(error, Exception) or failures.is_panic(error)):
-            raise
-        if isinstance(error, BrokenPipeError) and environment.output_is_closed():
-            processes.fail(environment.CLOSED_PIPE, "nobody reads standard output")
+        if isinstance(error, BrokenPipeError):  # nobody reads standard output
             return environment.CLOSED_PIPE
         status, text = failures.describe(error)
-        # Before printing: another process's error may be the cause.
-        processes.fail(status or 1, text)
         if status is None and processes.count() == 1:
             raise
         if status is None:
-            traceback.print_exc()
+            traceback.print_exc()  # and no wait for the other processes
         else:
             environment.say(f"error: {printable(' '.join(text.splitlines()))}")
         return status or 1
     finally:
         processes.leave()
-        bring_back()
     return 0
 
 
@@ -87,8 +78,7 @@ def run(
     Args:
       config_argument: the config; None: that of the work directory.
     """
-    environment.check()
-    processes.start()
+    processes.start(line.mode == "train")
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     if line.mode == "serve":
@@ -98,7 +88,6 @@ def run(
     from bert_jax.training import run_config, setup
     from bert_jax.workdir import folder as workdirs
 
-    signals.raise_interrupted()
     if line.mode != "prepare":
         environment.require_devices()
     reads = line.mode in ("predict", "extract")
@@ -126,12 +115,8 @@ def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int |
     """Imports the mode that runs: an answer need not wait for what trains."""
     match line.mode:
         case "train":
-            import jax
-
             from bert_jax import train
-            from bert_jax.runtime.cluster import preemption
 
-            preemption.watch(jax.default_backend())
             return train.train(task, workdir)
         case "prepare":
             with processes.first_alone():

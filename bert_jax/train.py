@@ -3,7 +3,7 @@
 import contextlib
 
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_setup
@@ -43,8 +43,6 @@ def train(task: Task, folder: Path) -> int:
         )
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
-        if is_first:
-            workdir.finish_archiving(folder)
         processes.barrier()
         if config.budget:
             from bert_jax.budget import plan as budget
@@ -84,7 +82,6 @@ def loop(run: Session) -> None:
     """
     task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
     while True:
-        run.heartbeat.step = run.now
         if due.evaluation(run.now):
             run.evaluate()
         if run.now == due.num_steps or run.history.stops(task.config.train.early_stop):
@@ -98,7 +95,7 @@ def loop(run: Session) -> None:
             run.now += 1
             # At most one step runs while the next batch is put together.
             goes_back = run.anomalies.add(run.now, metrics)
-            if run.stop.signal_number or due.any_event(run.now):
+            if due.any_event(run.now):
                 goes_back = goes_back or run.anomalies.check_last()
         if goes_back:
             run.go_back()
@@ -110,4 +107,4 @@ def loop(run: Session) -> None:
             run.write_metrics(metrics)
         if due.save(run.now):
             run.save()
-        run.stop.check()
+        signals.check()

@@ -257,7 +257,6 @@ def _train() -> ConfigDict:
     train.on_anomaly = "stop"
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0
-    train.stall_seconds = 300.0  # without progress, until it warns; 0: never
     train.deterministic = True  # on GPUs: sum gradients in one order (docs/devices.md)
     return train
 

@@ -232,6 +232,6 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "HF_HUB_CACHE": str(tmp_path / "cache"),
         }.items():
             monkeypatch.setattr(constants, name, value)
-        hub.downloaded.cache_clear()
+        hub.snapshot.cache_clear()
         yield fake
-        hub.downloaded.cache_clear()
+        hub.snapshot.cache_clear()

@@ -121,7 +121,7 @@ def test_configs_base_starts_goes_on_and_needs_the_hub_once(
 
     # Elsewhere: the prepared data alone, and no Hub.
     shutil.rmtree(tmp_path / "cache")
-    hub.downloaded.cache_clear()
+    hub.snapshot.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     _, err = here(*flags, f"--workdir={tmp_path / 'again'}")
     assert losses(tmp_path / "again").tolist() == losses(tmp_path / "run").tolist()

@@ -231,14 +231,6 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
     assert has_checkpoint(tmp_path)
 
 
-def test_a_full_disk(refused, tmp_path, monkeypatch):
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    refused_line = refused(words=["checkpoints", "MB"], workdir=tmp_path / "full")
-    assert "resumes from step 0" in refused_line
-    assert not list((tmp_path / "full" / "checkpoints").iterdir())
-
-
 @pytest.mark.slow
 def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):

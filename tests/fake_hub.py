@@ -32,7 +32,6 @@ class FakeHub:
         self.private: dict[str, bool] = {}
         self.writes = True
         self.requests: list[tuple[str, str]] = []
-        self.sizes: dict[str, int] = {}  # what the listing says, where not the real one
         self.url = ""
 
     def commit(self, model: str, revision: str) -> str:
@@ -125,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
                 {
                     "type": "file",
                     "path": name,
-                    "size": self.hub.sizes.get(name, len(content)),
+                    "size": len(content),
                     "oid": hashlib.sha1(content).hexdigest(),
                 }
                 for name, content in self.hub.models[model][revision].items()
@@ -141,8 +140,6 @@ class Handler(BaseHTTPRequestHandler):
             "X-Repo-Commit": self.hub.commit(model, revision),
             "Accept-Ranges": "bytes",
         }
-        if name in self.hub.sizes:
-            headers["X-Linked-Size"] = str(self.hub.sizes[name])
         start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
         first = int(start[1]) if start else 0
         if start:

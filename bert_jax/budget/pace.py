@@ -48,8 +48,8 @@ def measure(task: Task, folder: Path, seconds: float, limit: float) -> Pace:
       UserError: a mesh or a batch that does not fit; `limit` has passed.
       Interrupted: a signal arrived.
     """
-    with signals.deferred(processes.stop()) as stop:
-        trial = _Trial(task, stop, limit)
+    with signals.deferred():
+        trial = _Trial(task, limit)
         steps = tuple(trial.step(phase, seconds) for phase in task.phases())
         evaluation = sum(map(trial.evaluation, task.dev_splits))
         checkpoint = trial.checkpoint(folder)
@@ -59,10 +59,10 @@ def measure(task: Task, folder: Path, seconds: float, limit: float) -> Pace:
 class _Trial:
     """A state of the run's shape, and the steps it has taken."""
 
-    def __init__(self, task: Task, stop: signals.Stop, limit: float):
+    def __init__(self, task: Task, limit: float):
         config = task.config
         self._began, self._limit = time.perf_counter(), limit
-        self._task, self._stop, self.compiling = task, stop, 0.0
+        self._task, self.compiling = task, 0.0
         self._mesh = sharding.make_mesh(config)
         memory.require(config, trains=True)
         self._program = compilation.Program(task, self._mesh, config.seed)
@@ -141,7 +141,7 @@ class _Trial:
                 jax.block_until_ready(metrics)
                 taken += 1
                 self._require_time()
-            self._stop.check()
+            signals.check()
             spent = time.perf_counter() - start
             # All processes must take the same steps.
             if not processes.all_true(spent < seconds) or taken == most:
@@ -150,7 +150,7 @@ class _Trial:
     def _compiled(self, make: Callable[[], Result]) -> Result:
         """Calls a function that compiles; adds its time to `compiling`."""
         start = time.perf_counter()
-        made = signals.run_interruptibly(make, self._stop)
+        made = make()
         jax.block_until_ready(made)
         self.compiling += time.perf_counter() - start
         self._require_time()

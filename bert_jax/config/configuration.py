@@ -25,6 +25,8 @@ from bert_jax.registry import FAMILIES
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
+# Fields of earlier versions that a config.json may still have.
+WITHDRAWN = (("train", "stall_seconds"),)
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Each field of corpus that one stage of corpus.clean reads.
 _CLEANING = {
@@ -121,6 +123,9 @@ def complete(
     try:
         defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
+        for group, field in WITHDRAWN:
+            if field in config[group]:
+                del config[group][field]
         if code and defined_in:
             registry.named(_FAULTS).require_code(dict(fields.each(config)), defined_in)
         fields.check(config, defined_in)

@@ -110,7 +110,6 @@ _TABLE: dict[str, rules.Rule] = {
     "train.seeds": rules.whole(1),
     "train.on_anomaly": rules.one_of("stop", "skip", "roll_back"),
     "train.spike_factor": rules.spike,
-    "train.stall_seconds": rules.number(),
     "train.deterministic": rules.flag,
     "evaluate.batch_size": rules.whole(1),
     "evaluate.splits": rules.distinct,

@@ -62,13 +62,10 @@ def kind(folder: Path) -> str:
     try:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError) as error:
-        from bert_jax.runtime import hub
-
-        name = hub.likely(str(folder))
         raise UserError(
-            f"{folder}: no such folder; a work directory, a Hugging Face folder or "
-            "one with Google's bert_config.json and bert_model.ckpt.* is required"
-            + (f"; on the Hugging Face Hub it would be {name}" if name else "")
+            f"{folder}: no such folder; a work directory, a Hugging Face folder, one "
+            "with Google's bert_config.json and bert_model.ckpt.*, or hf:OWNER/NAME of "
+            "the Hugging Face Hub is required"
         ) from error
     if storage.in_bucket(folder) and names & {reading.GOOGLE_CONFIG, *_WEIGHT_FILES}:
         raise UserError(

@@ -105,7 +105,7 @@ def read(folder: Path, positions: int) -> Pipeline | None:
 def _modules(folder: Path) -> list[tuple[str, str]]:
     """The kind and the folder of each module; the first is a Transformer."""
     modules = []
-    path = untrusted.inside(folder, MODULES, untrusted.MAX_JSON_BYTES)
+    path = untrusted.inside(folder, MODULES)
     assert path is not None
     listed = untrusted.parse(path.read_bytes(), str(path))
     for module in listed if isinstance(listed, list) else ():

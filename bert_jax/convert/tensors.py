@@ -133,7 +133,7 @@ def _weight_files(folder: Path) -> list[Path]:
     whole = untrusted.inside(folder, WEIGHTS)
     if whole is not None:
         return [whole]
-    has_index = untrusted.inside(folder, INDEX, untrusted.MAX_JSON_BYTES) is not None
+    has_index = untrusted.inside(folder, INDEX) is not None
     if not has_index and (flax := untrusted.inside(folder, FLAX)):
         return [flax]
     if not has_index:

@@ -183,11 +183,11 @@ def _hub_files(source: str) -> list[pathlib.Path]:
 @contextlib.contextmanager
 def _ways_without_network() -> Iterator[None]:
     """Where the Hub cannot be reached the error says what to do instead."""
-    from bert_jax.runtime import hub_exchange
+    from bert_jax.runtime import hub
 
     try:
         yield
-    except hub_exchange.Unreachable as error:
+    except hub.Unreachable as error:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 

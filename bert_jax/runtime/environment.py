@@ -1,13 +1,10 @@
-"""A process's environment: locale, standard streams, JAX's variables."""
+"""A process's start and end: memory, garbage, devices, standard output."""
 
 import contextlib
-import functools
 import gc
 import os
-import select
-import subprocess
 import sys
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from bert_jax.errors import UserError
 
@@ -22,31 +19,16 @@ MALLOC = (
 
 
 def prepare() -> None:
-    """Prepares memory and the standard streams; call it first, in the main program.
+    """Prepares memory; call it first, in the main program.
 
-    It may start the program again, in the same process: glibc reads `MALLOC` only then,
-    and text is UTF-8 in any locale, because data, rows and file names are. A stream
-    that the caller has closed becomes the null device; otherwise a file of the run
-    could take its number and receive what libraries print.
-
+    It may start the program again, in the same process: glibc reads `MALLOC` only then.
     Turns Python's garbage collector off, until `started`.
     """
-    is_utf8 = sys.getfilesystemencoding() == "utf-8"  # not: PYTHONUTF8=0 LC_ALL=C
     debugged = bool({"pdb", "debugpy"} & sys.modules.keys())  # would lose the program
-    untuned = sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ
-    if not is_utf8 or (untuned and not debugged):
-        os.environ.setdefault("GLIBC_TUNABLES", MALLOC)
-        options = () if is_utf8 else ("-X", "utf8")
-        os.execv(sys.executable, [sys.executable, *options, *sys.orig_argv[1:]])
+    if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ and not debugged:
+        os.environ["GLIBC_TUNABLES"] = MALLOC
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     gc.disable()  # imports leave no garbage, and looking for it takes a sixth of them
-    while (null := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass
-    os.close(null)
-    sys.stdout = sys.stdout or _open(1)
-    sys.stderr = sys.stderr or _open(2)
-    if hasattr(sys.stdout, "reconfigure"):
-        # File names may not be UTF-8.
-        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
 
 
 def started() -> None:
@@ -55,36 +37,6 @@ def started() -> None:
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
-
-
-def check() -> None:
-    """Checks the environment variables of JAX and XLA.
-
-    Raises:
-      UserError: JAX or XLA rejects one; XLA would abort the process.
-    """
-    try:
-        import jax  # noqa: F401 (the import is the check)
-    except ValueError as error:
-        raise UserError(f"JAX does not start: {error}") from error
-    _check_xla_flags(os.environ.get("XLA_FLAGS", ""))
-
-
-@functools.cache
-def _check_xla_flags(flags: str) -> None:
-    if not flags.strip():
-        return
-    program = "from jaxlib import xla_client; xla_client.CompileOptions()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or [""]
-        raise UserError(f"XLA_FLAGS={flags}: {lines[0].partition('] ')[2][:200]}")
 
 
 def require_devices() -> None:
@@ -108,27 +60,14 @@ def require_devices() -> None:
         ) from error
 
 
-def output_is_closed() -> bool:
-    """Whether the reader of standard output or error is gone (`| head -1`)."""
-    poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # not a real file
-            poll.register(stream.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
 def end(status: int) -> NoReturn:
-    """Flushes the streams and ends the process."""
+    """Flushes standard output and ends the process."""
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError as error:
-        if not status and output_is_closed():
-            status = CLOSED_PIPE
-        elif not status:
-            status = 2
+    except OSError as error:  # the reader is gone (`| head -1`), or a full disk
+        if not isinstance(error, BrokenPipeError):
             say(f"error: standard output: {error.strerror}")
-        os._exit(status)
+        status = status or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else 2)
     if status:
         # Does not wait for threads that may still compile or write.
         os._exit(status)
@@ -139,8 +78,4 @@ def end(status: int) -> NoReturn:
 def say(line: str) -> None:
     """Prints to standard error; ignores a reader that is gone."""
     with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr)
-
-
-def _open(number: int) -> TextIO:
-    return os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape")
+        print(line, file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """Turns an exception into the line and exit status that the user sees."""
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import processes, storage, temporary
+from bert_jax.runtime import storage, temporary
 
 
 def is_panic(error: BaseException) -> bool:
@@ -16,9 +16,8 @@ def describe(error: BaseException) -> tuple[int | None, str]:
             return 2, str(error)
         case _ if storage.is_client_error(error):
             return 2, (
-                f"Google Cloud Storage: {type(error).__name__}: {str(error)[:300]}; "
-                "check the bucket's name and this machine's access (gcloud auth "
-                "application-default login)"
+                f"bucket: {type(error).__name__}: {str(error)[:300]}; check its name "
+                "and this machine's access (gcloud auth application-default login)"
             )
         case OSError():  # a full disk, a read-only folder
             what = f"{error.filename or 'writing'}: {error.strerror or error}"
@@ -37,10 +36,6 @@ def describe(error: BaseException) -> tuple[int | None, str]:
                 "config.model.remat=full "
                 f"({str(error).splitlines()[0][:150]})"
             )
-        # Synchronous dispatch raises a ValueError, which JAX wraps otherwise.
-        case RuntimeError() | ValueError() if processes.is_loss(error):
-            line = str(error).splitlines()[0][:150]
-            return 1, f"another process of this run has ended ({line})"
         case _ if is_panic(error):
             return 2, (
                 f"the tokenizer gave up on a text ({first_line(error)}); a "

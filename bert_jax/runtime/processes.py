@@ -1,106 +1,151 @@
-"""Several processes as one run: they start, wait, stop and end together.
+"""Several processes as one run: they start, wait and end together.
 
-Uses JAX's coordination service, which process 0 hosts; nothing here touches the devices
-and a single process skips all of it. If one process dies, JAX ends the others; a
-process that fails sends its error message to all.
+JAX finds them on Cloud TPU slices, under Slurm (`srun`, a task for each GPU) and under
+Open MPI. Elsewhere set for each process:
+
+- `BERT_JAX_COORDINATOR=HOST:PORT`: where process 0 listens;
+- `BERT_JAX_PROCESSES`: their number; 1, set alone, runs one process by itself anywhere;
+- `BERT_JAX_PROCESS_ID`: 0, 1, ...;
+- `BERT_JAX_HEARTBEAT`: seconds without one of JAX's heartbeats after which a process
+  counts as dead (default 40). JAX then ends the others.
+
+A single process skips all of it.
 """
 
 import contextlib
-import dataclasses
-import functools
 import itertools
 import json
 import os
-import signal
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_jax.errors import UserError
-from bert_jax.runtime import signals
-from bert_jax.runtime.cluster import launchers
+from bert_jax.errors import UserError, first_line
 
+# Timeout of a wait, milliseconds: years, since process 0 may prepare data for days. If
+# a process dies, JAX ends those that wait for it.
+_EVER = 10 * 365 * 24 * 3600 * 1000
 _PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
-_HINT = "every process ends, and the same command goes on from the last checkpoint"
+
+_count, _index = 1, 0
+_names = itertools.count()
+_points = itertools.count()
 
 
-@dataclasses.dataclass(frozen=True)
-class _Group:
-    """This process's connection to the others."""
-
-    client: Any  # of JAX's service
-    index: int
-    count: int
-    stop: Any  # cluster.agreement.Stop
-    names: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-    threads: list[threading.Thread] = dataclasses.field(default_factory=list)
-
-
-_group: _Group | None = None
-_end = threading.Lock()  # held by the thread that ends this process after a failure
-
-
-def start() -> None:
+def start(trains: bool) -> None:
     """Connects to the other processes, if any; call it before JAX finds its devices.
+
+    Args:
+      trains: SIGTERM sets the flag that `reached_stop` reads; else it ends a process.
 
     Raises:
       UserError: inconsistent variables; the others did not connect in five minutes.
-      Interrupted: a signal arrived first.
     """
-    global _group
-    arguments = launchers.arguments(os.environ)
+    global _count, _index
+    arguments = _arguments()
     if arguments is None:
         return
-    from bert_jax.runtime.cluster import agreement, connecting
+    import jax
 
-    state = connecting.connect(arguments)
-    if state.num_processes > 1:
-        place = (state.client, state.process_id, state.num_processes)
-        _group = _Group(*place, agreement.Stop(*place))
-        for key, act in (("stop", _group.stop.agree), ("end", _exit)):
-            args = (state.client, key, act)
-            thread = threading.Thread(target=_listen, args=args, daemon=True)
-            thread.start()
-            _group.threads.append(thread)
+    jax.config.update("jax_enable_preemption_service", trains)
+    # Two programs in flight may run in a different order in each process and deadlock;
+    # on the CPU nothing else keeps them in order.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        _keep_standard_output()
+    try:
+        jax.distributed.initialize(
+            **arguments,
+            heartbeat_timeout_seconds=int(os.environ.get("BERT_JAX_HEARTBEAT", "40")),
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UserError(
+            "this process could not connect to the run's other processes: "
+            f"{first_line(error)}; BERT_JAX_PROCESSES=1 runs it alone"
+        ) from error
+    from jax._src import distributed
+
+    _count = distributed.global_state.num_processes
+    _index = distributed.global_state.process_id
+
+
+def _arguments() -> dict[str, Any] | None:
+    """Arguments of `jax.distributed.initialize`; None for a single process."""
+    given = os.environ
+    if given.get("BERT_JAX_PROCESSES") == "1":
+        return None
+    if "BERT_JAX_COORDINATOR" in given or "BERT_JAX_PROCESSES" in given:
+        try:
+            return {
+                "coordinator_address": given["BERT_JAX_COORDINATOR"],
+                "num_processes": int(given["BERT_JAX_PROCESSES"]),
+                "process_id": int(given["BERT_JAX_PROCESS_ID"]),
+                "cluster_detection_method": "deactivate",
+            }
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"several processes need BERT_JAX_COORDINATOR=HOST:PORT, "
+                f"BERT_JAX_PROCESSES and BERT_JAX_PROCESS_ID: {error}"
+            ) from error
+    by_slurm = "SLURM_STEP_NODELIST" in given and given.get("SLURM_NTASKS", "1") != "1"
+    if by_slurm or given.get("OMPI_COMM_WORLD_SIZE", "1") != "1":
+        return {}
+    if (given.get("JAX_PLATFORMS") or "tpu").startswith("tpu"):
+        from jax._src import cloud_tpu_init
+
+        return {} if cloud_tpu_init.running_in_cloud_tpu_vm else None
+    return None
+
+
+def _keep_standard_output() -> None:
+    """Sends Gloo's messages about connections to /dev/null, not to our stdout."""
+    sys.stdout.flush()
+    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
 
 
 def count() -> int:
     """The number of processes in this run."""
-    return _group.count if _group else 1
+    return _count
 
 
 def is_first() -> bool:
     """Whether this is process 0, which writes the files that only one may write."""
-    return _group is None or _group.index == 0
+    return _index == 0
+
+
+def _client() -> Any:
+    from jax._src import distributed
+
+    return distributed.global_state.client
 
 
 def barrier() -> None:
     """Waits until every process has called it."""
-    if _group:
-        _wait(_group.client.wait_at_barrier, f"barrier/{next(_group.names)}")
+    if _count > 1:
+        _client().wait_at_barrier(f"barrier/{next(_names)}", _EVER)
 
 
 def all_true(value: bool) -> bool:
     """Whether `value` is true in every process; all must call it."""
-    if _group is None:
+    if _count == 1:
         return value
-    question = f"no/{next(_group.names)}/"
-    if not value:
-        _group.client.key_value_set(f"{question}{_group.index}", "no")
-    barrier()
-    return not _group.client.key_value_dir_get(question)
+    import numpy as np
+    from jax.experimental import multihost_utils
+
+    return bool(np.all(multihost_utils.process_allgather(np.array(value))))
 
 
 def of_first(value: Any) -> Any:
     """Returns process 0's value, JSON, in every process; all must call it."""
-    if _group is None:
+    if _count == 1:
         return value
-    key = f"first/{next(_group.names)}"
-    if _group.index == 0:
-        _group.client.key_value_set(key, json.dumps(value))
-    return json.loads(_wait(_group.client.blocking_key_value_get, key))
+    key = f"first/{next(_names)}"
+    if _index == 0:
+        _client().key_value_set(key, json.dumps(value))
+    return json.loads(_client().blocking_key_value_get(key, _EVER))
 
 
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
@@ -108,7 +153,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
 
     Processes that continued with different facts would deadlock.
     """
-    if _group is None:
+    if _count == 1:
         return
     here, there = json.loads(json.dumps(facts)), of_first(facts)
     differ = sorted(n for n in here.keys() | there if here.get(n) != there.get(n))
@@ -116,7 +161,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
         listed = ", ".join(
             f"{n} ({there.get(n)!r} there, {here.get(n)!r} here)" for n in differ
         )
-        raise UserError(f"{what} of process 0 and of {_group.index} differ: {listed}")
+        raise UserError(f"{what} of process 0 and of {_index} differ: {listed}")
 
 
 @contextlib.contextmanager
@@ -129,93 +174,35 @@ def first_alone() -> Iterator[None]:
         barrier()
 
 
-def stop() -> signals.Stop:
-    """The object that remembers a signal; all processes stop at the same point."""
-    return _group.stop if _group else signals.Stop()
+def reached_stop() -> bool:
+    """Whether a process was sent SIGTERM and all stop here; all must call it as often.
+
+    JAX picks the point: the first one that no process has passed.
+    """
+    from jax.experimental import multihost_utils
+
+    return multihost_utils.reached_preemption_sync_point(next(_points))
 
 
 def close() -> None:
     """Disconnects together with the others; afterwards this process may exit."""
-    global _group
     barrier()
-    with signals.deferred(signals.Stop()):  # past this point all finish
-        group, _group = _group, None
-        if group:
-            _shut_down()
-            for thread in group.threads:
-                thread.join()  # the shutdown has cancelled its wait
-
-
-def fail(status: int, text: str) -> None:
-    """Makes the other processes exit with this error; call `leave` next."""
-    if _group:
-        from bert_jax.runtime.cluster import agreement
-
-        _end.acquire()  # never released
-        words = f"{status} process {_group.index}: {' '.join(text.split())}"
-        agreement.tell(_group.client, "end", words)
+    _shut_down()
 
 
 def leave() -> None:
-    """Disconnects after a failure, if `close` has not; waits briefly for the others."""
-    if _group:
+    """Disconnects, if `close` has not; waits briefly for the others."""
+    if _count > 1:
         thread = threading.Thread(target=_shut_down, daemon=True)
         thread.start()
-        thread.join(_PARTING + (2.0 if is_first() else 0.0))  # 0 hosts the service
-
-
-def interrupted(signal_number: int) -> None:
-    """Disconnects after a signal: in order if all stopped at the same point."""
-    if _group and _group.stop.stops and not signals.insisted():
-        for number in signals.SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # the others are leaving too
-        close()
-    else:
-        fail(128 + signal_number, f"signal {signal_number}")
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether a device's error means that another process has died."""
-    signs = ("Gloo", "NCCL", "Connection closed by peer", "CoordinationService")
-    return _group is not None and any(sign in str(error) for sign in signs)
-
-
-def _wait(wait: Callable[..., Any], name: str) -> Any:
-    """Waits in a thread: compiled code in the main thread would block signals."""
-    from bert_jax.runtime.cluster.agreement import EVER
-
-    wait = functools.partial(wait, name, EVER)
-    return signals.run_interruptibly(wait, signals.Stop())
-
-
-def _listen(client: Any, key: str, act: Callable[[str], None]) -> None:
-    """Waits, in a thread, for a process to set the key; calls `act` with the value."""
-    from bert_jax.runtime.cluster.agreement import EVER
-
-    try:
-        act(client.blocking_key_value_get(key, EVER))
-    except RuntimeError as error:
-        if _group:
-            time.sleep(3.0)  # JAX usually ends this process first
-            _exit(f"1 process 0 cannot be reached ({str(error)[:150]})")
-
-
-def _exit(words: str) -> None:
-    """Ends this process, from a thread."""
-    _end.acquire()
-    status, _, text = words.partition(" ")
-    os.write(2, f"error: {text}; {_HINT}\n".encode())
-    leave()
-    os._exit(int(status))
+        thread.join(_PARTING)
 
 
 def _shut_down() -> None:
-    """Disconnects from JAX's service, when all do: a process that left alone would
-    count as dead."""
-    import jax
+    global _count, _index
+    if _count > 1:
+        import jax
 
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    with contextlib.suppress(RuntimeError):
-        jax.distributed.shutdown()
+        with contextlib.suppress(RuntimeError):
+            jax.distributed.shutdown()
+        _count, _index = 1, 0

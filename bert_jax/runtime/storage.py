@@ -1,7 +1,7 @@
-"""Paths in a file system or in a bucket (gs://BUCKET/...).
+"""Paths in a file system or in a bucket (gs://BUCKET/..., s3://BUCKET/...).
 
-A bucket cannot make or rename folders or append to objects: an object appears, whole,
-when its writer closes it. Anything else is done in a local folder and copied.
+A bucket cannot rename folders or append to objects: an object appears, whole, when its
+writer closes it. Anything else is done in a local folder and copied.
 """
 
 import base64
@@ -13,8 +13,6 @@ import io
 import logging
 import os
 import pathlib
-import stat
-import traceback
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TextIO, TypeAlias
 
@@ -25,8 +23,7 @@ from bert_jax.runtime import temporary
 
 Path: TypeAlias = pathlib.Path | epath.Path
 
-_BUCKETS = "gs://"
-_CLIENTS = ("gcsfs", "google.auth", "google.api_core", "google.cloud", "aiohttp")
+_CLIENTS = {"gs://": "gcsfs", "s3://": "s3fs"}
 _AHEAD = 1 << 20  # bytes
 
 
@@ -44,102 +41,85 @@ def path(text: str | os.PathLike[str]) -> Path:
 
 def in_bucket(place: str | os.PathLike[str]) -> bool:
     """Whether a path is in a bucket."""
-    return os.fspath(place).startswith(_BUCKETS)
+    return os.fspath(place).startswith(tuple(_CLIENTS))
 
 
 def check(flag: str, text: str) -> None:
     """Raises UserError if a path cannot be used here."""
-    full = text if in_bucket(text) else os.path.abspath(text)
-    try:
-        full.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{flag}={text!a}: the name {full!a} is not UTF-8, but the libraries that "
-            "read and write there require it; rename it"
-        ) from error
-    if "://" not in text:  # s3://bucket would become a folder named s3:
-        return
     if text.startswith("hf://"):
         raise UserError(f"{flag}={text}: the Hub's names are hf:OWNER/NAME, without //")
-    if not in_bucket(text) or not text.removeprefix(_BUCKETS).strip("/"):
+    if in_bucket(text) and text.partition("://")[2].strip("/"):
+        _make_ready(f"{flag}={text}", text[:5])
+    elif "://" in text:
         raise UserError(
-            f"{flag}={text}: a folder or {_BUCKETS}BUCKET/FOLDER is required; mount "
-            "other storage and name the mounted folder"
+            f"{flag}={text}: a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER is "
+            "required; mount other storage and name the mounted folder"
         )
-    _make_ready(f"{flag}={text}")
 
 
-def _make_ready(place: str) -> None:
+def _make_ready(place: str, scheme: str = "") -> None:
     """Sets up the libraries before their first use.
 
     Args:
       place: for the error if a library is missing.
+      scheme: gs:// or s3://; empty: that of `place`.
     """
-    if importlib.util.find_spec("gcsfs") is None:
-        raise UserError(f"{place}: buckets need the extra: pip install '.[gcs]'")
+    client = _CLIENTS[scheme or place[:5]]
+    if importlib.util.find_spec(client) is None:
+        raise UserError(f"{place}: buckets need a client: pip install {client}")
     import fsspec
 
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises what it logs
     # An installed TensorFlow may lack support for Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
-    # Choose gcsfs's plain file system: the other one, for zonal buckets, makes a gRPC
-    # request to another service for the kind of each bucket.
+    # Else a request to another service asks for the kind of each bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # TensorStore and other processes create and delete objects too.
-    fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
+    for name in ("gcs", "s3"):
+        fsspec.config.conf.setdefault(name, {}).setdefault("use_listings_cache", False)
 
 
 def is_client_error(error: BaseException) -> bool:
     """Whether a bucket's client raised this: no such bucket, no rights, no network."""
-    # Their errors have no common class; some are plain OSErrors.
-    return any(
-        frame.f_globals.get("__name__", "").startswith(_CLIENTS)
-        for frame, _ in traceback.walk_tb(error.__traceback__)
-    )
+    if isinstance(error, OSError):
+        return error.errno is None  # the operating system's have a number
+    libraries = ("gcsfs", "google", "aiohttp", "botocore")
+    return type(error).__module__.partition(".")[0] in libraries
 
 
 class StoredFile(NamedTuple):
     """A file that matches a pattern."""
 
-    # Full name, size, and time (ns) or generation: changes whenever the file does.
+    # Full name, size, and time (ns) or version: changes whenever the file does.
     state: list[str | int]
     md5: str | None  # of its content, in hexadecimal, if the storage knows it
 
 
 def find(pattern: str) -> dict[str, StoredFile]:
     """The files that match a pattern, sorted by name; `**` matches any folders."""
-    if in_bucket(pattern):
-        matches = _client().glob(pattern, detail=True).items()
+    if not in_bucket(pattern):
+        names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
+        stats = [(name, os.stat(name)) for name in names]
         return {
-            _BUCKETS + name: StoredFile(
-                [_BUCKETS + name, about["size"], about["generation"]],
-                # Composite objects have no MD5.
-                base64.b64decode(about["md5Hash"]).hex()
-                if "md5Hash" in about
-                else None,
+            name: StoredFile(
+                [os.path.abspath(name), about.st_size, about.st_mtime_ns], None
             )
-            for name, about in sorted(matches)
-            if about["type"] == "file"
+            for name, about in stats
         }
-    names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
-    stats = [(name, os.stat(name)) for name in names]
-    return {
-        name: StoredFile(
-            [os.path.abspath(name), about.st_size, about.st_mtime_ns], None
-        )
-        for name, about in stats
-    }
+    files = {}
+    for key, about in sorted(_client(pattern).glob(pattern, detail=True).items()):
+        if about["type"] == "file":
+            name = pattern[:5] + key
+            version = about.get("generation") or about.get("ETag", "")
+            # Google's composite objects have no MD5.
+            md5 = base64.b64decode(about.get("md5Hash", "")).hex() or None
+            files[name] = StoredFile([name, about["size"], version], md5)
+    return files
 
 
 def require_file(place: Path) -> None:
     """Raises OSError for a pipe or a device: files are read more than once."""
-    if in_bucket(place):
-        return
-    try:
-        mode = os.stat(place).st_mode  # one call: the file may vanish between two
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+    if in_bucket(place) or not place.exists() or place.is_file() or place.is_dir():
         return
     reason = "a pipe or a device can be read only once; copy it to a file and name that"
     raise OSError(errno.EINVAL, reason, str(place))
@@ -174,7 +154,7 @@ def move(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
     epath.Path(target).rmtree(missing_ok=True)
     if in_bucket(target):
-        _client().mv(str(folder), str(target), recursive=True)
+        _client(target).mv(str(folder), str(target), recursive=True)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
@@ -190,75 +170,27 @@ def output(text: str, flag: str = "--output") -> Path:
       UserError: it is not a file in an existing folder.
     """
     place = path(text)
-    if in_bucket(place):
-        fits = not place.is_dir()
-    else:
-        target = link_target(place)
-        fits = target.parent.is_dir() and not (target.is_dir() or target.is_symlink())
-    if not fits:
+    is_new = not place.exists() and (in_bucket(place) or place.parent.is_dir())
+    if not (place.is_file() or is_new) or (is_new and os.path.islink(place)):
         raise UserError(f"{flag}={text}: must be a file in an existing folder")
     return place
 
 
-def put(place: Path, content: bytes) -> None:
-    """Writes an object of a bucket.
-
-    Raises:
-      OSError: it cannot be written, for any reason.
-    """
-    try:
-        place.write_bytes(content)
-    except Exception as error:  # clients' errors share no narrower class
-        if not is_client_error(error):
-            raise
-        text = " ".join(str(error).split())
-        raise OSError(errno.EIO, f"{type(error).__name__}: {text}", str(place)) from (
-            error
-        )
-
-
 @contextlib.contextmanager
 def replacing(place: Path) -> Iterator[TextIO]:
-    """Yields a file to write; replaces `place` with it at the end.
-
-    Follows links. Writes directly to a pipe or a device.
-    """
+    """Yields a file to write; replaces `place` with it at the end. Follows links."""
     if in_bucket(place):
         text = io.StringIO()
         yield text
-        put(place, text.getvalue().encode())
-        return
-    if is_stream(place):
-        # Appends, so as not to empty a file behind it (/dev/stdout, redirected).
-        try:
-            with temporary.naming(place), place.open("a", encoding="utf-8") as file:
-                yield file
-        except BrokenPipeError as error:  # the reader closed it
-            error.filename = error.filename or str(place)
-            raise
+        place.write_text(text.getvalue(), encoding="utf-8")
         return
     with temporary.file(link_target(place)) as file:
         yield file
 
 
 def link_target(place: Path) -> pathlib.Path:
-    """The file to write: a link's target, so that the link stays."""
+    """Returns the file to write: a link's target, so that the link stays."""
     return pathlib.Path(os.path.realpath(place))
-
-
-def is_stream(place: Path) -> bool:
-    """Whether it is a pipe, a device or an open file of this process, which must be
-    written to, not replaced."""
-    if place.exists() and not place.is_file():
-        return True
-    link = os.path.abspath(place)
-    for _ in range(40):  # Linux's limit on links
-        if os.path.realpath(os.path.dirname(link)).startswith("/proc/"):
-            return True
-        if not os.path.islink(link):
-            break
-        link = os.path.join(os.path.dirname(link), os.readlink(link))
-    return False
 
 
 def write_atomically(place: Path, content: str | bytes) -> None:
@@ -266,9 +198,8 @@ def write_atomically(place: Path, content: str | bytes) -> None:
     encoded = content.encode() if isinstance(content, str) else content
     make_folder(place.parent)
     if in_bucket(place):
-        put(place, encoded)
+        place.write_bytes(encoded)
         return
-    # Replaces a pipe or a link, unlike `replacing`: this program made neither.
     with temporary.file(pathlib.Path(place)) as file:
         file.buffer.write(encoded)
 
@@ -279,18 +210,6 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def require_bucket(place: Path) -> None:
-    """Requests the bucket, as Orbax will when it deletes a checkpoint, to fail early.
-
-    Raises:
-      Exception: see `is_client_error`; no permission to see the bucket, no project.
-    """
-    if in_bucket(place):
-        from google.cloud import storage
-
-        storage.Client().get_bucket(os.fspath(place).split("/")[2])
-
-
 def upload(folder: pathlib.Path, target: Path, last: str) -> None:
     """Copies a folder's files; the file `last` comes last and marks completion."""
     names = {path.name for path in folder.iterdir()} - {last}
@@ -298,7 +217,7 @@ def upload(folder: pathlib.Path, target: Path, last: str) -> None:
         epath.Path(folder / name).copy(target / name, overwrite=True)
 
 
-def _client() -> Any:
+def _client(place: str | os.PathLike[str]) -> Any:
     import fsspec
 
-    return fsspec.filesystem("gcs")
+    return fsspec.url_to_fs(os.fspath(place))[0]

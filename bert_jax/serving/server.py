@@ -76,9 +76,10 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
     """Runs a server until a signal, which this thread hears: raises Interrupted."""
     done = concurrent.futures.ThreadPoolExecutor(1).submit(server.run, [listening])
     try:
-        while not done.done():
-            concurrent.futures.wait([done], 0.2)
-            signals.check()
+        with signals.deferred():
+            while not done.done():
+                concurrent.futures.wait([done], 0.2)
+                signals.check()
         done.result()
     finally:
         server.should_exit = True

@@ -7,6 +7,7 @@ run. So the output is the same to the byte.
 """
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import logging
@@ -154,12 +155,12 @@ def opened(
     part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
     if part.exists() and part.stat().st_size and not journal.exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
-    held = temporary.lock_if_possible(part)
     with (
         temporary.naming(part),
-        open(held, "a", encoding="utf-8") as file,
+        part.open("a", encoding="utf-8") as file,
         journal.open("a+", encoding="utf-8") as log_file,
     ):
+        _lock(file, part)
         state = _recall(log_file, json.loads(json.dumps(work())), file, part)
         output = PartialOutput(file, log_file, processes.of_first(state), str(part))
         if output.rows:
@@ -186,7 +187,23 @@ def _is_resumable(source: str, target: str) -> bool:
     if "-" in (source, target) or storage.in_bucket(target):
         return False
     files = [text for text in (source, target) if not text.startswith(BY_NAME)]
-    return not any(storage.is_stream(storage.path(text)) for text in files)
+    places = [storage.path(text) for text in files]
+    return all(place.is_file() or not place.exists() for place in places)
+
+
+def _lock(file: TextIO, part: Path) -> None:
+    """Locks the part until it is closed.
+
+    Raises:
+      UserError: Another process has locked it, or has just finished it.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_there = os.path.samestat(os.fstat(file.fileno()), os.stat(part))
+    except (BlockingIOError, FileNotFoundError):
+        is_there = False
+    if not is_there:
+        raise UserError(f"{part}: another process writes it; wait for its end")
 
 
 def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, Any]:

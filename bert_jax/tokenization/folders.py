@@ -68,12 +68,11 @@ def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
 
 def _beside(folder: Path) -> Path | None:
     """A folder's tokenizer.json, or else its vocabulary."""
-    limit = untrusted.MAX_VOCABULARY_BYTES
     for name in ("tokenizer.json", *WORDPIECE.files):
-        if path := untrusted.inside(folder, name, limit):
+        if path := untrusted.inside(folder, name):
             return path
     for kind in tokenization.others():
-        paths = [untrusted.inside(folder, name, limit) for name in kind.files]
+        paths = [untrusted.inside(folder, name) for name in kind.files]
         if paths[0]:
             return paths[0]
     return None

@@ -11,7 +11,6 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from bert_jax import registry
-from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
@@ -137,24 +136,19 @@ class CompiledStep:
     def __init__(
         self,
         program: Program,
-        stop: signals.Stop,
         clock: Stopwatch,
         progress: Progress,
         shapes: int,
     ):
-        self._program, self._stop = program, stop
-        self._clock, self._progress, self._shapes = clock, progress, shapes
+        self._program, self._clock = program, clock
+        self._progress, self._shapes = progress, shapes
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
         self._widest = 0  # positions
 
     def for_batch(
         self, state: TrainState, batch: Arrays, micro_batches: int
     ) -> jax.stages.Compiled:
-        """The step for a batch of these shapes, as `Program.trace` gives it.
-
-        Raises:
-          Interrupted: a signal arrived during compilation.
-        """
+        """The step for a batch of these shapes, as `Program.trace` gives it."""
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
             length = batch["input_ids"].shape[-1]
@@ -163,10 +157,8 @@ class CompiledStep:
             of = f" ({number} of {self._shapes})" if known else ""
             self._progress.note(f"compiling the step at length {length}{of}")
             with self._clock("compile"), self._progress.aside():
-                self._compiled[shapes] = signals.run_interruptibly(
-                    lambda: trace(state, batch, micro_batches).lower().compile(),
-                    self._stop,
-                )
+                traced = trace(state, batch, micro_batches)
+                self._compiled[shapes] = traced.lower().compile()
             positions = batch["input_ids"].size
             if positions > self._widest:
                 self._widest = positions

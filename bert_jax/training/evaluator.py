@@ -51,7 +51,6 @@ class Evaluator:
         task: Task,
         seeds: Seeds,
         mesh: Mesh,
-        stop: signals.Stop,
         clock: Stopwatch,
         *,
         learns: bool = True,
@@ -63,7 +62,6 @@ class Evaluator:
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
-        self._stop = stop
         self._compiled: dict[tuple, Callable] = {}
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
         self._facts = [dict(task.facts) for _ in seeds.numbers]
@@ -78,7 +76,7 @@ class Evaluator:
         `task.facts` belong to the seed last yielded: writing its files may need them.
 
         Raises:
-          Interrupted: a signal arrived between two batches or during compilation.
+          Interrupted: a signal arrived; between two batches.
         """
         if self._kept[0] != now:
             self._kept = (now, {})
@@ -110,16 +108,11 @@ class Evaluator:
                 if ahead is not None:
                     fetched.append(jax.device_get(ahead))
                 ahead = outputs
-            self._stop.check()
+            signals.check()
         with self.clock("evaluation"):
             fetched.append(jax.device_get(ahead))
         return fetched
 
     def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
-        def compile_step() -> Callable:
-            traced = inference.trace_outputs(
-                self.task.outputs, self.mesh, params, batch
-            )
-            return traced.lower().compile()
-
-        return signals.run_interruptibly(compile_step, self._stop)
+        traced = inference.trace_outputs(self.task.outputs, self.mesh, params, batch)
+        return traced.lower().compile()

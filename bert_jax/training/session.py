@@ -10,7 +10,6 @@ from jaxtyping import Array
 
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.heartbeat import Heartbeat
 from bert_jax.runtime.terminal import Progress
 from bert_jax.training import (
     anomaly,
@@ -54,10 +53,7 @@ class Session:
     def __enter__(self) -> "Session":
         self._claim()
         with contextlib.ExitStack() as stack:
-            self.stop = stack.enter_context(signals.deferred(processes.stop()))
-            stall = self.task.config.train.stall_seconds
-            heart = Heartbeat(self.folder, self.clock, stall, jax.process_index())
-            self.heartbeat = stack.enter_context(heart)
+            stack.enter_context(signals.deferred())
             resume_step = self._restore(stack)
             self._open_logs(stack, resume_step)
             self._prepare_steps()
@@ -124,19 +120,19 @@ class Session:
     def _prepare_steps(self) -> None:
         task, program = self.task, self._setup.program
         self._evaluator = evaluator.Evaluator(
-            task, self.seeds, program.mesh, self.stop, self.clock
+            task, self.seeds, program.mesh, self.clock
         )
         self._rows = sharding.local_rows(program.mesh, task.config.train.batch_size)
         self._batches = self.seeds.batches(task, self.now, self._rows)
         left = sum(phase.end_step > self.now for phase in task.phases())
         shapes = left * self._setup.data.lengths
         self._compiled = compilation.CompiledStep(
-            program, self.stop, self.clock, self.progress, shapes
+            program, self.clock, self.progress, shapes
         )
 
     def next_batch(self) -> dict[str, Array]:
-        """The batch of the next step, on the devices; a signal ends the wait."""
-        with self.clock("data wait"), self.stop.at_once():
+        """The batch of the next step, on the devices."""
+        with self.clock("data wait"):
             rows, phase = next(self._batches), self.task.phase_at(self.now)
             mesh, self.counted = self._setup.program.mesh, self.task.counted(rows)
             return sharding.place_batch(rows, mesh, phase.batch_size, self.seeds.count)

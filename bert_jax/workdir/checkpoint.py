@@ -7,11 +7,9 @@ the weights alone does not read the optimizer's state, two thirds of the bytes.
 import contextlib
 import functools
 import logging
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
@@ -31,11 +29,8 @@ _HANDLER = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=2
 with silence_orbax.quietly():  # Orbax warns that this replaces its default
     ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
 
-Result = TypeVar("Result")
 # Maps a step to the shapes, dtypes and shardings to restore to, by name.
 Abstract = Callable[[int], Mapping[str, Any]]
-
-_LISTINGS = 4  # tries to list and read the checkpoints of a run that may be running
 
 
 def checkpoint_name(config: ConfigDict) -> str:
@@ -72,8 +67,6 @@ class Checkpoints:
     ):
         self._folder, self._read_only = storage.absolute(workdir) / name, read_only
         self._only = only
-        storage.require_bucket(self._folder)
-        _check_folder(self._folder)
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
@@ -87,10 +80,9 @@ class Checkpoints:
                 ),
             )
             items = ("params", "opt_state", "running_stats", "carry")
-            make = functools.partial(ocp.CheckpointManager, item_names=items)
             try:
-                self._manager = self._listed(
-                    lambda: make(self._folder, options=options)
+                self._manager = ocp.CheckpointManager(
+                    self._folder, item_names=items, options=options
                 )
             except (ValueError, OverflowError, TypeError) as error:
                 raise UserError(
@@ -101,18 +93,11 @@ class Checkpoints:
             there = ", ".join(map(str, sorted(steps))) or "none"
             raise UserError(f"{self._folder / str(only)}: no such step; it has {there}")
 
-    def _listed(self, read: Callable[[], Result]) -> Result:
-        """Reads the folder; retries if a run has deleted what was listed."""
-        for _ in range(_LISTINGS - 1 if self._read_only else 0):
-            with contextlib.suppress(FileNotFoundError):
-                return read()
-        return read()
-
     @classmethod
     def of_another(
         cls, workdir: Path, name: str = "checkpoints", only: int | None = None
     ) -> "Checkpoints":
-        """The checkpoints of another run, which may be running; read-only."""
+        """The checkpoints of another run, read-only."""
         return cls(workdir, 1, name, read_only=True, only=only)
 
     def __enter__(self) -> "Checkpoints":
@@ -145,12 +130,11 @@ class Checkpoints:
         """Starts saving trees by name; returns once their arrays may be donated.
 
         Raises:
-          UserError: the disk has too little room, or saving this or the previous
-            checkpoint failed.
+          UserError: saving this or the previous checkpoint failed, such as on a full
+            disk; no half-written checkpoint stays.
         """
         if step == self.latest_step():
             return
-        self._check_room(sum(leaf.nbytes for leaf in jax.tree.leaves(dict(items))))
         # Orbax saves no tree without arrays, such as the state of plain SGD.
         args = {
             name: ocp.args.StandardSave(item)
@@ -159,23 +143,6 @@ class Checkpoints:
         }
         with self._one_line_errors():
             self._manager.save(step, args=ocp.args.Composite(**args), force=True)
-
-    def _check_room(self, needed: int) -> None:
-        if storage.in_bucket(self._folder):
-            return
-        free = shutil.disk_usage(self._folder).free
-        if free < needed:
-            raise UserError(
-                f"{self._folder}: a checkpoint needs {needed / 1e6:,.0f} MB and "
-                f"{free / 1e6:,.0f} MB are free; make room and start the same command "
-                f"again: it resumes from step {self.latest_step() or 0}"
-            )
-        if free < 2 * needed:
-            log.warning(
-                "%s: %.0f MB are free, enough for this checkpoint (%.0f MB) but not "
-                "for the next: make room before then",
-                *(self._folder, free / 1e6, needed / 1e6),
-            )
 
     def drop(self, step: int) -> None:
         """Deletes a checkpoint if it exists."""
@@ -244,26 +211,10 @@ class Checkpoints:
         return None if restored is None else (restored[0]["params"], restored[1])
 
     def _restore_newest(self, abstract: Abstract) -> tuple[dict, int] | None:
-        for _ in range(_LISTINGS - 1 if self._read_only else 0):
-            steps = self._manager.all_steps()
-            try:
-                return self._restore_listed(abstract)
-            except UserError:
-                # A running run may have deleted what was listed.
-                self._listed(self._manager.reload)
-                if self._manager.all_steps() == steps:
-                    raise
-        return self._restore_listed(abstract)
-
-    def _restore_listed(self, abstract: Abstract) -> tuple[dict, int] | None:
         damaged = []
         steps = self._manager.all_steps() if self._only is None else [self._only]
         for step in sorted(steps, reverse=True):
             restored, reason = self._restore(step, abstract)
-            if restored is None and storage.in_bucket(self._folder):
-                # Perhaps the network failed, which Orbax does not always report.
-                log.warning("checkpoint %d: %s; trying again", step, reason)
-                restored, reason = self._restore(step, abstract)
             if restored is None:
                 log.warning("checkpoint %d cannot be read: %s", step, reason)
                 damaged.append((step, reason))
@@ -285,7 +236,7 @@ class Checkpoints:
         """A checkpoint's items; or None in every process if one failed, and why."""
         items, reason = None, "another process could not read it"
         try:
-            with silence_orbax.reported_once():
+            with silence_orbax.quietly():
                 trees = abstract(step)
                 args = {
                     name: ocp.args.StandardRestore(tree)
@@ -310,19 +261,3 @@ class Checkpoints:
         processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; using the one before", step, aside)
-
-
-def _check_folder(folder: Path) -> None:
-    """Raises UserError if TensorStore cannot use the folder, or if it has a pipe or a
-    device: Orbax would wait forever to read one."""
-    if "\\" in str(folder):
-        raise UserError(
-            f"{folder}: checkpoints cannot be written or read in a folder whose name "
-            "has a backslash; use another --workdir"
-        )
-    for place, _, names in () if storage.in_bucket(folder) else os.walk(folder):
-        for path in (os.path.join(place, name) for name in names):
-            try:
-                storage.require_file(storage.path(path))
-            except OSError as error:
-                raise UserError(f"{path}: {error.strerror}") from error

@@ -28,7 +28,7 @@ FREE_FIELDS = (
     # Not evaluate.score: the best checkpoint so far is the best by that score.
     *("evaluate.batch_size", "evaluate.splits", "evaluate.checkpoint"),
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
-    *("train.log_every", "train.trackers", "train.stall_seconds", "train.extend"),
+    *("train.log_every", "train.trackers", "train.extend"),
     *("train.deterministic", "task.words"),
     "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
@@ -43,8 +43,7 @@ _NEWER = {
 _LENGTH = ("train.num_steps", "train.num_epochs")
 
 # The files of a run that move when it is archived.
-_OF_A_RUN = ("checkpoints", "best", "metrics.jsonl", "events*", "predictions")
-_ASIDE = ".collapsed"  # holds them while they are moved
+_OF_A_RUN = ("checkpoints", "best", "events*", "predictions", "metrics.jsonl")
 
 
 def claim(
@@ -85,7 +84,9 @@ def claim(
             write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
         write_atomically(workdir / "config.json", resolved)
     except OSError as error:
-        raise UserError(f"--workdir={workdir}: {error.strerror or error}") from error
+        if storage.is_client_error(error):
+            raise
+        raise UserError(f"--workdir={workdir}: {error.strerror}") from error
 
 
 def defined_in(config: ConfigDict) -> dict[str, str]:
@@ -228,37 +229,21 @@ def read_data(workdir: Path) -> dict[str, Any]:
 
 
 def archived_runs(workdir: Path) -> int:
-    """The number of archived, collapsed runs; an empty folder does not count."""
-    folders = workdir.glob("collapsed_*")
-    names = {path.name for path in folders if (path / "metrics.jsonl").exists()}
-    return next(n for n in itertools.count() if f"collapsed_{n}" not in names)
+    """The number of archived, collapsed runs."""
+    names = (workdir / f"collapsed_{n}" / "metrics.jsonl" for n in itertools.count())
+    return next(n for n, path in enumerate(names) if not path.exists())
 
 
 def archive(workdir: Path, attempt: int) -> None:
     """Archives a collapsed run: moves a run's files to `collapsed_<attempt>`.
 
-    Raises:
-      UserError: the target exists and is not an empty folder.
+    An attempt that is killed here is repeated: metrics.jsonl, which moves last, counts.
     """
     target = workdir / f"collapsed_{attempt}"
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise UserError(
-            f"{target}: the collapsed run must be moved there, but this is not an "
-            "empty folder; move it away and start the same command again"
-        )
-    aside = workdir / _ASIDE
-    aside.mkdir(exist_ok=True)
     for pattern in _OF_A_RUN:
         for path in workdir.glob(pattern):
-            path.rename(aside / path.name)
-    aside.rename(target)
+            storage.move(path, target / path.name)
     log.info("archived in %s; the run restarts with the next seed", target)
-
-
-def finish_archiving(workdir: Path) -> None:
-    """Finishes an `archive` that was killed halfway."""
-    if not storage.in_bucket(workdir) and (workdir / _ASIDE).exists():
-        archive(workdir, archived_runs(workdir))
 
 
 def drop_best(workdir: Path, after: int = -1) -> None:

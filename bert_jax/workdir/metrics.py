@@ -1,5 +1,6 @@
 """A run's metrics: metrics.jsonl, and TensorBoard's event files beside it."""
 
+import contextlib
 import json
 import math
 import numbers
@@ -11,12 +12,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
-from bert_jax.runtime.storage import Path, in_bucket, put, require_file
+from bert_jax.runtime import temporary
+from bert_jax.runtime.storage import Path, in_bucket, write_atomically
 
 COPY_SECONDS = 60  # between two copies to a bucket
-_NOT_FINITE = ("nan", "inf", "-inf")  # as text, since JSON has none of them
 
 
 class MetricWriter:
@@ -53,7 +52,7 @@ class MetricWriter:
         if in_bucket(workdir):
             self._here = pathlib.Path(tempfile.mkdtemp(prefix="bert_jax."))
         if path.exists():
-            _replace(self._here / path.name, b"".join(lines))
+            write_atomically(self._here / path.name, b"".join(lines))
         self._lines = (self._here / path.name).open("a", encoding="utf-8")
         self._events = _Events(self._here, last + 1)
         self._copied, self._is_ahead = 0.0, True  # time of copy; bucket is behind
@@ -64,15 +63,6 @@ class MetricWriter:
         self._written.add((step, split))
         if not self._active:
             return
-        try:
-            self._write(step, split, values)
-        except OSError as error:  # a full disk names no file
-            error.filename = error.filename or str(self._path)
-            raise
-
-    def _write(
-        self, step: int, split: str, values: Mapping[str, SupportsFloat]
-    ) -> None:
         now = time.time()
         # Python's numbers, of NumPy's and JAX's scalars too.
         plain: dict[str, int | float] = {
@@ -81,10 +71,10 @@ class MetricWriter:
         }
         line: dict[str, Any] = {"step": step, "split": split, "time": now}
         line |= {n: x if math.isfinite(x) else str(x) for n, x in plain.items()}
-        self._lines.write(json.dumps(line, allow_nan=False) + "\n")
-        self._lines.flush()
-        scalars = {f"{split}/{name}": value for name, value in plain.items()}
-        self._events.write(now, step, scalars)
+        with temporary.naming(self._path):
+            self._lines.write(json.dumps(line, allow_nan=False) + "\n")
+            self._lines.flush()
+            self._events.write(now, step, {f"{split}/{n}": x for n, x in plain.items()})
         self._is_ahead = True
         if time.monotonic() - self._copied > COPY_SECONDS:
             self.flush()
@@ -94,7 +84,7 @@ class MetricWriter:
         if self._active and self._here is not self._workdir and self._is_ahead:
             for path in (self._here / "metrics.jsonl", *self._here.glob("events*")):
                 target = self._workdir / path.relative_to(self._here)
-                put(target, path.read_bytes())
+                target.write_bytes(path.read_bytes())
             self._copied, self._is_ahead = time.monotonic(), False
 
     def has(self, step: int, split: str) -> bool:
@@ -150,58 +140,19 @@ class _Events:
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
     """The lines of one split in `workdir`/metrics.jsonl, in order: `step`, `time` and
     the numbers. Skips a half-written last line; empty without a file."""
-    lines = _lines_until(workdir / "metrics.jsonl", math.inf).values()
     return [
-        {
-            name: float(value) if isinstance(value, str) else value
-            for name, value in line.items()
-            if name != "split"
-        }
-        for line in lines
-        if line["split"] == split
+        {n: float(x) if isinstance(x, str) else x for n, x in line.items()}
+        for line in _lines_until(workdir / "metrics.jsonl", math.inf).values()
+        if line["split"] == split and line.pop("split")
     ]
 
 
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
     """The complete lines up to step `last`, raw and parsed."""
     records = {}
-    require_file(path)
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else ()
-    for number, line in enumerate(lines, start=1):
-        try:
-            values = untrusted.loads(line)
-        except ValueError:  # half a line
-            continue
-        except RecursionError:
-            values = None
-        if not _is_record(values):
-            raise UserError(
-                f"{path}:{number}: not a record of metrics (a step, a split and "
-                "numbers); remove this line"
-            )
-        if line.endswith(b"\n") and values["step"] <= last:
-            records[line] = values
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
+        with contextlib.suppress(ValueError):  # half a line
+            values = json.loads(line)
+            if line.endswith(b"\n") and values["step"] <= last:
+                records[line] = values
     return records
-
-
-def _is_record(values: Any) -> bool:
-    match values:
-        case {"step": int(step), "split": str(), **rest}:
-            return (
-                0 <= step < 2**63
-                and values["step"] is not True
-                and all(
-                    value in _NOT_FINITE
-                    if isinstance(value, str)
-                    else isinstance(value, int | float) and abs(value) < 1e300
-                    for value in rest.values()
-                )
-            )
-    return False
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes all of it, or nothing if the process is killed or the disk is full."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)

@@ -13,11 +13,9 @@ log = logging.getLogger(__name__)
 
 
 def but_closed_loops(hook: Callable[[Any], object], unraisable: Any) -> None:
-    """An unraisable hook that drops "Event loop is closed". TensorStore raises it for
-    each write in progress once Orbax has stopped at the first failed write; waiting for
-    the save raises that first failure."""
-    error = unraisable.exc_value
-    if not (isinstance(error, RuntimeError) and str(error) == "Event loop is closed"):
+    """An unraisable hook that drops "Event loop is closed", which TensorStore raises
+    for each write in progress after the first failed one."""
+    if str(unraisable.exc_value) != "Event loop is closed":
         hook(unraisable)
 
 
@@ -29,25 +27,15 @@ def first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Silences Orbax's warnings."""
-    verbosity = absl_logging.get_verbosity()
+    """Silences Orbax's warnings, and its reports of a damaged file, one per reader."""
+    verbosity, hook = absl_logging.get_verbosity(), sys.unraisablehook
     absl_logging.set_verbosity(absl_logging.FATAL)
+    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
     try:
         yield
+    except Exception:  # any: it is raised again
+        gc.collect()  # the readers report when they are collected
+        raise
     finally:
         absl_logging.set_verbosity(verbosity)
-
-
-@contextlib.contextmanager
-def reported_once() -> Iterator[None]:
-    """Keeps Orbax from reporting one damaged file once per reader."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda unraisable: log.debug("%s", unraisable.exc_value)
-    with quietly():
-        try:
-            yield
-        except Exception:  # any: it is raised again
-            gc.collect()  # the readers report when they are collected
-            raise
-        finally:
-            sys.unraisablehook = hook
+        sys.unraisablehook = hook

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 from bert_jax.data.packing import pairs as packing
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.training import compilation, sharding
@@ -153,9 +152,7 @@ class OurStep:
         used = {k: v for k, v in by_path.items() if not k.startswith(unused)}
         self.parameters = count_parameters(used)
         progress = Progress(0, active=False)
-        steps = compilation.CompiledStep(
-            program, signals.Stop(), Stopwatch(), progress, 1
-        )
+        steps = compilation.CompiledStep(program, Stopwatch(), progress, 1)
         self.compiled = steps.for_batch(
             self._state, self._placed(), config.train.micro_batches
         )

@@ -87,7 +87,7 @@ def test_the_numbers_of_the_tasks(name):
     [
         *("masking.masked_lm_prob=0.0", "masking.masked_lm_prob=1.5"),
         *("masking.mask_fraction=-0.1", "model.initializer_range=0.0"),
-        *("corpus.short_seq_prob=1.1", "train.stall_seconds=-1.0"),
+        "corpus.short_seq_prob=1.1",
         *("corpus.dev_fraction=0.0", "corpus.dev_fraction=1.0"),
         *("model.hidden_dropout_prob=1.0", "optimizer.beta1=1.0"),
         *("train.spike_factor=0.5", "train.on_anomaly=ignore"),
@@ -179,7 +179,7 @@ def test_packing_is_for_pretraining():
     "override",
     [
         *("seed=2147483647", "corpus.language=de", "corpus.language=zh-hans"),
-        *("train.spike_factor=2.0", "train.stall_seconds=0.0", "mesh.data=-1"),
+        *("train.spike_factor=2.0", "mesh.data=-1"),
         *("corpus.short_seq_prob=0.0", "checkpoint.keep_every=10000"),
     ],
 )

@@ -242,16 +242,6 @@ def test_shards(make_folder):
     (folder / shard).unlink()
     with pytest.raises(UserError, match=f"names '{shard}', which does not"):
         weights.read(folder)
-    for name in ("x" * 5000, "a\0b", "x/" * 3000):
-        path.write_text(json.dumps({"weight_map": {"x": name}}))
-        with pytest.raises(UserError, match="which does not exist") as found:
-            weights.read(folder)
-        assert str(found.value).startswith(f"{path}: names ")
-        assert len(str(found.value)) < len(str(path)) + 160
-    path.write_text(json.dumps({"weight_map": {"x": "../x.safetensors"}}))
-    save_file({"x": np.zeros(1)}, folder.parent / "x.safetensors")
-    with pytest.raises(UserError, match="links out of its folder"):
-        weights.read(folder)
 
 
 @pytest.mark.slow

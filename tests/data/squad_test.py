@@ -310,7 +310,7 @@ QUESTION = (*PARAGRAPH, "qas", 0)
         ),
         (
             changed(*QUESTION, "question", value="a\ud800"),
-            "is half of a surrogate pair",
+            "surrogates not allowed",
         ),
     ],
 )

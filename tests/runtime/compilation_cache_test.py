@@ -1,7 +1,5 @@
 """A second start finds its programs compiled, and computes what the first did."""
 
-import warnings
-
 import jax
 import pytest
 import runs
@@ -38,7 +36,7 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
 
 
 @pytest.fixture
-def jax_as_before(monkeypatch):
+def jax_as_before():
     names = (
         "jax_enable_compilation_cache",
         "jax_compilation_cache_dir",
@@ -47,7 +45,6 @@ def jax_as_before(monkeypatch):
     before = {name: getattr(jax.config, name) for name in names}
     jax.config.update("jax_enable_compilation_cache", False)
     jax.config.update("jax_compilation_cache_dir", None)
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     yield
     for name, value in before.items():
         jax.config.update(name, value)

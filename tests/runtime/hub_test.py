@@ -39,7 +39,7 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     # It resumes without the Hub and without the cache.
     del fake_hub.models[NAME]
     shutil.rmtree(tmp_path / "cache")
-    hub.downloaded.cache_clear()
+    hub.snapshot.cache_clear()
     command = (f"--config.init_from=hf:{NAME}", "--config.checkpoint.keep=2")
     run(micro, tmp_path / "run", *command)
     fake_hub.models[NAME] = {"main": exported}
@@ -58,12 +58,12 @@ def test_a_second_start_reads_the_cache_and_needs_no_network(
     fake_hub.models[NAME] = {"main": exported}
     first = weights.read(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
-    hub.downloaded.cache_clear()
+    hub.snapshot.cache_clear()
     weights.read(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
     fake_hub.refused[NAME] = "RepoNotFound"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub.downloaded.cache_clear()
+    hub.snapshot.cache_clear()
     assert weights.read(f"hf:{NAME}").config == first.config
     # The cache's own folder, which is full of links, may be named as well.
     assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
@@ -99,7 +99,7 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.refused["people/closed"] = "GatedRepo"
 
     def refuses(name, message):
-        hub.downloaded.cache_clear()
+        hub.snapshot.cache_clear()
         with pytest.raises(UserError, match=message) as caught:
             hub.path(name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
@@ -110,8 +110,6 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     refuses(f"hf:{NAME}@never", "no such branch, tag or commit")
     refuses("hf:people/pickle", "no safetensors file")
     refuses("hf:people/closed", "asks for consent")
-    fake_hub.sizes["model.safetensors"] = shutil.disk_usage("/").total * 10
-    refuses(f"hf:{NAME}", "MB free")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
 
@@ -135,7 +133,7 @@ def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
     here(*command, f"--push=hf:{NAME}")  # a second time: one more commit
     fake_hub.writes = False
     _, err = here(*command, "--push=hf:people/other", status=2)
-    assert "no right to do this" in err
+    assert "401" in err and "hf auth login" in err
     _, err = here(*command, "--push=people/other", status=2)
     assert "hf:OWNER/NAME is required" in err
     _, err = here(f"--workdir={plain}", "--mode=evaluate", "--push=hf:a/b", status=2)

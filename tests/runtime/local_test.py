@@ -51,7 +51,7 @@ def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
             [FOREVER, "os.kill(os.getpid(), signal.SIGKILL)"],
             0.5,
             137,
-            "error: process 1 was ended by SIGKILL; ",
+            "process 1: ended by SIGKILL",
         ),
         # Process 0 has said it.
         (

@@ -1,4 +1,4 @@
-"""What --output names: a file is replaced whole, anything else is written through."""
+"""What --output names: a file is replaced whole, anything else is refused."""
 
 import os
 import resource
@@ -57,6 +57,7 @@ def test_what_cannot_be_a_file_is_refused(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "to_folder").symlink_to(".")
     (tmp_path / "nowhere").symlink_to("missing/file")
-    for name in ("loop", "to_folder", "nowhere", "missing/file", "."):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("loop", "to_folder", "nowhere", "missing/file", ".", "pipe"):
         with pytest.raises(UserError, match="must be a file in an existing folder"):
             storage.output(str(Path(tmp_path, name)))

@@ -1,6 +1,5 @@
-"""SIGTERM is heard at once where the run only waits, and later where it works."""
+"""While a run trains, signals wait for the end of a step; elsewhere they end it."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -22,54 +21,43 @@ def send(number):
     signal.raise_signal(number)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def handlers():
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
-    bring_back = signals.remember()
-    yield
-    bring_back()
+    with signals.handled():
+        yield
     signal.signal(signal.SIGHUP, ignored)
 
 
-def test_work_is_not_interrupted():
-    with signals.deferred(signals.Stop()) as stop:
-        send(signal.SIGTERM)
+@pytest.mark.parametrize("number", signals.SIGNALS)
+def test_a_signal_waits_for_the_check_of_a_run(handlers, number):
+    with signals.deferred():
+        send(number)
         done = True
         with pytest.raises(Interrupted) as interrupted:
-            stop.check()
-    assert done and interrupted.value.signal_number == signal.SIGTERM
+            signals.check()
+    assert done and interrupted.value.signal_number == number
 
 
-def test_waiting_is_interrupted_though_it_would_never_end():
-    never = threading.Event()
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
-    with signals.deferred(signals.Stop()) as stop:
-        timer.start()
-        with pytest.raises(Interrupted), stop.at_once():
-            never.wait(LIMIT)
-        assert stop.signal_number == signal.SIGTERM
-    timer.join()
-
-
-def test_a_signal_that_came_before_the_waiting_is_heard():
-    with signals.deferred(signals.Stop()) as stop:
-        send(signal.SIGINT)
-        with pytest.raises(Interrupted), stop.at_once():
-            pytest.fail("waits")
-
-
-def test_after_waiting_work_is_not_interrupted():
-    with signals.deferred(signals.Stop()) as stop:
-        with stop.at_once():
-            pass
+def test_elsewhere_a_signal_acts_at_once_and_only_once(handlers):
+    with pytest.raises(Interrupted):
         send(signal.SIGTERM)
-        assert stop.signal_number == signal.SIGTERM
+    send(signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        signals.check()
 
 
-def test_a_hangup_that_was_ignored_stays_ignored(handlers):
+def test_a_second_ctrl_c_is_of_python(handlers):
+    with signals.deferred():
+        send(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGINT)
+
+
+def test_a_hangup_that_was_ignored_stays_ignored():
     program = (
-        "import os, signal\nfrom bert_jax.runtime import signals\nsignals.remember()\n"
-        "os.kill(os.getpid(), signal.SIGHUP)\nsignals.check()\n"
+        "import os, signal\nfrom bert_jax.runtime import signals\n"
+        "with signals.handled():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
     )
 
     def status(before):
@@ -125,7 +113,8 @@ def test_a_second_signal_while_a_step_is_saved(
     whole = number != signal.SIGINT
     assert ("; the same command resumes from there" in err) == whole
     steps = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
-    assert [name for name in steps if name.isdigit()] == ["2"] * whole
+    # The step whose batch was being made is taken.
+    assert [name for name in steps if name.isdigit()] == ["3"] * whole
 
 
 @pytest.mark.slow

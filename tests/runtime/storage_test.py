@@ -41,7 +41,7 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     dev = [metrics.read(folder, "dev")[-1] for folder in (tmp_path / "run", plain)]
     assert dev[0] | {"time": 0} == dev[1] | {"time": 0}
     names = {path.name.partition(".")[0] for path in (tmp_path / "run").iterdir()}
-    assert names >= {"config", "vocab", "tokenizer", "heartbeat", "events"}
+    assert names >= {"config", "vocab", "tokenizer", "events"}
     (events,) = (tmp_path / "run").glob("events*")
     assert events.stat().st_size > 1000
     mine, theirs = (f / "predictions" / "dev.jsonl" for f in (tmp_path / "run", plain))
@@ -104,19 +104,6 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
 
 
 @pytest.mark.slow
-def test_rights_that_are_required_later_are_checked_at_once(here, micro, capfd):
-    """Orbax looks at the bucket itself when it drops the first checkpoint."""
-    here.refuse = lambda method, url: (
-        403 if url.split("?")[0][-9:] == "/b/strict" else 0
-    )
-    assert main.main([f"--config={micro}", "--workdir=gs://strict/run"]) == 2
-    err = capfd.readouterr().err.splitlines()
-    (line,) = (line for line in err if line.startswith("error: "))
-    assert "Forbidden" in line and "this machine's access" in line
-    assert not any(line.startswith("step ") for line in err)
-
-
-@pytest.mark.slow
 def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
     arguments = [f"--config={micro}", "--workdir=gs://two/run"]
     arguments += ["--config.mesh.data=2", "--config.corpus.data_dir=gs://two/data"]
@@ -130,13 +117,14 @@ def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--workdir=s3://bucket/run"], ["--workdir=s3://bucket/run", "gs://BUCKET/"]),
+        (["--workdir=az://bucket/run"], ["--workdir=az://bucket/run", "gs://BUCKET/"]),
+        (["--workdir=s3://bucket/run"], ["s3://bucket/run", "pip install s3fs"]),
         (["--workdir=gs://"], ["--workdir=gs://", "gs://BUCKET/"]),
         (
             ["--config.init_from=hf://bert"],
             ["config.init_from=hf://bert", "hf:OWNER/NAME"],
         ),
-        (["--config.corpus.sources=('text:s3://a/b',)"], ["corpus.sources=s3://a/b"]),
+        (["--config.corpus.sources=('text:az://a/b',)"], ["corpus.sources=az://a/b"]),
         (
             ["--mode=export", "--output=gs://bucket/model"],
             ["--output=gs://bucket/model", "copy"],
@@ -154,10 +142,10 @@ def test_other_places_are_refused_and_nothing_is_made_in_their_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_clients_the_extra_is_named(micro, monkeypatch, capsys):
+def test_without_the_client_its_package_is_named(micro, monkeypatch, capsys):
     monkeypatch.setattr(storage.importlib.util, "find_spec", lambda name: None)
     assert main.main([f"--config={micro}", "--workdir=gs://bucket/run"]) == 2
-    assert "pip install '.[gcs]'" in capsys.readouterr().err
+    assert "pip install gcsfs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -170,7 +158,7 @@ def test_a_bucket_that_is_not_ours_is_refused_in_one_line(
     assert main.main(arguments) == 2
     err = capfd.readouterr().err.splitlines()
     (line,) = (line for line in err if line.startswith("error: "))
-    assert "Google Cloud Storage" in line and "bucket's name" in line
+    assert "bucket: " in line and "this machine's access" in line
     assert not any("Traceback" in line for line in err)
 
 

@@ -6,7 +6,6 @@ from unittest import mock
 import jax.numpy as jnp
 import pytest
 
-from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Task
@@ -40,9 +39,9 @@ def make(monkeypatch):
         monkeypatch.setattr(
             Evaluator, "fetch", lambda self, params, split, now: [params]
         )
-        mesh, stop = sharding.make_mesh(config), signals.Stop()
+        mesh = sharding.make_mesh(config)
         seeds = Seeds(config, 0)
-        return task, Evaluator(task, seeds, mesh, stop, Stopwatch(), **options)
+        return task, Evaluator(task, seeds, mesh, Stopwatch(), **options)
 
     return evaluator
 

@@ -7,9 +7,7 @@ import pytest
 from runs import ready
 
 from bert_jax import main
-from bert_jax.runtime import signals, temporary
 from bert_jax.workdir import folder as workdir
-from bert_jax.workdir import lock as workdir_lock
 
 HOLDER = """
 import sys, time
@@ -23,10 +21,8 @@ with workdir_lock.locked(storage.path(sys.argv[1])):
 
 @pytest.fixture
 def run(micro):
-    bring_back = signals.remember()
     config = f"--config={micro}"
-    yield lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
-    bring_back()
+    return lambda folder, *flags: main.main([config, f"--workdir={folder}", *flags])
 
 
 def content(folder):
@@ -71,26 +67,26 @@ def test_what_is_no_folder_cannot_be_held(run, tmp_path, capfd):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_where_files_cannot_be_locked_a_run_warns(tmp_path, monkeypatch, caplog):
-    def lockf(*_):
-        raise OSError(temporary.NO_LOCKS[0], "No locks available")
+def test_a_run_killed_while_it_was_archived_is_archived_again(tmp_path, monkeypatch):
+    def make():
+        (tmp_path / "checkpoints" / "1").mkdir(parents=True)
+        (tmp_path / "metrics.jsonl").write_text("lines")
 
-    monkeypatch.setattr(temporary.fcntl, "lockf", lockf)
-    with workdir_lock.locked(tmp_path):
-        (message,) = caplog.messages
-    assert message.startswith(f"{tmp_path}: its file system has no locks")
+    def killed(folder, target):
+        if folder.name == "metrics.jsonl":
+            raise KeyboardInterrupt
+        move(folder, target)
 
-
-def test_a_run_killed_while_it_was_archived_is_archived(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "metrics.jsonl").write_text("lines")
-    (tmp_path / "config.json").write_text("{}")
-    aside = tmp_path / ".collapsed"
-    aside.mkdir()
-    (tmp_path / "checkpoints").rename(aside / "checkpoints")
-    workdir.finish_archiving(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"collapsed_0", "config.json"}
+    move = workdir.storage.move
+    make()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(workdir.storage, "move", killed)
+        workdir.archive(tmp_path, 0)
+    assert workdir.archived_runs(tmp_path) == 0
+    (tmp_path / "metrics.jsonl").unlink()
+    make()
+    workdir.archive(tmp_path, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["collapsed_0"]
     names = {path.name for path in (tmp_path / "collapsed_0").iterdir()}
     assert names == {"checkpoints", "metrics.jsonl"}
-    workdir.finish_archiving(tmp_path)
     assert workdir.archived_runs(tmp_path) == 1

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import hub, hub_exchange, storage, untrusted
+from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
@@ -51,7 +51,7 @@ def files(source: str, split: str) -> list[pathlib.Path]:
     paths = _matching(folder, patterns)
     if not paths and "@" not in name:
         converted = f"{name}@{_CONVERTED}"
-        with contextlib.suppress(hub_exchange.NoRevision):
+        with contextlib.suppress(hub.NoRevision):
             paths = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
     return paths
 

@@ -1,7 +1,7 @@
-"""N local processes: python -m bert_jax.runtime.cluster.local N -- ARGUMENTS
+"""N local processes: python -m bert_jax.runtime.cluster.local N [--devices=D] -- ...
 
-Each process has D simulated CPU devices (default 1). Shows process 0's output; if
-another process fails first, shows its error.
+Each process has D simulated CPU devices (default 1). Shows process 0's output, and the
+last line of a process that fails before it does.
 """
 
 import contextlib
@@ -13,68 +13,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import FrameType
 
-from bert_jax.errors import UserError
-
-_USAGE = "local N [--devices=D] -- ARGUMENTS: N and D are whole numbers, 1 to 9999"
-
-# Seconds for the other processes to end by themselves after one has failed.
-_GRACE = 10.0
+_GRACE = 10.0  # seconds for the others to end by themselves after one has failed
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs bert_jax.main in N processes; returns the status of the first that fails."""
-    try:
-        number, devices, arguments = _parse(argv)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    split = argv.index("--") if "--" in argv else 0
+    options = " ".join(argv[:split])
+    match = re.fullmatch(r"([1-9]\d*)(?: --devices=([1-9]\d*))?", options)
+    if match is None:
+        print("error: usage: local N [--devices=D] -- ARGUMENTS", file=sys.stderr)
         return 2
-    return run(number, devices, [sys.executable, "-m", "bert_jax.main", *arguments])
+    program = [sys.executable, "-m", "bert_jax.main", *argv[split + 1 :]]
+    return run(int(match[1]), int(match[2] or 1), program)
 
 
 def run(number: int, devices: int, program: Sequence[str]) -> int:
     """Runs a program that calls bert_jax.main, `number` times at once, as one run.
 
     Args:
-      number: of processes.
       devices: simulated devices of each process.
       program: the command line.
 
     Returns:
       The exit status of the first process that fails; 0 if none does.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with _started(number, devices, program, folder) as processes:
-            return _wait(processes, folder)
-
-
-def _parse(argv: Sequence[str]) -> tuple[int, int, list[str]]:
-    if "--" not in argv:
-        raise UserError(_USAGE)
-    options, rest = argv[: argv.index("--")], argv[argv.index("--") + 1 :]
-    words = [word for word in options if not word.startswith("--devices=")]
-    devices = [w.partition("=")[2] for w in options if w.startswith("--devices=")] or [
-        "1"
-    ]
-    numbers = [*words, *devices]
-    if len(words) != 1 or len(devices) != 1:
-        raise UserError(_USAGE)
-    if wrong := [n for n in numbers if not re.fullmatch("[1-9][0-9]{0,3}", n)]:
-        raise UserError(f"local: {wrong[0][:80]!r} is no such number; {_USAGE}")
-    return int(numbers[0]), int(numbers[1]), list(rest)
-
-
-@contextlib.contextmanager
-def _started(
-    number: int, devices: int, program: Sequence[str], folder: Path
-) -> Iterator[list[subprocess.Popen]]:
-    """Starts the processes, forwards signals to them, and kills them at the end."""
-    address = f"127.0.0.1:{free_port()}"
     flags = f"--xla_force_host_platform_device_count={devices}"
+    address = f"127.0.0.1:{free_port()}"
     common = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
@@ -83,79 +51,57 @@ def _started(
         "JAX_COORDINATOR_BIND_ADDRESS": address,  # not reachable from outside
         "BERT_JAX_PROCESSES": str(number),
     }
-    processes: list[subprocess.Popen] = []
-
-    def forward(signal_number: int, frame: FrameType | None) -> None:
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(number)]
+        processes = [
+            subprocess.Popen(
+                program,
+                env={**common, "BERT_JAX_PROCESS_ID": str(index)},
+                start_new_session=True,  # signals come only from here
+                stdin=subprocess.DEVNULL if index else None,
+                stdout=log if index else None,
+                stderr=log if index else None,
+            )
+            for index, log in enumerate(logs)
+        ]
         for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal_number)
+            stack.callback(process.kill)
 
-    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {n: signal.getsignal(n) for n in handled}
-    if before[signal.SIGHUP] is signal.SIG_IGN:  # nohup
-        del before[signal.SIGHUP]
-    for signal_number in before:
-        signal.signal(signal_number, forward)
-    try:
-        for index in range(number):
-            with (folder / str(index)).open("wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        program,
-                        env={**common, "BERT_JAX_PROCESS_ID": str(index)},
-                        start_new_session=True,  # Ctrl-C comes only from `forward`
-                        stdin=subprocess.DEVNULL if index else None,
-                        stdout=log if index else None,
-                        stderr=log if index else None,
-                    )
-                )
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        for signal_number, handler in before.items():
-            signal.signal(signal_number, handler)
+        def forward(number: int, _: FrameType | None) -> None:
+            for process in processes:
+                process.send_signal(number)
+
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.getsignal(number))
+            signal.signal(number, forward)
+        index, status = _wait(processes)
+        if index and (processes[0].poll() or 0) <= 0:  # else process 0 has said why
+            logs[index].seek(0)
+            lines = logs[index].read().decode(errors="replace").splitlines()
+            reason = lines[-1] if lines else f"ended by {signal.Signals(-status).name}"
+            print(f"process {index}: {reason}", file=sys.stderr)
+    return status if status >= 0 else 128 - status
 
 
-def _wait(processes: Sequence[subprocess.Popen], folder: Path) -> int:
-    """Waits until all have ended, or until _GRACE seconds after the first failure."""
-    first: tuple[int, int] | None = None
-    end = 0.0
+def _wait(processes: Sequence[subprocess.Popen]) -> tuple[int, int]:
+    """The first process that fails and its status, once all have ended or some time
+    later; (0, 0) if none does."""
+    failed, end = None, 0.0
     while True:
         statuses = [process.poll() for process in processes]
-        if first is None:
-            first = next(((i, s) for i, s in enumerate(statuses) if s), None)
+        if failed is None and any(statuses):
+            failed = next((i, status) for i, status in enumerate(statuses) if status)
             end = time.monotonic() + _GRACE
-        if None not in statuses or (first and time.monotonic() >= end):
-            break
+        if None not in statuses or (failed and time.monotonic() > end):
+            return failed or (0, 0)
         time.sleep(0.05)
-    if first is None:
-        return 0
-    index, status = first
-    if (statuses[0] or 0) <= 0:  # otherwise process 0 has printed its error already
-        for line in _reasons(index, status, folder):
-            print(line, file=sys.stderr)
-    return status if status > 0 else 128 - status
-
-
-def _reasons(index: int, status: int, folder: Path) -> list[str]:
-    """The lines to print about a failed process."""
-    if status < 0:
-        name = signal.Signals(-status).name
-        return [
-            f"error: process {index} was ended by {name}; the others are ended too; "
-            "run the same command again to resume from the last checkpoint"
-        ]
-    lines = (folder / str(index)).read_text(errors="replace").splitlines()
-    errors = [line for line in lines if line.startswith("error: ")][-1:]
-    return [f"process {index}: {line}" for line in errors or lines[-20:]]
 
 
 def free_port() -> int:
+    """A port that nobody uses."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
+        return int(listening.getsockname()[1])
 
 
 if __name__ == "__main__":

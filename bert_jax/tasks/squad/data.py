@@ -90,7 +90,7 @@ def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(untrusted.loads(line), dict)
+        return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
 
