@@ -82,9 +82,10 @@ def writer(
     def commas(fields: Sequence[str]) -> None:
         # Before Python 3.13 a carriage return alone is no reason to quote a field.
         returns = any("\r" in field for field in fields)
-        quoting = csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
-        csv.writer(file, lineterminator="\n", quoting=quoting).writerow(fields)
+        (quoted if returns else table).writerow(fields)
 
+    table = csv.writer(file, lineterminator="\n")
+    quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     put = commas if target.endswith(".csv") else tabs
     columns = [] if columns is None else columns
 
