@@ -205,4 +205,4 @@ def test_two_processes_do_not_write_one_part(source, ask, tmp_path, monkeypatch)
     # A process does not wait for its own lock.
     monkeypatch.setattr(temporary, "lock", lambda path: None)
     said = ask(source, "out.jsonl", status=2)
-    assert "out.jsonl.part: taken by another process" in said
+    assert "out.jsonl.part: another process writes it" in said

@@ -72,7 +72,6 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     from bert_jax.runtime import compilation_cache, environment
 
-    environment.check()
     environment.require_devices()
     compilation_cache.keep()
     config = _config(case)
