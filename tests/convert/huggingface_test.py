@@ -196,10 +196,7 @@ def test_a_file_of_flax_is_read(make_folder, case, wrapped):
     ("content", "message"),
     [
         (b"", "flax_model.msgpack: .*not a file of Flax's weights"),
-        (b"\x81\xa1a", "flax_model.msgpack: .*not a file of Flax's weights"),
-        (b"\x93\x01\x02\x03", "flax_model.msgpack: .*not a file of Flax's weights"),
         (b"\x81\xa1a\xa1b", "flax_model.msgpack: 'a' holds <U1, not floating"),
-        (b"\x80", "flax_model.msgpack: has 0 layers"),
     ],
 )
 def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
@@ -241,16 +238,6 @@ def test_shards(make_folder):
 
     (folder / shard).unlink()
     with pytest.raises(UserError, match=f"names '{shard}', which does not"):
-        weights.read(folder)
-    for name in ("x" * 5000, "a\0b", "x/" * 3000):
-        path.write_text(json.dumps({"weight_map": {"x": name}}))
-        with pytest.raises(UserError, match="which does not exist") as found:
-            weights.read(folder)
-        assert str(found.value).startswith(f"{path}: names ")
-        assert len(str(found.value)) < len(str(path)) + 160
-    path.write_text(json.dumps({"weight_map": {"x": "../x.safetensors"}}))
-    save_file({"x": np.zeros(1)}, folder.parent / "x.safetensors")
-    with pytest.raises(UserError, match="links out of its folder"):
         weights.read(folder)
 
 
