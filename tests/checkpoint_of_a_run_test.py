@@ -77,11 +77,3 @@ def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
     with pytest.raises(UserError, match="no checkpoint can be read"):
         weights.read(run / "checkpoints" / "10")
     assert (run / "checkpoints" / "10").is_dir()  # another run's is left as it is
-
-
-def test_a_model_in_a_folder_of_such_a_name(plain, tmp_path):
-    """Somebody's checkpoints/5 with its own config.json is that model."""
-    (tmp_path / "config.json").write_text("{}")
-    target = tmp_path / "checkpoints" / "5"
-    weights.export(plain, target)
-    assert weights.read_shape(target)["hidden_size"] == 32

@@ -1,6 +1,5 @@
 """A work directory remembers which config file defined what a run is made of."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from bert_jax.config import command_line, configuration
 from bert_jax.errors import UserError
 from bert_jax.models import attention
 from bert_jax.runtime import storage
-from bert_jax.training import optimizer, setup, sharding
+from bert_jax.training import optimizer, setup
 from bert_jax.workdir import folder
 
 OWN = {
@@ -116,19 +115,3 @@ def test_a_run_without_the_record(write):
     assert str(error.value).endswith(
         "one of your own needs the --config file that adds it"
     )
-    for wrong in (["model"], {"model": 3}, {"model": {"attention": 3}}, 7, "x", None):
-        text = json.dumps(recorded | {"defined_in": wrong})
-        Path("run/config.json").write_text(text)
-        _, said = here("--workdir=run", status=2)
-        assert said.startswith("error: run/config.json: ") and said.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_weights_need_no_optimizer_of_the_run_that_made_them(write):
-    run(write("optimizer.name"), "run", "--config.train.num_steps=1")
-    forget(optimizer.OPTIMIZERS)
-    config = configuration.load("micro.py", ["--config.init_from=run"])
-    task = setup.build_task(config, storage.path("other"), from_data=True)
-    mesh = sharding.make_mesh(task.config)
-    read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
-    assert read[0]["bert"]

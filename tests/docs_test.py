@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax.config import help
-from bert_jax.errors import UserError
 from experiments.pages import config_page
 from tests import documented
 
@@ -39,42 +37,12 @@ def test_the_page_of_fields_is_fresh():
     assert written == config_page.page(), "run: python -m experiments.pages.config_page"
 
 
-def test_its_command_says_what_it_does_and_writes_nothing_at_a_mistake(
-    monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setattr(config_page, "PAGE", tmp_path / "config.md")
-    with pytest.raises(SystemExit) as ended:
-        config_page.main(["--help"])
-    assert ended.value.code == 0 and "docs/config.md" in capsys.readouterr().out
-    assert config_page.main(["--page=x"]) == 2
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_field_without_a_comment_is_named(monkeypatch):
-    monkeypatch.setattr(help, "comments_of", lambda path: {})
-    with pytest.raises(UserError, match=r"no comment says what \w+\.\w+ does"):
-        config_page.page()
-
-
 def test_every_page_is_listed():
     listed = (ROOT / "mkdocs.yml").read_text("utf-8")
     index = (ROOT / "docs" / "index.md").read_text("utf-8")
     for page in PAGES:
         assert f" {page.name}\n" in listed
         assert page.name == "index.md" or f"]({page.name})" in index
-
-
-def test_the_page_names_the_commands_that_need_matplotlib():
-    asks = re.compile(r'"matplotlib"')  # if it is there
-    need = {
-        name
-        for name, path in documented.experiments().items()
-        if asks.search(path.read_text("utf-8"))
-    }
-    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
-    (paragraph,) = re.findall(r"(?m)^Plots need matplotlib(?:.+\n)+", page)
-    named = set(re.findall(r"`(experiments\.[\w.]+)`", paragraph))
-    assert named == need
 
 
 def test_the_experiments_page_names_commands_that_are_there():
@@ -110,28 +78,3 @@ def test_the_tokenizer_alone(monkeypatch):
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
     example = parser.get_doctest(block, {}, "weights.md", "weights.md", 0)
     assert runner.run(example) == doctest.TestResults(0, 10)
-
-
-def test_the_number_of_meshes_is_that_of_the_results():
-    """The first row is the one device that the others are compared with."""
-    results = (ROOT / "experiments" / "results" / "equal_runs.txt").read_text("utf-8")
-    part = results.partition("pretraining, 30 steps")[2].partition("\n\n")[0]
-    rows = re.findall(r"(?m)^\d x \d: data=", part)
-    assert len(rows) == 1 + 10
-    for page in ("README.md", "docs/runs.md", "docs/measurements.md"):
-        text = (ROOT / page).read_text("utf-8")
-        assert "ten meshes and process counts" in text and "eleven meshes" not in text
-
-
-def test_each_answer_is_two_clicks_from_readme():
-    """README -> page, or README -> Questions -> page; its files exist."""
-    links = re.compile(r"\]\((?:docs/)?(\w+\.md)(?:#[\w-]+)?\)")
-    start = {*links.findall((ROOT / "README.md").read_text("utf-8"))}
-    assert {page.name for page in PAGES} <= start
-    faq = (ROOT / "docs" / "faq.md").read_text("utf-8")
-    rows = re.findall(r"(?m)^\| .+\? \| (.+) \|$", faq)
-    assert len(rows) >= 20
-    for row in rows:
-        assert links.findall(row), row
-        for path in re.findall(r"`(bert_jax/\S+\.py)`", row):
-            assert (ROOT / path).is_file(), row

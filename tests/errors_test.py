@@ -36,37 +36,17 @@ def refused(micro, tmp_path, capfd):
     [
         (["--config.train.batchsize=3"], ["config.train.batchsize", "batch_size"]),
         (["--config.train.batch_size=abc"], ["train.batch_size=abc", "int"]),
-        (["--config.train=3"], ["config.train", "group"]),
         (["--config.train.batch_size=12"], ["train.batch_size", "12", "8 device"]),
-        (["--config.train.micro_batches=3"], ["train.micro_batches", "16 / 3"]),
-        (["--config.evaluate.splits=('test',)"], ["evaluate.splits", "dev"]),
-        (["--config.mesh.data=3"], ["mesh", "data=3", "8 device"]),
-        (["--config.phase2.learning_rate=1e-3"], ["phase2.learning_rate", "fraction"]),
         (
             ["--config.mesh.data=2", "--config.mesh.tensor=4"],
             ["mesh.tensor=4", "num_attention_heads=2"],
         ),
-        (["--config.model.num_attention_heads=5"], ["num_attention_heads=5", "32"]),
-        (["--config.model.attention=flash"], ["model.attention", "einsum"]),
         (["--config.corpus.sources=text:/nowhere/*.txt"], ["text:/nowhere/*.txt"]),
         (["--config.corpus.max_seq_length=33"], ["max_seq_length", "33", "32"]),
         (["--config.optimizer.name=sgd"], ["optimizer.name", "bert_adam"]),
-        (["--config.optimizer.warmup_steps=5"], ["warmup_steps=5", "warmup_fraction"]),
-        (["--config.task.name=mnlli"], ["task.name", "mnlli", "pretraining"]),
-        (["--config.masking.mask_fraction=1.2"], ["masking.mask_fraction=1.2"]),
-        (["--config.tokenizer.vocab_file=/no/vocab.txt"], ["/no/vocab.txt"]),
-        (["--config.seed=-1"], ["config.seed=-1"]),
-        (["--config.train.log_every=0"], ["train.log_every=0"]),
-        (["--config.checkpoint.save_every=0"], ["checkpoint.save_every=0"]),
         (["--mode=trian"], ["mode", "trian"]),
-        (["--workdri=x"], ["workdri"]),
-        (["--configs=1"], ["configs", "Did you mean: config"]),
-        (["--config=configs/tiny.py"], ["--config=FILE", "once"]),
-        (["train"], ["'train'"]),
         (["--mode=evaluate"], ["has no checkpoint", "init_from"]),
-        (["--mode=export"], ["--output=DIR"]),
         (["--config.init_from=/no/model"], ["/no/model"]),
-        (["--mode=predict", "--input=/no/rows"], ["/no/rows"]),
     ],
     ids=lambda value: value[0][:40] if isinstance(value, list) else None,
 )
@@ -82,20 +62,10 @@ TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_con
     ("text", "words"),
     [
         ("def get_config(:", ["own.py:1", "SyntaxError"]),
-        ("x = 1", ["own.py", "get_config"]),
-        ("def get_config():\n    return 3\n", ["own.py", "ConfigDict"]),
-        ('extends = "bsae"\ndef get_config(config): pass\n', ["own.py", "bsae"]),
         (
             'extends = "tiny"\n\ndef get_config(config):\n    config.model.size = 1\n',
             ["own.py:4", "size", "hidden_size"],
         ),
-        (
-            "from configs import tiny\n\ndef get_config():\n"
-            "    config = tiny.get_config()\n    config.optimizer.lr = 1\n"
-            "    return config\n",
-            ["own.py", "config.optimizer.lr", "learning_rate"],
-        ),
-        (f"{TINY}    del config.train\n    return config\n", ["no group train"]),
         ('extends = "own2"\ndef get_config(config): pass\n', ["own2.py", "itself"]),
     ],
 )
@@ -114,9 +84,7 @@ def test_no_config_file(refused):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", ["bad.txt", "empty"]),
         (b"good line\n\xff\xfe bad\n", ["bad.txt:2", "UTF-8"]),
-        (b"\n\n \n", ["no document"]),
         (b"one document only\n", ["one document"]),
     ],
 )
@@ -135,11 +103,7 @@ def test_wrong_corpora(refused, tmp_path, content, words):
 
 @pytest.mark.parametrize(
     ("pieces", "words"),
-    [
-        ([*SPECIAL[:4], "a"], ["vocab.txt", "[MASK]"]),
-        ([*SPECIAL, "a", "a"], ["vocab.txt", "a"]),
-        ([], ["vocab.txt", "empty"]),
-    ],
+    [([*SPECIAL[:4], "a"], ["vocab.txt", "[MASK]"])],
 )
 def test_wrong_vocabularies(refused, tmp_path, pieces, words):
     path = tmp_path / "vocab.txt"
@@ -161,8 +125,6 @@ def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
     ("line", "words"),
     [
         ('{"text": "quick [MASK]"', ["rows.jsonl:2", "JSON"]),
-        ('{"txt": "quick [MASK]"}', ["rows.jsonl:2", '"text"']),
-        ('{"text": "quick", "text_b": 3}', ["rows.jsonl:2", "text_b"]),
         (json.dumps({"text": "fox " * 40}), ["rows.jsonl:2", "32 positions"]),
     ],
 )

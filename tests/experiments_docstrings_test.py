@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-
 from bert_jax.data.sources import pydocs
-from bert_jax.errors import UserError
 from experiments.english import docstrings
 
 SHARED = "All packages say this about what they return to you."
@@ -38,8 +35,3 @@ def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
     labels = [row["label"] for row in rows]
     assert labels != sorted(labels)  # they are mixed
     assert rows == docstrings.paragraphs(path, 3)
-
-
-def test_a_package_with_too_little_text_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="has 2 paragraphs of 6 to 40 words; install"):
-        docstrings.paragraphs(extracted(tmp_path, 2), 3)

@@ -1,6 +1,5 @@
 """Feature-based tagging: vectors, restarts together, errors, scores."""
 
-import errno
 import itertools
 
 import jax
@@ -220,20 +219,9 @@ def test_errors(command, data, capsys):
         return line
 
     assert "missing: cannot be read" in error(dev=data / "missing")
-    assert "nowhere" in error(init_from=data / "nowhere")
-    assert "'first' is none of embeddings, " in error(choices="first")
     assert "needs 4 layers, and the model has 1" in error(choices="sum_last_four")
-    (data / "words").write_text("the\nfox\n")
-    assert "words:1: 1 column between spaces" in error(train=data / "words")
-    assert "a bucket; name a local place" in error(output="gs://bucket/out")
-    assert "--seeds=0: must be from 1 to 10,000" in error(seeds=0)
-    assert "num_epochs=1.5: must be 1, 2, 3" in error(
-        **{"config.train.num_epochs": 1.5}
-    )
-    assert "--seed=3: no such option" in error("--seed=3")
     assert "task.bilstm is set here" in error("--config.task.bilstm=True")
     assert not (data / "out").exists()
-    assert "dev: File exists; name another place" in error(output=data / "dev")
 
 
 # A run, which ends itself once it has saved the first epoch.
@@ -300,14 +288,3 @@ def test_other_data_or_settings_are_not_mixed_up(command, data):
     assert other not in (first, fewer) and same == of_fewer
     # So is the share of right tags, which is not these entities' F1.
     assert names(**{"config.task.scheme": "none"})[0] != other
-
-
-def test_no_room_on_the_disk(command, data, capsys, monkeypatch):
-    def none_left(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(feature_cache.os, "posix_fallocate", none_left)
-    assert features.main(command()) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: ") and "No space left" in line
-    assert not list((data / "out" / "vectors").glob("*.npy"))

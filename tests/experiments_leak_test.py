@@ -48,18 +48,3 @@ def test_the_table_of_a_text(tmp_path, capfd, monkeypatch):
     assert "pieces of text:" in out and "by counts alone" in out
     (row,) = (line.split() for line in out.splitlines() if line.startswith("left to"))
     assert len(row) == 3 + 7 + 1 and row[-1] == "0"  # the name, 7 losses, the change
-
-
-def test_what_it_does_not_take(tmp_path, capfd):
-    path = tmp_path / "short.txt"
-    path.write_text("A few words.\n")
-    for text, said in (
-        (f"text:{path}", "at least 1,024 are needed, some ten pages"),
-        (f"text:{tmp_path}/none.txt", "no file"),
-    ):
-        assert leak.main([f"--text={text}"]) == 2
-        error = capfd.readouterr().err
-        assert error.startswith("error: ") and said in error, error
-        assert error.count("\n") == 1
-    assert leak.main(["--steps=2"]) == 2
-    assert "--steps=2: at least" in capfd.readouterr().err

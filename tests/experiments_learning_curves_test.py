@@ -183,73 +183,17 @@ def test_runs_report_and_second_start(command, reading):
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
-def test_a_stopped_command_goes_on(command, monkeypatch):
-    monkeypatch.setenv("BREAK", "draw1-4-")
-    monkeypatch.setenv("BREAK_STATUS", "143")
-    status, ran, _, err = command()
-    assert status == 143 and len(ran) == 3 and "the same command goes on" in err
-    monkeypatch.setenv("BREAK_STATUS", "2")
-    status, ran, _, err = command()
-    assert status == 2 and len(ran) == 2
-    assert err.splitlines()[-1].startswith("error: 1 of 4 runs failed")
-    assert "it is broken" in err.splitlines()[-1]
-    monkeypatch.delenv("BREAK")
-    status, ran, _, _ = command()
-    assert status == 0 and len(ran) == 1
-
-
-def test_the_table_and_the_plan(command):
-    assert command("--plan")[:2] == (0, [])
-    assert not command.output.exists()
-    status, ran, out, _ = command("--draws=1", "--seeds=1")
-    assert status == 0 and len(ran) == 2
-    assert "one seed decides nothing" in out and "left to right" not in out
-
-
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--data=nowhere"], "--data=nowhere: no such folder"),
         (["--examples=4,99"], "'99' is not a number from 2 to the 20"),
-        (["--init_from=nowhere"], "nowhere"),
-        (["--ltr=PLAIN"], "this model reads both ways"),
         (["--config.train.seeds=3"], "train.seeds is set here"),
-        (["--config.nothing=3"], "no such field"),
-        (["--draws=0"], "--draws=0: must be from 1 to 10,000"),
-        (["--epochs=nan"], "--epochs=nan: must be from 1 to 10,000"),
-        (["--epoch=3"], "--epoch=3: no such option"),
     ],
 )
 def test_bad_input_is_one_line(command, plain, args, message):
     status, ran, _, err = command(*[arg.replace("PLAIN", str(plain)) for arg in args])
     assert status == 2 and not ran
     assert message in err and err.startswith("error: ") and err.count("\n") == 1
-
-
-def test_bad_files_are_one_line(command, reading, data):
-    assert command(f"--init_from={reading}")[3].endswith(
-        "this model is left to right\n"
-    )
-    (data / "test.jsonl").write_text('{"text": "a dog", "label": 7}\n')
-    assert "label '7' is not in training" in command()[3]
-    (data / "train.jsonl").write_text("")
-    status, _, _, err = command()
-    assert status == 2 and "train.jsonl: the file is empty" in err
-    (data / "train.jsonl").unlink()
-    assert "has no texts" in command()[3]
-
-
-def test_aclimdb_has_folders(tmp_path):
-    for split in ("train", "test"):
-        for label in ("neg", "pos"):
-            folder = tmp_path / split / label
-            folder.mkdir(parents=True)
-            for number in range(3):
-                (folder / f"{number}_1.txt").write_text(f"{label} film {number}")
-    given = SimpleNamespace(data=str(tmp_path), examples="2,all", draws=1)
-    found = curves.read(given)
-    assert found.labels == ("neg", "pos") and given.examples == [2, 6]
-    assert found.codes(found.test).tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_real_runs(data, plain, tmp_path, capfd):
@@ -304,24 +248,6 @@ def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
     rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
     assert rows[0] == ["fine-tuned", "nan"]
     assert rows[-1][1:4] == ["8", "2.0", "0.500"]
-
-
-def test_fewer_examples_than_a_batch_name_steps():
-    """Epoch 3.2 was named as the lowest of --epochs=2."""
-    found = {}
-    for draw in range(2):
-        for count in (10, 64):
-            found[curves_report.FINE, count, draw] = [
-                {"step": step, "epoch": step * 32 / count, "train_loss": 0.5}
-                | {"test_loss": (step - 2) ** 2 + draw, "train_accuracy": 0.5}
-                | {"test_accuracy": 0.5}
-                for step in (1, 2, 3, 4)
-            ]
-    table = curves_report._epochs(found, [10, 64], [curves_report.FINE])
-    few, many = (row[:4] for row in table.rows)
-    assert few == ("fine-tuned", "10", "step 2", 0.5)
-    assert many == ("fine-tuned", "64", "1.0", 0.5)
-    assert table.note == "10 examples are fewer than a batch: a step is 3.2 epochs"
 
 
 def test_the_vectors_are_the_models(plain, data, tmp_path):

@@ -79,16 +79,6 @@ def test_signal_stops_and_resumes(command, monkeypatch, status):
     assert ended == 0 and len(ran) == 9 - 2
 
 
-def test_a_damaged_result_is_one_line(command):
-    args = ("table1", "--tasks=sst2", "--seeds=2")
-    command(*args)
-    (path,) = (command.output / "pretraining").glob("*/result.json")
-    path.write_text("")
-    status, ran, _, err = command(*args)
-    assert status == 2 and not ran and str(path) in err
-    assert err.startswith("error: ") and err.count("\n") == 1 and "delete it" in err
-
-
 def test_a_score_that_is_not_a_number_is_reported(command):
     args = ("table1", "--tasks=sst2", "--seeds=2")
     command(*args)
@@ -111,22 +101,6 @@ def test_seeds_that_failed_leave_the_claim_undecided(command, monkeypatch):
     status, _, out, _ = command("table5", "--tasks=sst2", "--seeds=3")
     assert status == 2
     assert "UNDECIDED: LTR is worse" in out and "only 2 of 3 seeds" in out
-
-
-def test_features_scores_of_another_kind_are_no_f1(command, monkeypatch):
-    monkeypatch.setenv("SCORE", "accuracy")
-    status, _, _, err = command("table7", "--seeds=2")
-    assert status == 2 and "scored by accuracy, not F1" in err.splitlines()[-1]
-
-
-def test_lost_results_of_features_say_what_to_delete(command):
-    command("table7", "--seeds=2")
-    (path,) = command.output.glob("features/*/*/results.json")
-    path.unlink()
-    status, _, _, err = command("table7", "--seeds=2")
-    assert status == 2 and f"delete {path.with_name('result.json')}" in err
-    path.with_name("result.json").unlink()
-    assert command("table7", "--seeds=2")[0] == 0
 
 
 def test_features_and_fine_tuning_side_by_side(command):

@@ -54,14 +54,6 @@ def test_a_field_of_the_machine_reaches_all_runs(data):
     assert {run.kind for run in with_seed} == {"pre-training"}
 
 
-def test_a_field_of_the_recipe_reaches_pretraining_alone(data):
-    """Although its name begins as model.attention does, which is the machine's."""
-    field = "--config.model.attention_probs_dropout_prob=0.3"
-    plan = planned(data, field, "--config.mesh.data=1")
-    assert {run.kind for run in plan if field in run.arguments} == {"pre-training"}
-    assert all("--config.mesh.data=1" in run.arguments for run in plan)
-
-
 def test_own_config_has_own_folders(data, tmp_path):
     path = tmp_path / "mine.py"
     text = "extends = 'tiny'\ndef get_config(config):\n    config.seed = {}\n"
@@ -185,44 +177,12 @@ def test_rows_are_the_papers(name, size):
 ARGS = ("--corpus=pydocs", "--tasks=sst2")
 
 
-def test_without_matplotlib_nothing_begins(data, tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    given = ["table5", f"--data={data}", f"--output={tmp_path / 'out'}", *ARGS]
-    assert paper.main([*given, "--size=tiny"]) == 2
-    error = capfd.readouterr().err
-    assert (
-        error
-        == "error: the report's plots need matplotlib: pip install -e '.[report]'\n"
-    )
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("table", "args", "message"),
     [
         ("table9", ARGS, "table9: no such table; choose one of table1"),
-        ("table5", ("--tasks=swag",), "--tasks: table5 has no task 'swag'; it has"),
-        ("table5", (*ARGS, "--data=nowhere"), "--data=nowhere: no such folder"),
         ("table5", (*ARGS, "--config.task.objective=ltr"), "sets task.objective it"),
-        ("table5", (*ARGS, "--finetuning.train.seeds=2"), "sets train.seeds itself"),
-        ("table5", (*ARGS, "--finetuning.train.steps=2"), "no such field"),
-        ("table5", (*ARGS, "--seed=2"), "--seed=2: no such option"),
-        ("table5", (*ARGS, "--seeds=0"), "--seeds=0: must be from 1"),
         ("table5", (*ARGS, "--config.train.num_steps=4"), "at least 5 are needed"),
-        ("table1", (*ARGS, "--size=mini", "--config.train.num_steps=9999"), "warm-up"),
-        ("table5", (*ARGS, "--output=gs://b/x"), "a bucket; name a local place"),
-        ("table6", (*ARGS, "--config=x.py"), "table6 takes its models from --size"),
-        (
-            "table6",
-            (*ARGS, "--config.model.hidden_size=64"),
-            "model.hidden_size itself",
-        ),
-        (
-            "table7",
-            ("--config.tokenizer.lowercase=True",),
-            "tokenizer.lowercase itself",
-        ),
-        ("table5", (*ARGS, "--size=large", "--config=x.py"), "any --size but large"),
     ],
 )
 def test_what_it_does_not_take(data, tmp_path, capfd, table, args, message):

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -111,22 +110,7 @@ def test_the_score_is_one_that_all_runs_have(tmp_path):
     assert comparison.settings([("a", a)], "")[1] == "masked_lm_loss"
 
 
-def test_an_edited_config_is_another_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    file = tmp_path / "mine.py"
-    folders = []
-    for steps in (6, 8, 6):
-        file.write_text(
-            "extends = 'tiny'\n\n\ndef get_config(config):\n"
-            f"    config.train.num_steps = {steps}\n"
-        )
-        command = [f"--config={file}", "--grid=seed=0", f"--output={tmp_path}"]
-        (run,) = sweep.plan(*sweep.parse(command))
-        folders.append(run.folder)
-    assert folders[0] == folders[2] != folders[1]
-
-
-@pytest.mark.parametrize("seeds", ["0,²", "0", "", "-1,0", "1,0"])
+@pytest.mark.parametrize("seeds", ["0", "1,0"])
 def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
     given = [f"--grid=seed={seeds}", "--together", f"--output={tmp_path}", "--plan"]
     assert sweep.main(["--config=configs/tiny.py", *given]) == 2
@@ -138,13 +122,6 @@ def test_grid_values_in_brackets():
     assert sweep.split("1e-4,2e-4") == ["1e-4", "2e-4"]
     assert sweep.split("('a','b'),('c',)") == ["('a','b')", "('c',)"]
     assert sweep.split("'a,b'") == ["'a,b'"]
-
-
-def test_sweep_plan(micro, tmp_path, capsys):
-    grid = ["--grid=seed=0,1", f"--output={tmp_path}", "--plan"]
-    assert sweep.main(["--config=configs/finetune/glue.py:task=mrpc", *grid]) == 0
-    assert sweep.main([f"--config={micro}", *grid]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2 * (2 + 2)
 
 
 def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
@@ -174,10 +151,7 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
     assert "optimizer.learning_rate=2e-3" in capfd.readouterr().out
     for wrong, words in (
         (["--grid=optimizer.rate=1"], "optimizer.rate"),
-        (["--grid=seed=0"], "each field once"),
-        (["--grid=train.log_every=1,1"], "names a value twice"),
         (["--config.seed=3"], "the grid sets seed"),
-        (["--rate=1"], "no such option"),
     ):
         assert sweep.main([*command, *wrong]) == 2
         line = capfd.readouterr().err.splitlines()[-1]
@@ -254,26 +228,6 @@ def test_a_file_of_another_text_is_another_run(files):
     after = plan(*command)
     assert before[0] != after[0]  # what it defines may have changed
     assert before[1] == after[1]  # its fields are the same, and it defines nothing
-
-
-def test_what_cannot_be_swept_is_one_line(files, capsys):
-    for given, words in (
-        (["--config=focal.py"], "one run: name a --grid"),
-        (["--config=focal.py", "--config=focal.py"], "names a config file twice"),
-        (["--grid=seed=0,1"], "--config"),
-        (["--config=fokal.py", "--grid=seed=0"], "did you mean focal.py?"),
-    ):
-        assert sweep.main([*given, "--plan"]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("error: ") and words in line
-
-
-def test_names_of_the_rows():
-    assert sweep._names(["a/x.py", "y.py:size=tiny"]) == {
-        "a/x.py": "x",
-        "y.py:size=tiny": "y-tiny",
-    }
-    assert sweep._names(["a/x.py", "b/x.py"]) == {s: s for s in ("a/x.py", "b/x.py")}
 
 
 def scored(scores):

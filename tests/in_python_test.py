@@ -80,15 +80,6 @@ def test_what_it_refuses(config, tmp_path):
     with pytest.raises(UserError, match=r"config\.train\.seeds=2: from Python one"):
         bert_jax.fit(config, tmp_path / "run")
     config.train.seeds = 1
-    with pytest.raises(UserError, match="workdir is empty"):
-        bert_jax.fit(config, "")
-    with pytest.raises(UserError, match=r"task\.train_file=None: must be a text"):
-        bert_jax.make_config("finetune/text", {"task.train_file": None})
     with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
         pool.submit(bert_jax.fit, config, tmp_path / "run").result()
-    config.train.steps = 3
-    with pytest.raises(
-        UserError, match=r"^config: config\.train\.steps: no such field"
-    ):
-        bert_jax.fit(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()

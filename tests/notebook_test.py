@@ -98,13 +98,6 @@ def test_the_cells_run(executed):
     assert len(found["plt"].get_fignums()) == 3  # agg keeps what it shows
 
 
-def test_a_missing_model_is_one_line(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs the notebook extra")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"no .*missing yet: run \./launch\.sh"):
-        exec(given(tmp_path / "missing")["open"], {})
-
-
 def test_its_outputs_are_there():
     outputs = {}
     for number, cell in enumerate((c for c in CELLS if c["cell_type"] == "code"), 1):

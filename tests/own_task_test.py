@@ -77,11 +77,3 @@ def test_labels_that_its_class_names_are_exported(questions, line):
     assert main.main(["--workdir=run", "--mode=export", "--output=model"]) == 0
     labels = json.loads((questions / "model" / "config.json").read_text())["id2label"]
     assert labels == {"0": "NUM", "1": "DESC", "2": "HUM"}
-
-
-def test_its_error_is_one_line(questions, capsys):
-    with (questions / "train.label").open("a") as file:
-        file.write("no label here\n")
-    command = ["--config=questions.py", "--workdir=run", *SMALL]
-    assert main.main(command) == 2
-    assert "error: train.label:161: no colon" in capsys.readouterr().err

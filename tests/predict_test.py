@@ -1,7 +1,6 @@
 """Prediction sorts rows by length: order, pauses and memory are as without."""
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -83,19 +82,6 @@ def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
     assert asked.asked == [3, 32, 32, 4, 29]
 
 
-def test_a_window_of_long_rows_is_shorter():
-    asked = Counting()
-    answers = [
-        answer["is"]
-        for some in streaming.answered(lines(10), asked, submit, TWO, 60)
-        for _, answer in some
-    ]
-    assert answers == list(range(10))
-    assert asked.asked == [5, 5]  # a row has 13 characters
-    list(streaming.answered(lines(10), asked, submit, TWO, 0))
-    assert asked.asked[2:] == [2] * 5
-
-
 def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
@@ -115,18 +101,6 @@ def test_a_model_that_computes_no_numbers_has_no_answers(value):
         Counting().answer([1], lambda _: outputs, TWO)
     outputs["x"][1] = 2
     assert len(Counting().answer([1], lambda _: outputs, TWO)) == 3
-
-
-def test_lines_of_a_pipe_and_its_pauses():
-    out, into = os.pipe()
-    with os.fdopen(out, "rb") as file:
-        found = streaming._with_pauses(file)
-        assert next(found) is None
-        os.write(into, b"one\ntwo\nthr")
-        assert [next(found) for _ in range(3)] == [b"one", b"two", None]
-        os.write(into, b"ee\r\n\nfour")
-        os.close(into)
-        assert list(found) == [b"three\r", b"", b"four"]
 
 
 @pytest.mark.slow

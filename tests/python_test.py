@@ -5,7 +5,6 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import logging as absl_logging
 from runs import here
 
 import bert_jax
@@ -75,16 +74,6 @@ def test_vectors_need_no_pooler(model):
     model._extracting.clear()
     np.testing.assert_array_equal(model.words(["a lazy dog"])[0][1], before)
     assert model.sentences(["a dog"], layer=-1).shape == (1, model.config.hidden_size)
-
-
-def test_a_run_is_opened_without_a_word(plain, caplog):
-    before = absl_logging.get_verbosity()
-    absl_logging.set_verbosity(absl_logging.WARNING)  # as Python's first import has it
-    try:
-        bert_jax.load(plain)
-    finally:
-        absl_logging.set_verbosity(before)
-    assert caplog.records == []
 
 
 def test_what_is_wrong_is_said(model):

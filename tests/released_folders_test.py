@@ -10,7 +10,6 @@ from collections import Counter
 
 import flax.linen as nn
 import jax
-import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
@@ -198,15 +197,6 @@ def test_a_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowe
 
 
 @pytest.mark.slow
-def test_settings_decide_over_the_vocabulary(released, tmp_path):
-    settings = {"do_lower_case": True, "strip_accents": False}
-    folder = released("uncased", settings | {"tokenize_chinese_chars": False})
-    rules = tokenization.normalization(begun_with(folder, tmp_path))
-    assert rules["lowercase"] and not rules["strip_accents"]
-    assert not rules["handle_chinese_chars"]
-
-
-@pytest.mark.slow
 def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
     folder = released("cased")
     config = text_config.get_config("tiny")
@@ -217,31 +207,6 @@ def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
         merge.check_tokenizer(ours, theirs, folder)
     config.tokenizer.lowercase = False
     merge.check_tokenizer(tokenization.of_config(config), theirs, folder)
-
-
-def test_weights_without_a_whole_vocabulary_can_be_applied(released):
-    folder = released("uncased")
-    text = (folder / "vocab.txt").read_text("utf-8")
-    (folder / "vocab.txt").write_text(text.replace("[UNK]\n", "[unk]\n"), "utf-8")
-    model = bert_jax.load(folder)
-    ones = np.ones((1, 3), np.int32)
-    assert model.apply(ones, ones, 0 * ones)["pooled"].shape == (1, 8)
-    with pytest.raises(UserError, match=r"vocab\.txt: the vocabulary has no \[UNK\]"):
-        model.encode(["A text."])
-
-
-@pytest.mark.parametrize("place", ["vocab", "post_processor"])
-def test_ids_beyond_the_vocabulary_are_refused(tmp_path, place):
-    pieces = [*tokenization.SPECIAL_TOKENS, "a"]
-    fields = json.loads(tokenization.build(pieces, lowercase=True).to_str())
-    if place == "vocab":
-        fields["model"]["vocab"]["a"] = 77
-    else:
-        fields["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [77]
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(fields))
-    with pytest.raises(UserError, match=r"must be 0 to 5|adds the id 77"):
-        tokenization.load(path)
 
 
 CONFIG = """

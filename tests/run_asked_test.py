@@ -129,39 +129,6 @@ def write_vocabulary(workdir, folder):
 
 
 @pytest.mark.slow
-def test_predict_and_evaluate_without_a_work_directory(micro, plain, tmp_path):
-    row = '{"text": "the quick [MASK] fox", "text_b": "a dog"}\n'
-    source = tmp_path / "in.jsonl"
-    source.write_text(row)
-    answers = []
-    for place, change in (
-        (plain, ()),
-        (tmp_path / "nowhere", (f"--config.init_from={plain}",)),
-    ):
-        out, _ = run(micro, place, *change, "--mode=predict", f"--input={source}")
-        answers.append(json.loads(out))
-    assert answers[0]["masks"][0][0]["id"] == answers[1]["masks"][0][0]["id"]
-    assert answers[0]["is_next_probability"] == pytest.approx(
-        answers[1]["is_next_probability"], rel=1e-4
-    )
-    assert not (tmp_path / "nowhere").exists()
-
-
-@pytest.mark.slow
-def test_a_run_from_before_a_field_existed_goes_on(micro, plain):
-    """The field has its default there; another value is another run."""
-    path = plain / "config.json"
-    config = json.loads(path.read_text())
-    del config["task"]["objective"], config["model"]["causal"]
-    path.write_text(json.dumps(config))
-    before = losses(plain)
-    run(micro, plain)
-    np.testing.assert_array_equal(losses(plain), before)
-    _, error = run(micro, plain, "--config.task.nsp_loss=False", status=2)
-    assert "task.nsp_loss (True there, False now)" in error
-
-
-@pytest.mark.slow
 def test_a_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
     plain = shutil.copytree(plain, tmp_path / "run")  # the other tests keep theirs
     before = losses(plain)

@@ -8,9 +8,7 @@ import pytest
 from runs import LIMIT
 from scipy import special
 
-from bert_jax import tasks
 from bert_jax.scores import probabilities
-from bert_jax.tasks.text import Text
 from tests.forked import ROOT
 
 # What trains a model, prepares data or belongs to another model: each takes a part of a
@@ -71,29 +69,6 @@ def test_imports_of(mode, plain):
     imported = done.stderr.split()
     assert {"jax", "bert_jax.tasks.pretraining", f"bert_jax.{mode}"} <= set(imported)
     assert needless(imported, mode) == []
-
-
-def test_a_needless_import_is_found():
-    imported = ["jax", "grain", "grain.python", "grains", "bert_jax.training.session"]
-    found = ["bert_jax.training.session", "grain", "grain.python"]
-    assert needless(imported, "predict") == found
-
-
-def test_tasks_are_imported_by_name_and_own_ones_stay():
-    names = list(tasks.TASKS)
-    assert {"pretraining", "mrpc", "squad", "text", "imdb"} <= set(names)
-    assert tasks.TASKS["text"] is Text
-    assert dict(tasks.TASKS.items())["imdb"].__mro__[1] is Text
-    name = "a task that no other test adds"
-    try:
-        tasks.TASKS[name] = Text
-        assert name in tasks.TASKS and tasks.TASKS[name] is Text
-        assert list(tasks.TASKS) == [*names, name]
-    finally:
-        del tasks.TASKS[name]
-    assert name not in tasks.TASKS
-    with pytest.raises(KeyError):
-        tasks.TASKS[name]
 
 
 def test_probabilities_are_those_of_scipy():

@@ -16,17 +16,9 @@ DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
     ("flag", "meant"),
     [
         ("mask_rate=0.3", "masking.masked_lm_prob?"),
-        ("masking.rate=0.3", "masking.masked_lm_prob? there are mask_fraction, "),
         ("lr=1", "optimizer.learning_rate or --config.phase2.learning_rate?"),
-        ("train.lr=1", "optimizer.learning_rate or "),
-        ("wd=1", "optimizer.weight_decay?"),
         ("train.batch=1", "train.batch_size? there are "),
-        ("heads=2", "model.num_attention_heads?"),
-        ("epochs=2", "train.num_epochs?"),
-        ("dropout=0", "model.hidden_dropout_prob or "),
-        ("seq_len=9", "corpus.max_seq_length or "),
         ("optimiser.learning_rate=1", "optimizer.learning_rate?"),
-        ("model.layers=2", "model.scan_layers or --config.model.num_hidden_layers?"),
     ],
 )
 def test_a_field_is_looked_for_in_every_group_and_by_each_word(flag, meant):
@@ -62,30 +54,11 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
             "config.masking.masked_lm_prob? there are mask_fraction, ",
         ),
         (
-            f"{DEF}config.optimiser.learning_rate = 0.3\n",
-            "5: config.optimiser.learning_rate: no such field; did you mean "
-            "config.optimizer.learning_rate?",
-        ),
-        (
-            f"{DEF}some = config.train\n    some.update(num_stepps=3)\n",
-            "6: config.num_stepps: no such field; did you mean config.train.num_steps?",
-        ),
-        (
-            f"{DEF}print(config['mask_rate'])\n",
-            "5: config.mask_rate: no such field; did you mean "
-            "config.masking.masked_lm_prob?",
-        ),
-        (
             f"{DEF}config.train.num_steps = 'many'\n",
             "5: config.train.num_steps takes a value of type int",
         ),
         ("import broken_module\n", "broken_module.py:2: SyntaxError: invalid syntax"),
-        ("extends = 'tiny'\n", "1: has no get_config; define get_config(config)"),
-        ("def get_config()\n", "1: SyntaxError: expected ':'"),
-        (f"{DEF}  config.seed = 1\n   x = 1\n", "6: IndentationError: unindent does"),
         (f"{DEF}config.seed = sed\n", "5: NameError: name 'sed' is not defined"),
-        ("import flux9\n", "1: ModuleNotFoundError: No module named 'flux9'"),
-        (f"{DEF}config.seed = {{}}['x']\n", "5: KeyError: 'x'"),
     ],
 )
 def test_a_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax import main
 from bert_jax.config import configuration, fields
 from bert_jax.errors import UserError
 from bert_jax.training import memory
@@ -85,22 +84,11 @@ def test_the_numbers_of_the_tasks(name):
 @pytest.mark.parametrize(
     "override",
     [
-        *("masking.masked_lm_prob=0.0", "masking.masked_lm_prob=1.5"),
-        *("masking.mask_fraction=-0.1", "model.initializer_range=0.0"),
-        "corpus.short_seq_prob=1.1",
-        *("corpus.dev_fraction=0.0", "corpus.dev_fraction=1.0"),
+        *("masking.masked_lm_prob=0.0", "corpus.short_seq_prob=1.1"),
         *("model.hidden_dropout_prob=1.0", "optimizer.beta1=1.0"),
-        *("train.spike_factor=0.5", "train.on_anomaly=ignore"),
-        *("model.remat=some", "evaluate.checkpoint=first"),
-        *("optimizer.name=sgd", "mesh.optimizer=zero2"),
-        *("corpus.language=xx", "corpus.language=", "corpus.language=English"),
-        *("corpus.sources=(1,)", "evaluate.splits=('dev', 2)"),
-        *("evaluate.splits=('dev', 'dev')",),
-        *("evaluate.splits=('def',)", "checkpoint.keep_every=7"),
-        *("train.batch_size=0", "train.seeds=0", "train.num_steps=2147483648"),
-        *("phase2.fraction=1.0", "model.hidden_size=1000000000"),
-        *("optimizer.beta2=1.0", "optimizer.warmup_fraction=1.5"),
-        *("optimizer.warmup_steps=-1", "corpus.max_seq_length=4"),
+        *("train.spike_factor=0.5", "model.remat=some", "optimizer.name=sgd"),
+        *("corpus.language=xx", "corpus.sources=(1,)", "evaluate.splits=('dev', 2)"),
+        *("train.batch_size=0", "phase2.fraction=1.0", "corpus.max_seq_length=4"),
     ],
 )
 def test_a_wrong_value_is_named(override):
@@ -112,14 +100,8 @@ def test_a_wrong_value_is_named(override):
 @pytest.mark.parametrize(
     ("task", "override"),
     [
-        *(("text", f"task.{x}") for x in ("kind=ranking", "truncation=middle")),
-        *(("text", f"task.{x}") for x in ("label_separator=", "dev_fraction=1.0")),
-        *(("squad", f"task.{x}=0") for x in ("doc_stride", "n_best_size")),
-        *(
-            ("squad", f"task.{x}")
-            for x in ("max_answer_length=0", "max_query_length=-1")
-        ),
-        *(("ner", "task.scheme=iob"), ("ner", "task.max_seq_length=4")),
+        *(("text", "task.kind=ranking"), ("text", "task.dev_fraction=1.0")),
+        *(("squad", "task.doc_stride=0"), ("ner", "task.scheme=iob")),
     ],
 )
 def test_a_task_s_wrong_value_is_named(task, override):
@@ -145,26 +127,6 @@ def test_values_that_do_not_fit_each_other(overrides, words):
     assert all(word in str(error.value) for word in words)
 
 
-@pytest.mark.parametrize(
-    ("field", "stage"),
-    [
-        ("clean_min_words=20", "min_length"),
-        ("clean_language=0.7", "language"),
-        ("clean_similarity=0.7", "near_duplicates"),
-        ("clean_overlap_words=8", "overlap"),
-    ],
-)
-def test_a_field_of_the_clean_up_needs_its_stage(field, stage):
-    against = ("corpus.clean_against=('a.txt',)",) if stage == "overlap" else ()
-    load(f"corpus.{field}", f"corpus.clean=('{stage}',)", *against)
-    for others in ((), ("headings",)):
-        with pytest.raises(UserError) as error:
-            load(f"corpus.{field}", f"corpus.clean={others}")
-        message = str(error.value)
-        assert message.startswith(f"config.corpus.{field}: only the stage {stage} ")
-        assert "\n" not in message
-
-
 def test_packing_is_for_pretraining():
     load("corpus.packing=True")
     spec = f"{configuration.CONFIGS / 'finetune' / 'swag.py'}"
@@ -173,18 +135,6 @@ def test_packing_is_for_pretraining():
     with pytest.raises(UserError, match=r"^config\.corpus\.shift_positions=True: "):
         load("corpus.shift_positions=True")
     load("corpus.shift_positions=True", "corpus.packing=True")
-
-
-@pytest.mark.parametrize(
-    "override",
-    [
-        *("seed=2147483647", "corpus.language=de", "corpus.language=zh-hans"),
-        *("train.spike_factor=2.0", "mesh.data=-1"),
-        *("corpus.short_seq_prob=0.0", "checkpoint.keep_every=10000"),
-    ],
-)
-def test_right_values_at_the_edges(override):
-    load(override)
 
 
 def test_fields_of_ones_own_task():
@@ -205,16 +155,9 @@ GB = 10**9
     [
         ([], True, []),
         (["model.hidden_size=1000000"], False, ["model.hidden_size=1000000"]),
-        (["model.vocab_size=2000000000"], False, ["vocab_size=2000000000"]),
         (["train.seeds=1000000000"], True, ["train.seeds=1000000000"]),
         (["train.seeds=1000000000"], False, []),
-        (["train.seeds=28"], True, ["config.train.seeds=28 take"]),
-        (["train.seeds=28", "model.architecture=elmo"], True, []),
-        (["train.seeds=60", "optimizer.frozen=('.*',)"], True, []),
         (["train.batch_size=1000000000"], True, ["config.train.batch_size=10000"]),
-        (["evaluate.batch_size=1000000000"], True, ["evaluate.batch_size=10000"]),
-        (["predict.batch_size=1000000000"], False, ["predict.batch_size=10000"]),
-        (["predict.batch_size=1000000000"], True, []),
     ],
 )
 def test_memory_that_cannot_be_had(monkeypatch, overrides, trains, words):
@@ -236,16 +179,6 @@ def test_the_formula_counts_what_base_has():
         patch.setattr(memory, "_megabytes", lambda size: said.append(size) or "x")
         memory.require(config, trains=False)
     assert 0.99 < said[0] / (4 * 109_482_240) < 1
-
-
-def test_a_model_too_large_ends_in_one_line(micro, tmp_path, capfd):
-    args = [f"--config={micro}", f"--workdir={tmp_path / 'run'}"]
-    sizes = ["hidden_size=8388608", "intermediate_size=8388608"]
-    status = main.main([*args, *(f"--config.model.{size}" for size in sizes)])
-    err = capfd.readouterr().err
-    assert status == 2 and "Traceback" not in err
-    assert "error: config.model.hidden_size=8388608" in err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])

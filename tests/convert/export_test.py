@@ -10,11 +10,8 @@ import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
-from bert_jax.config import configuration
 from bert_jax.convert import export, layout, merge, runs, weights
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import TextExample
-from bert_jax.training import run_config, setup
 from bert_jax.workdir import folder as workdir
 from configs import tiny
 
@@ -136,36 +133,6 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
         export.export(found, None, tmp_path / "new", {"step": 2})
     assert sorted(os.listdir(tmp_path)) == before
     assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
-
-
-def test_the_diagnostic_set_is_answered_by_the_names_of_the_weights(
-    make_folder, tmp_path
-):
-    order = ("entailment", "neutral", "contradiction")
-    source = make_folder("BertForSequenceClassification-three_heads")
-    found = weights.read(source)
-    head = {
-        "kernel": np.zeros((found.config.hidden_size, 3), np.float32),
-        "bias": np.float32([0, 0, 9]),
-    }
-    params = {**found.params, "sequence_classification": head}
-    model = dataclasses.replace(found, params=params, labels=order)
-    tokenizer = weights.read_tokenizer(source, found.config)
-    export.export(model, tokenizer, tmp_path / "mnli", {})
-    (tmp_path / "diagnostic.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb")
-    fields = {
-        "init_from": tmp_path / "mnli",
-        "task.data_dir": tmp_path,
-        "task.max_seq_length": 8,
-    }
-    overrides = [f"--config.{name}={value}" for name, value in fields.items()]
-    given = configuration.load("configs/finetune/glue.py:task=ax", overrides)
-    config = run_config.config_of(tmp_path / "new", given, overrides, asks=True)
-    task = setup.build_task(config, tmp_path / "new", from_data=False)
-    assert task.labels == order
-    answer = np.float32([0, 0, 9])
-    task.write(tmp_path, "test", [TextExample(0, "a", "b")], [answer])
-    assert (tmp_path / "AX.tsv").read_text().endswith("0\tcontradiction\n")
 
 
 @pytest.mark.parametrize(

@@ -68,12 +68,6 @@ def test_a_choice_among_one_is_refused(make_folder, ask):
     assert "has one output" in line and "--config.task.kind=regression" in line
 
 
-def test_several_numbers_are_refused(make_folder, ask):
-    fields = {"id2label": LABELS, "problem_type": "regression"}
-    line = ask(make_folder(CLASSIFIER, fields), status=2)
-    assert "has 3 outputs, and config.task.kind=regression gives one number" in line
-
-
 def exported(folder, out, labels):
     """A folder that a run of these labels would have exported."""
     found = weights.read(folder)
@@ -143,12 +137,6 @@ def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
     assert ask(folder, *TEXT) == expected  # here each piece says its id
 
 
-@pytest.mark.slow
-def test_a_byte_order_mark_before_the_rows(make_folder, ask):
-    folder = make_folder(CLASSIFIER, {"id2label": LABELS})
-    assert ask(folder, *TEXT, rows=f"\ufeff{ROWS}") == ask(folder, *TEXT)
-
-
 @pytest.fixture
 def own_tokens(make_folder):
     """A folder whose tokenizer.json has marks of entities, as `transformers` adds."""
@@ -190,11 +178,6 @@ def test_marks_are_added_where_a_tokenizer_adds_none(own_tokens):
             "tokenizer_class='BertJapaneseTokenizer' cuts texts by rules of its own",
         ),
         ("added_tokens.json", {"[E1]": 50}, r"'\[E1\]' is added to the pieces"),
-        (
-            "tokenizer_config.json",
-            {"added_tokens_decoder": {"50": {"content": "[E1]"}}},
-            r"'\[E1\]' is added to the pieces",
-        ),
     ],
 )
 def test_a_vocab_txt_that_is_not_all(make_folder, file, content, message):

@@ -270,26 +270,15 @@ def no_config(folder):
     (folder / "bert_config.json").unlink()
 
 
-def no_index(folder):
-    (folder / "bert_model.ckpt.index").unlink()
-
-
 def no_data(folder):
     (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
-
-
-def two(folder):
-    (folder / "bert_model.ckpt.index").rename(folder / "model.ckpt-1.index")
-    (folder / "model.ckpt-2.index").write_bytes(b"")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (no_config, "has no bert_config.json"),
-        (no_index, "found none"),
         (no_data, "data-00000-of-00001: no such file"),
-        (two, "model.ckpt-1.index, model.ckpt-2.index"),
     ],
 )
 def test_damaged_folders(tmp_path, stand_in, damage, message):
@@ -302,11 +291,7 @@ def test_damaged_folders(tmp_path, stand_in, damage, message):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [
-        ({"hidden_size": 9}, r"\(15, 6\).*\(15, 9\)"),
-        ({"num_hidden_layers": 3}, "has 2 layers"),
-        ({"hidden_act": "linear"}, "hidden_act='linear'"),
-    ],
+    [({"hidden_size": 9}, r"\(15, 6\).*\(15, 9\)")],
 )
 def test_configs_that_do_not_go_with_the_weights(tmp_path, stand_in, fields, message):
     stand_in(variables())

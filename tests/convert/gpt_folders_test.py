@@ -1,13 +1,10 @@
 """Folders of openai-gpt in and out, against `transformers`."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from gpt_folders import drawn, finetuned, inputs, same_double_heads, tied, written
-from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax import tokenization
@@ -157,10 +154,6 @@ def untied(tensors):
     tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
 
 
-def flat(tensors):
-    return {**tensors, "lm_head.weight": np.zeros((), np.float32)}
-
-
 def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
     one, two = weights.read(make()), weights.read(make(change=tied))
     assert two.left_over == ()
@@ -168,42 +161,19 @@ def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
         np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
 
 
-def layer_of_many_digits(tensors):
-    tensors[f"h.{'9' * 5000}.ln_1.bias"] = np.ones(1, np.float32)
-
-
 @pytest.mark.parametrize(
     ("fields", "change", "message"),
     [
         ({"afn": "silu"}, None, "afn='silu'; supported are gelu"),
-        ({"n_layer": 3}, None, "has 2 layers, but config.json has n_layer=3"),
-        ({"n_embd": "x"}, None, "hidden_size='x' is not a valid number"),
         ({"n_embd": 48}, None, "has the shape (100, 32), but the config requires"),
-        ({"n_head": 5}, None, "does not divide"),
-        ({"architectures": ["GPT2Model"]}, None, "'GPT2Model' is not supported"),
-        ({"model_type": "gpt2"}, None, "only bert, "),
         (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (None, untied, "lm_head.weight differs from"),
-        (None, flat, "lm_head.weight differs from"),
-        (None, layer_of_many_digits, "has 1000000000 layers"),
     ],
 )
 def test_a_wrong_folder_is_one_line(make, fields, change, message):
     with pytest.raises(UserError) as error:
         weights.read(make(fields, change))
     assert message in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_model_that_transformers_has_not_is_one_line(make, tmp_path):
-    found = weights.read(make())
-    for fields, message in (
-        ({"hidden_act": "gelu"}, "hidden_act=gelu: Hugging Face's GPT has"),
-        ({"intermediate_size": 64}, "intermediate_size=64: in Hugging Face's GPT"),
-    ):
-        other = dataclasses.replace(found.config, **fields)
-        with pytest.raises(UserError) as error:
-            gpt.config_fields(dataclasses.replace(found, config=other))
-        assert message in str(error.value)
 
 
 def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
@@ -245,12 +215,3 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
     kernel = params["bert"]["encoder"]["layer_1"]["attention"]["key"]["kernel"]
     expected = drawn()["h.1.attn.c_attn.weight"][:, 32:64].reshape(32, 4, 8)
     np.testing.assert_array_equal(jax.device_get(kernel), expected)
-
-
-def test_weights_without_safetensors_say_how_to_convert_them(make):
-    folder = make()
-    tensors = load_file(folder / "model.safetensors")
-    assert tensors
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="is a pickle, which can execute code"):
-        weights.read(folder)

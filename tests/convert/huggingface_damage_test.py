@@ -19,16 +19,8 @@ def no_config(folder):
     (folder / "config.json").unlink()
 
 
-def not_json(folder):
-    (folder / "config.json").write_text("{")
-
-
 def pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-
-
-def no_weights(folder):
-    (folder / "model.safetensors").unlink()
 
 
 @pytest.mark.parametrize(
@@ -36,9 +28,7 @@ def no_weights(folder):
     [
         (truncate, "model.safetensors: .*damaged: export or copy it again; "),
         (no_config, "has no config.json"),
-        (not_json, "config.json: not JSON"),
         (pickle, "can execute code.*weights_only=True"),
-        (no_weights, "no model.safetensors"),
     ],
 )
 def test_damaged_files(make_folder, damage, message):
@@ -51,17 +41,10 @@ def test_damaged_files(make_folder, damage, message):
     ("fields", "message"),
     [
         ({"model_type": "mpnet"}, "model_type is 'mpnet'"),
-        ({"architectures": ["BertGeneration"]}, "architecture 'BertGeneration'"),
         ({"hidden_act": "silu"}, "hidden_act='silu'"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
-        ({"num_hidden_layers": 2}, "has 3 layers.*num_hidden_layers=2"),
-        ({"num_attention_heads": 5}, "does not divide"),
-        ({"max_position_embeddings": 16}, r"\(8, 12\).*\(16, 12\)"),
-        ({"vocab_size": 60}, r"\(50, 12\).*\(60, 12\)"),
-        ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"architectures": ["BertForQuestionAnswering"]}, "qa_outputs.weight is miss"),
         ({"id2label": {"1": "x"}}, "id2label"),
-        ({"id2label": {"0": "A", "1": "A"}}, "names both 0 and 1 'A'"),
     ],
 )
 def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
@@ -71,11 +54,6 @@ def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
 
 def not_a_number(tensors):
     tensors["bert.pooler.dense.weight"][3, 4] = np.nan
-
-
-def twice(tensors):
-    name = "bert.pooler.dense.weight"
-    tensors[name.removeprefix("bert.")] = tensors[name] + 1
 
 
 def one_missing(tensors):
@@ -90,7 +68,6 @@ def another_shape(tensors):
     ("change", "message"),
     [
         (not_a_number, "bert.pooler.dense.weight has NaN"),
-        (twice, "twice"),
         (one_missing, "bert.encoder.layer.1.output.dense.bias is missing"),
         (another_shape, r"\(3, 12\).*\(2, 12\)"),
     ],
@@ -132,9 +109,7 @@ def assert_one_line(message, function):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["vocab.txt"], "has no config.json"),
         (["config.json"], "no model.safetensors and no checkpoints/"),
-        (["bert_model.ckpt.index"], "has no bert_config.json"),
         (["config.json", "checkpoints"], "is this a work directory"),
     ],
 )

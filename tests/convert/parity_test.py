@@ -198,7 +198,7 @@ def test_exports_open_in_a_fresh_process(opened, architecture):
         assert answers["guesses"][0][0] == int(jnp.argmax(probabilities))
 
 
-def test_the_real_weights_in_both(shared_data, torch, transformers, tmp_path, capsys):
+def test_the_real_weights_in_both(shared_data, torch, transformers, tmp_path):
     """Google's checkpoint -> here, without a run -> a folder that `transformers`
     opens."""
     pytest.importorskip("tensorflow", reason="needs the google extra")
@@ -221,12 +221,3 @@ def test_the_real_weights_in_both(shared_data, torch, transformers, tmp_path, ca
     for one, other in pairs:
         other = other.numpy()
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * abs(other).max())
-    for at in (i for i, token in enumerate(row.tokens) if token == "[MASK]"):
-        for side, logits in (("ours", pairs[0][0]), ("theirs", pairs[0][1].numpy())):
-            probabilities = jax.nn.softmax(jnp.asarray(logits)[0, at])
-            best = [int(i) for i in jnp.argsort(-probabilities)[:3]]
-            guesses = [
-                f"{tokenizer.id_to_token(i)} {probabilities[i]:.6f}" for i in best
-            ]
-            with capsys.disabled():
-                print(f"\n{side:<7}{'  '.join(guesses)}", end="")

@@ -196,11 +196,8 @@ def test_a_layer_is_taken_as_in_any_other_folder(make):
 @pytest.mark.parametrize(
     ("modules", "message"),
     [
-        ([("WordWeights", {})], "has no Pooling after the Transformer"),
         ([*MEAN, ("CNN", {})], "3_CNN|2_CNN: is a CNN"),
         ([("Pooling", {"pooling_mode": "first_last"})], r"pools by \['first_last'\]"),
-        ([*MEAN, ("Normalize", {"module_input_name": "x"})], "module_input_name='x'"),
-        ([*MEAN, ("Dense", {"activation_function": "mine.Act"})], "'mine.Act'"),
         ([*MEAN, ("Dense", {})], "has no model.safetensors"),
     ],
 )
@@ -219,29 +216,3 @@ def test_a_prompt_that_is_not_pooled_is_refused(make):
     folder, _ = make(modules, config_sentence_transformers=prompts)
     with pytest.raises(UserError, match="leaves its prompt out of the pooling"):
         bert_jax.load(folder).sentences(TEXTS)
-
-
-ELSEWHERE = [{"type": f"{TYPE}Transformer", "path": "../other"}]
-OTHERS = [{"type": "mine.Transformer", "path": ""}]
-
-
-@pytest.mark.parametrize(
-    "content", ["{", "{}", "[1]", json.dumps(ELSEWHERE), json.dumps(OTHERS)]
-)
-def test_a_damaged_list_is_one_line(make, content):
-    folder, _ = make(MEAN)
-    model = bert_jax.load(folder)
-    (folder / "modules.json").write_text(content)
-    with pytest.raises(UserError) as error:
-        model.sentences(TEXTS)
-    assert "\n" not in str(error.value)
-
-
-def test_a_vocabulary_that_does_not_fit_is_refused(make):
-    folder, _ = make(MEAN)
-    (folder / "tokenizer.json").unlink()
-    lines = (folder / "vocab.txt").read_text().splitlines()
-    (folder / "vocab.txt").write_text("\n".join(lines[:-1]))
-    for layer in (None, -1):
-        with pytest.raises(UserError, match=r"does vocab\.txt lack lines"):
-            bert_jax.load(folder).sentences(TEXTS[:1], layer=layer)

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
+from bert_jax.tasks.ner import scores
+from bert_jax.tasks.ner.column_check import check_columns
 from bert_jax.tasks.ner.conll import Sentence, read_columns, with_column
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
@@ -40,13 +42,6 @@ def test_documents_and_line_numbers(read):
         Sentence(("Peter",), ("B-PER",), document=1, line=6),
         Sentence(("BRUSSELS",), ("B-LOC",), document=2, line=9),
     )
-
-
-@pytest.mark.parametrize(
-    ("column", "tags"), [(1, ("NNP", "VBZ")), (-2, ("B-NP", "B-VP"))]
-)
-def test_any_column_may_hold_the_tags(read, column, tags):
-    assert read(CONLL_2003, tag_column=column).sentences[0].tags == tags
 
 
 def test_any_column_may_hold_the_words(read):
@@ -103,11 +98,6 @@ def test_a_file_without_the_tags_that_others_have(read):
     assert tagged.tags == ("B-NP", "B-VP")
 
 
-def test_a_column_that_is_not_there_is_reported_before_an_empty_word(read):
-    with pytest.raises(UserError, match=r"conll:1: .*tag_column=2 is not a column"):
-        read("\tX\nb\tX\n", tag_column=2)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -121,11 +111,6 @@ def test_what_is_wrong_is_said(read, text, message):
     with pytest.raises(UserError, match=message) as error:
         read(text)
     assert "\n" not in str(error.value)
-
-
-def test_a_column_that_is_not_there(read):
-    with pytest.raises(UserError, match=r"conll:1: 2 columns.*token_column=5"):
-        read("a O\n", token_column=5)
 
 
 CONLL_U = """\
@@ -204,13 +189,6 @@ def test_comments_of_iob2_and_words_like_them(read, comments, words):
     assert file.sentences[1].document == (2 if "MEDLINE" in comments else 0)
 
 
-def test_a_word_without_a_tag_is_no_comment(read):
-    with pytest.raises(UserError, match="conll:1: 1 column between tabs"):
-        read("#Quake\na\tO\n")
-    with pytest.raises(UserError, match="conll:2: 1 column between tabs"):
-        read("a\tO\n# text = a\n")
-
-
 letters = st.text(
     st.characters(exclude_characters="\n\r\t ", exclude_categories=["Cs"]), min_size=1
 )
@@ -275,3 +253,101 @@ def test_conll_from_tfds(tmp_path, make_builder):
         Sentence(("EU", "rejects"), ("B-ORG", "O"), line=1, row=1),
         Sentence(("#", "1"), ("O", "O"), line=4, row=2),
     )
+
+
+UNER = """\
+# sent_id = 1
+# text = Tampa Bay, U.S.
+1	Tampa	B-LOC	-	stephen
+2	Bay	I-LOC	-	stephen
+3	,	O	-	-
+4	U.S.	B-LOC	-	-
+
+# sent_id = 2
+1	No	O	-	-
+2	!	O	-	-
+"""
+
+
+def conlleval_f1(text, delimiter):
+    """F1 of the last column against the one before, as conlleval reads a file."""
+    columns = [line.split(delimiter)[-2:] for line in text.splitlines() if line]
+    gold, guessed = zip(*columns, strict=True)
+    return scores.entity_scores([gold], [guessed])["f1"]
+
+
+def test_tags_in_the_middle_can_be_scored(read):
+    file = read(UNER, 1, 2)
+    tags = [list(sentence.tags) for sentence in file.sentences]
+    assert conlleval_f1(with_column(file, tags), "\t") == 1
+    tags[0][-1] = "O"
+    text = with_column(file, tags)
+    assert conlleval_f1(text, "\t") == pytest.approx(2 / 3)
+    assert text.splitlines()[3] == "4\tU.S.\tB-LOC\t-\t-\tB-LOC\tO"
+    spaces = read("-DOCSTART- O -\n\na B-X -\n", 0, 1)
+    assert with_column(spaces, [["O"]]) == "-DOCSTART- O - O O\n\na B-X - B-X O\n"
+    bare = read("1 a\n2 b\n", 1, 2, labelled=False)
+    assert with_column(bare, [["O", "O"]]) == "1 a O\n2 b O\n"
+
+
+@pytest.mark.parametrize("name", ["NER", "name"])
+def test_tags_in_misc(read, name):
+    lines = CONLL_U.replace("_\t_\n", f"_\tSpaceAfter=No|{name}=B-X|Ref=3\n", 1)
+    file = read(lines, 1)
+    assert file.sentences[0].tags == ("B-X", *["O"] * 4)
+    assert set(file.sentences[1].tags) == {"O"}
+    tags = [list(sentence.tags) for sentence in file.sentences]
+    assert conlleval_f1(with_column(file, tags), "\t") == 1
+    assert read(CONLL_U, 1, labelled=False).sentences[0].tags is None
+
+
+def test_one_tab_in_a_file_of_spaces(read):
+    file = read("EU B-ORG\nrejects  O\nGerman\tB-MISC\ncall O\n")
+    assert file.sentences[0].words == ("EU", "rejects", "German", "call")
+    assert file.sentences[0].tags == ("B-ORG", "O", "B-MISC", "O")
+    assert "German B-MISC O\n" in with_column(file, [["O"] * 4])
+
+
+def check(file, token, tag, in_entities=True):
+    columns = {"token_column": token, "tag_column": tag}
+    check_columns("file.conll", file, **columns, in_entities=in_entities)
+
+
+BOTH = "set --config.task.token_column=1 --config.task.tag_column=2"
+
+
+@pytest.mark.parametrize(
+    ("columns", "in_entities", "expected"),
+    [
+        ((0, -1), True, (BOTH, "conll:3: ", "'Tampa'", "'B-LOC'")),
+        ((0, 2), True, (BOTH, "token_column=0 has the numbers of the words")),
+        ((0, -1), False, (BOTH,)),
+        ((1, -1), True, ("set --config.task.tag_column=2", "the tag 'stephen' has no")),
+        ((1, 0), True, ("set --config.task.tag_column=2", "the tag '1' has no")),
+    ],
+)
+def test_other_columns_than_words_and_tags(read, columns, in_entities, expected):
+    with pytest.raises(UserError) as error:
+        check(read(UNER, *columns), *columns, in_entities)
+    assert all(part in str(error.value) for part in expected), error.value
+    assert "\n" not in str(error.value)
+    assert "scheme" not in str(error.value)
+
+
+def test_columns_that_are_right(read):
+    for text, columns in ((UNER, (1, 2)), (CONLL_2003, (0, -1)), ("1 O\n", (0, 1))):
+        check(read(text, *columns), *columns)
+    check(read(CONLL_U, 1, 3), 1, 3, in_entities=False)
+    with pytest.raises(
+        UserError, match=r"'SYM' has no .* set --config.task.scheme=none"
+    ):
+        check(read(CONLL_U, 1, 3), 1, 3)
+
+
+def test_one_tag_that_is_wrong(read):
+    file = read("a O\nb B-X\n" * 9 + "c X\n")
+    with pytest.raises(
+        UserError, match=r"conll:19: the tag 'X' .*; fix the line"
+    ) as error:
+        check(file, 0, -1)
+    assert "config" not in str(error.value)

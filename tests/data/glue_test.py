@@ -87,14 +87,6 @@ def test_real_test_sets(shared_data, name):
         assert [record.text, record.text_b][: len(expected)] == expected
 
 
-@pytest.mark.slow
-def test_real_training_sets_are_whole(shared_data):
-    sizes = {"cola": 8551, "sst2": 67349, "mrpc": 3668, "stsb": 5749, "rte": 2490}
-    for name, size in sizes.items():
-        folder = shared_data(f"glue/{FOLDERS[name]}")
-        assert len(read(name, folder, "train")) == size
-
-
 def test_mnli_official_layout_and_pairs_only(shared_data, tmp_path):
     official = read("mnli", shared_data("glue/MNLI"), "train")
     rows = raw(shared_data("glue/MNLI/train.tsv"))[1:]
@@ -195,16 +187,6 @@ def test_official_files_as_tfds_reads_them(shared_data, as_tfds, name, split):
             assert record.label == pytest.approx(float(label), abs=1e-6)
 
 
-def test_real_pairs_of_quora_keep_their_quotes(shared_data, tmp_path):
-    pairs = shared_data("glue/QQP/train_pairs.tsv")
-    (tmp_path / "train.tsv").write_bytes(pairs.read_bytes())
-    records = read("qqp", tmp_path, "train")
-    rows = raw(pairs)[1:]
-    assert len(rows) == 8999
-    assert [(r.text, r.text_b) for r in records] == [(x[1], x[2]) for x in rows]
-    assert any(r.text.startswith('"') and '""' in r.text for r in records)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "left_out"),
@@ -238,14 +220,9 @@ def test_no_test_record_is_left_out(tmp_path):
     ("name", "text", "message"),
     [
         ("rte", "index\tsentence1\tlabel\n", r"train.tsv:1: no column 'sentence2'"),
-        ("sst2", "a text\t1\n", r"train.tsv:1: no column 'sentence'"),
         ("sst2", "sentence\tlabel\na\t1\t0\n", r"train.tsv:2: 3 columns, 2 are req"),
         ("sst2", "sentence\tlabel\na\t1\nb\t2\n", r"train.tsv:3: the label is '2'"),
-        ("sst2", "sentence\tlabel\n", "the train split has no records"),
-        ("cola", "gj04\t1\ta\n", r"train.tsv:1: 3 columns, 4 are required"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tx\n", r":2: the score is 'x'"),
-        ("stsb", "sentence1\tsentence2\tscore\na\tb\tnan\n", r":2: the score is 'nan'"),
-        ("stsb", "sentence1\tsentence2\tscore\na\tb\t6\n", r":2: the score is '6'"),
         ("rte", "", "the file is empty"),
     ],
 )

@@ -97,22 +97,6 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tm
     assert first == corpus.identity((f"hf:{NAME}",), tmp_path)
 
 
-@pytest.mark.slow
-def test_what_is_not_there_is_one_line(fake_hub):
-    fake_hub.models[NAME] = {"main": {"a/train-0.parquet": b"none"}}
-    with pytest.raises(UserError, match="no parquet files of a split train"):
-        hub_source.required(f"hf:{NAME}:b", "train")
-    (path,) = hub_source.required(f"hf:{NAME}:a", "train")
-    with pytest.raises(UserError, match="cannot be read as parquet"):
-        list(hub_source.rows(path))
-    with pytest.raises(UserError, match="no such repository"):
-        hub_source.files("hf:people/none", "train")
-    content = as_parquet([{"sentence": "a", "label": 1}], label=["no", "yes"])
-    fake_hub.models["people/other"] = {"main": {"train-0.parquet": content}}
-    with pytest.raises(UserError, match=r"no column 'sentence1'; .* is it MRPC"):
-        glue.read("mrpc", "hf:people/other:", "train", ("0", "1"), Counter())
-
-
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     table = pyarrow.table(
         {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
@@ -131,16 +115,6 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     (path,) = hub_source.files(f"hf:{NAME}", "test")
     assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
     assert list(hub_source.rows(path, named=False)) == rows
-
-
-@pytest.mark.slow
-def test_one_folder_of_several_is_read(fake_hub):
-    names = ("data", "plain_text")
-    content = as_parquet([{"text": "a"}])
-    sent = {f"{name}/train-0000{n}.parquet": content for name in names for n in (0, 1)}
-    fake_hub.models[NAME] = {"main": sent}
-    found = hub_source.files(f"hf:{NAME}", "train")
-    assert [path.parent.name for path in found] == ["data", "data"]
 
 
 @pytest.mark.slow
@@ -242,3 +216,14 @@ def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
         read_table("hf:people", wanted)
     with pytest.raises(UserError, match=r"none\.parquet: cannot be read"):
         read_table(str(tmp_path / "none.parquet"), wanted)
+
+
+def test_a_split_that_lacks_a_file_is_refused(fake_hub):
+    """It gave fewer rows."""
+    names = [f"data/train-0000{n}-of-00003.parquet" for n in range(3)]
+    whole = dict.fromkeys(names, as_parquet([{"text": "a"}]))
+    sent = {name: whole[name] for name in names[::2]}
+    fake_hub.models[NAME] = {"main": sent, "whole": whole}
+    with pytest.raises(UserError, match=r"data: has 2 of the 3 files .*train-0000"):
+        hub_source.files(f"hf:{NAME}", "train")
+    assert len(hub_source.files(f"hf:{NAME}@whole", "train")) == 3

@@ -1,10 +1,10 @@
 """Batches are a function of (config, step): whatever ran before, on any host."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
+from preparing import same
 
 from bert_jax import tokenization
 from bert_jax.data import loader, prepare
@@ -30,13 +30,6 @@ def config(corpus, tmp_path_factory):
 @pytest.fixture(scope="module")
 def data(config):
     return prepare.prepare(config, 32)
-
-
-def same(one, two):
-    return one.keys() == two.keys() and all(
-        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name])
-        for name in one
-    )
 
 
 def test_names_shapes_and_types(config):
@@ -152,17 +145,6 @@ def test_epochs_differ_in_order_and_masks_only(config, data):
     assert not np.array_equal(one[positions][order_one], two[positions][order_two])
 
 
-@pytest.mark.slow
-def test_an_epoch_holds_every_record_once(config, data):
-    phase = loader.phases(config)[0]
-    count = len(loader._Pairs(config, phase, data, "train"))
-    config = config.copy_and_resolve_references()
-    config.train.batch_size = 1
-    seen = [original_rows(loader.batch_at(config, step))[0] for step in range(count)]
-    config.train.batch_size = count
-    assert sorted(seen) == sorted(original_rows(loader.batch_at(config, 0)))
-
-
 def test_every_shard_is_read(config, data, tmp_path):
     """Of more than a small corpus has: one for each 8 MB of text."""
     (source,) = data.folder.glob("*-train.array_record-00000-of-*")
@@ -262,10 +244,3 @@ def test_without_nsp(config):
     batch = loader.batch_at(config, 0)
     assert not batch["segment_ids"].any()
     assert (batch["input_ids"] == 3).sum(axis=1).max() == 1
-
-
-def test_a_config_read_back_from_json_gives_the_same(config):
-    from ml_collections import ConfigDict
-
-    back = ConfigDict(json.loads(config.to_json()))
-    assert same(loader.batch_at(config, 4), loader.batch_at(back, 4))

@@ -50,15 +50,6 @@ def test_each_source_is_seen_by_its_weight(sources):
     assert {record for record, _ in seen} <= set(range(first))
 
 
-def test_orders_differ_by_seed_and_epoch():
-    one = drawn(mix.Mix([50, 50], [1.0, 2.0], 0), 300)
-    two = drawn(mix.Mix([50, 50], [1.0, 2.0], 1), 300)
-    assert one != two
-    assert sorted(one) == sorted(two)
-    orders = [[r for r, e in one if r >= 50 and e == epoch] for epoch in range(4)]
-    assert len(set(map(tuple, orders))) == 4
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Three sources of documents that name their source in every sentence."""
@@ -157,20 +148,9 @@ def test_weights_are_the_loaders_alone(config):
 
 @pytest.mark.parametrize(
     ("weights", "message"),
-    [
-        ((1.0,), "one for each of the 3"),
-        ((1.0, 0.0, 1.0), "more than 0"),
-        ((1.0, "2", 1.0), "tuple of numbers"),
-        ((1.0, float("nan"), 1.0), "more than 0"),
-    ],
+    [((1.0,), "one for each of the 3")],
 )
 def test_bad_weights(config, weights, message):
     config.corpus.weights = weights
     with pytest.raises(UserError, match=f"corpus.weights=.*{message}"):
-        fields.check(config)
-
-
-def test_not_with_packing(config):
-    config.corpus.packing = True
-    with pytest.raises(UserError, match=r"corpus\.weights=.*packing"):
         fields.check(config)

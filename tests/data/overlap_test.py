@@ -9,22 +9,16 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from preparing import make_config
 
 from bert_jax.data import chunks, corpus, overlap, prepare, workers
 from bert_jax.errors import UserError
-from configs import common
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 
 
-def make_config(folder, *sources):
-    config = common.get_config()
-    config.corpus.sources = sources
-    config.corpus.data_dir = str(folder / "data")
-    config.corpus.nsp = False
-    config.corpus.dev_fraction = 0.1
-    config.tokenizer.vocab_size = 300
-    return config
+def config_of(folder, source):
+    return make_config(folder, **{"corpus.sources": (source,), "corpus.nsp": False})
 
 
 @settings(max_examples=300, deadline=None)
@@ -59,7 +53,7 @@ def spelt(tokens):
 def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
     """Of books, each of which ends with the same licence."""
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
-    config = make_config(tmp_path, f"text:{books}")
+    config = config_of(tmp_path, f"text:{books}")
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
     folder, tokenizer, _ = prepare.prepare(config, 128)
     split_of = chunks.split_rule(config)
@@ -111,7 +105,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(workers, "cores", lambda: 1)
-    config = make_config(tmp_path, f"sentences:{tmp_path}/a.txt")
+    config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
     totals = report(prepare.prepare(config, 32).folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
@@ -129,7 +123,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
 
 def test_a_corpus_of_copies_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(["A sentence.\nAnother."] * 8))
-    config = make_config(tmp_path, f"sentences:{tmp_path}/a.txt")
+    config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
     prepare.prepare_tokenizer(config)
     before = sorted(Path(config.corpus.data_dir).iterdir())
     with pytest.raises(UserError, match="the text repeats itself"):

@@ -64,18 +64,6 @@ def test_a_batch_has_the_texts_of_a_batch_that_does_not_share_rows(lengths, step
         assert (packed["target"][row, place] == columns["target"]).all()
 
 
-def test_a_process_has_its_part_of_the_rows():
-    table = PackedRows(features_of(range(1, 65)), {}, 2)
-    whole = next(table.batches(1, 16, slice(None), 0, limit=64))
-    parts = [
-        next(table.batches(1, 16, rows, 0, limit=64))
-        for rows in (slice(0, 8), np.array([8, 9, 10, 11, 12, 13, 14, 15]))
-    ]
-    for name, column in whole.items():
-        both = np.concatenate([part[name] for part in parts])
-        np.testing.assert_array_equal(both, column)
-
-
 def test_masks_may_have_holes():
     mask = np.array([1, 0, 1, 1])
     columns = {"input_ids": np.arange(4) + 1, "segment_ids": 0 * mask}
@@ -91,17 +79,3 @@ def test_evaluation_has_a_text_a_row():
     (batch,) = table.each_once(4, slice(None), limit=8)
     assert batch["label"].tolist() == [0, 2, 1, 0]
     assert "sequence_ids" not in batch and batch["row_weights"].tolist() == [1, 1, 1, 0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "steps"), [(8, 300), (32, 300)])
-def test_about_how_many_lengths_training_meets(size, steps):
-    table = PackedRows(features_of([5] * 1700 + [10] * 296 + [20] * 40), {}, 4)
-    batches = table.batches(0, size, slice(None), seed=3, limit=20)
-    taken = itertools.islice(batches, steps)
-    met = {batch["input_ids"].shape[1] for batch in taken}
-    expected = table.expected_lengths(size, steps, limit=20)
-    assert abs(expected - len(met)) <= 1 and expected > 1
-    assert table.expected_lengths(size, steps, limit=20, to_limit=True) == 1
-    longest = next(table.batches(0, size, slice(None), 3, limit=20, to_limit=True))
-    assert longest["input_ids"].shape == (size // 4, 80)

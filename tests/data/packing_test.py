@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from preparing import same
 
-from bert_jax.data import loader, prepare, workers
+from bert_jax.data import loader, prepare
 from bert_jax.data.packing import pairs as packing
 from bert_jax.errors import UserError
-from bert_jax.runtime import temporary
 from configs import tiny
 
 LENGTH = 48
@@ -44,13 +44,6 @@ def plain(config):
     config = config.copy_and_resolve_references()
     config.corpus.packing = False
     return config
-
-
-def same(one, two):
-    return one.keys() == two.keys() and all(
-        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name])
-        for name in one
-    )
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
@@ -95,21 +88,6 @@ def test_no_row_has_more_predictions_than_columns(limit, share, most):
         and list(lengths) == sorted(lengths)  # the order does not matter
     )
     assert packing.predictions(limit, share, most) == wanted
-
-
-def test_names_shapes_and_types(config):
-    batch = loader.batch_at(config, 0)
-    (phase,) = loader.phases(config)
-    assert {n: rows.shape for n, rows in batch.items()} == loader.shapes(config, phase)
-    assert set(batch) - set(loader.batch_at(plain(config), 0)) == {
-        "sequence_ids",
-        "position_ids",
-        "cls_positions",
-    }
-    types = {name: rows.dtype.name for name, rows in batch.items()}
-    assert types.pop("masked_lm_weights") == "float32"
-    assert set(types.values()) == {"int32"}
-    assert batch["next_sentence_labels"].shape == (16, packing.PAIRS)
 
 
 @pytest.mark.slow
@@ -195,19 +173,6 @@ def test_pairs_are_masked_as_without_packing(config, data):
         assert batch["masked_lm_weights"].sum() == total
 
 
-def test_hosts_read_their_rows_only_and_a_run_reads_on_anywhere(config, data):
-    (phase,) = loader.phases(config)
-    parts = [
-        loader.dataset(config, phase, data, rows=part)[23]
-        for part in (slice(0, 4), slice(4, 16))
-    ]
-    whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-    assert same(whole, loader.batch_at(config, 23))
-    running = loader.batches(config, phase, data, 5)
-    for step in range(5, 9):
-        assert same(next(running), loader.batch_at(config, step))
-
-
 def test_dev_is_not_packed(config):
     mine, other = (loader.batch_at(c, 0, "dev") for c in (config, plain(config)))
     assert same(mine, other)
@@ -238,17 +203,6 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
     assert (before / new).read_bytes() == stored
 
 
-def test_the_report_counts_tokens(config, data, capsys):
-    batch = loader.batch_at(plain(config), 0)
-    lengths = packing.lengths(data.folder)
-    assert set(batch["input_mask"].sum(axis=1)) <= set(lengths.tolist())
-    rows = packing.plan(lengths, LENGTH)
-    line = packing._report(lengths, len(rows), LENGTH)
-    fill = lengths.sum() / rows.shape[0] / LENGTH
-    assert f"{fill:.1%} of the positions" in line
-    assert f"({lengths.mean() / LENGTH:.1%} without packing)" in line
-
-
 @pytest.fixture
 def copied(data, tmp_path):
     """The prepared folder without its packed rows."""
@@ -258,36 +212,10 @@ def copied(data, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("cut", [0, 3, 200])
+@pytest.mark.parametrize("cut", [200])
 def test_a_damaged_file_is_one_line(copied, cut):
     packing.rows(copied, LENGTH)
     path = copied / FILE
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
         packing.rows(copied, LENGTH)
-
-
-@pytest.mark.parametrize("rows", [np.zeros((9, 3), np.int32), np.zeros((9, 4)), 5])
-def test_a_file_of_something_else_is_one_line(copied, rows):
-    np.save(copied / FILE, rows)
-    with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
-        packing.rows(copied, LENGTH)
-
-
-def test_a_folder_that_cannot_be_written_is_one_line(copied, monkeypatch):
-    def full(path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(temporary, "_new_name", full)
-    with pytest.raises(UserError, match="cannot read or write the packed rows"):
-        packing.rows(copied, LENGTH)
-    assert not (copied / FILE).exists()
-
-
-@pytest.mark.slow
-def test_every_core_reads_the_same_lengths(config, data, monkeypatch):
-    """Three shards are read in processes, two in this one."""
-    shards = sorted(map(str, data.folder.glob("*-train.array_record-*")))
-    here = packing.lengths(data.folder)
-    many = list(workers.ordered_map(packing._lengths_of, None, shards * 3))
-    assert np.array_equal(np.concatenate(many), np.tile(here, 3))

@@ -98,19 +98,6 @@ def test_same_as_the_published_algorithm(documents, shape, seed):
     assert fast == slow
 
 
-@pytest.mark.slow
-@given(DOCUMENTS, SHAPES, st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
-def test_pairs_are_well_formed(documents, shape, seed):
-    for a, b, is_random_next in pairs.draw(documents, random.Random(seed), shape):
-        assert a.start < a.stop
-        assert b.start < b.stop
-        assert a.stop - a.start + b.stop - b.start <= shape.max_seq_length - 3
-        assert is_random_next == (a.document != b.document)
-        if not is_random_next:
-            assert a.stop <= b.start
-
-
 @given(
     st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=12), min_size=2),
     st.integers(0, 2**32),

@@ -14,7 +14,6 @@ from bert_jax.data import corpus, prepare, segments
 from bert_jax.data.corpus import Document
 from configs import common
 
-BOOK = "corpus/gutenberg/eliot-middlemarch.txt"
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 
 
@@ -62,19 +61,6 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
     if len(document.text.encode()) <= most:
         assert found == [document]
     assert segments.cut(document, 0, "en") == [document]
-
-
-def test_a_book_is_cut_at_paragraphs_into_even_pieces(shared_data):
-    (book,) = corpus.documents((f"text:{shared_data(BOOK)}",), Path())
-    found = segments.cut(book, 30_000, "en")
-    paragraphs = [" ".join(p.split()) for p in book.text.split("\n\n")]
-    assert [
-        " ".join(p.split()) for piece in found for p in piece.text.split("\n\n")
-    ] == paragraphs
-    sizes = [len(piece.text.encode()) for piece in found]
-    assert len(found) > 50
-    assert max(sizes) <= 30_000
-    assert min(sizes) > 20_000
 
 
 @pytest.mark.slow

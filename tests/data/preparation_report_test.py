@@ -60,23 +60,6 @@ def test_lengths_and_unknown_words_are_the_folders(folder):
         assert share == pytest.approx(np.mean(inside))
 
 
-def test_examples_are_rows(folder):
-    found = preparation_report.contents(folder).examples
-    assert len(found) == preparation_report.EXAMPLES
-    kinds = [one.is_random_next for one in found]
-    assert len(set(kinds)) == 2
-    for one in found:
-        assert (
-            one.text_a.replace(" ", "")
-            in "".join(
-                f"in{n}wemet&<b>left</b>a{n * k % 7}b{k}c{n % 5}."
-                for n in range(60)
-                for k in range(30)
-            )
-            or "[UNK]" in one.text_a
-        )
-
-
 def test_tokens_in_no_pair_are_counted(tmp_path, capfd):
     write_corpus(tmp_path / "corpus.txt")
     made(config := make_config(tmp_path))

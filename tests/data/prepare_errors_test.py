@@ -64,16 +64,10 @@ def test_interruption_between_shards_ends_the_workers(config, monkeypatch):
     ("error", "said"),
     [
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left on device"),
-        # As ArrayRecord's writer says it.
         (
             RuntimeError("write() failed: No space left on device; writing x"),
             "No space left on device",
         ),
-        (
-            RuntimeError("write() failed: Disk quota exceeded; writing x"),
-            "Disk quota exceeded",
-        ),
-        (RuntimeError("write() failed: File too large; writing x"), "File too large"),
     ],
 )
 def test_full_disk_leaves_nothing(config, monkeypatch, error, said):
@@ -123,9 +117,7 @@ def test_two_processes_at_once(config, tmp_path):
     assert read(first, "dev")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x93NUMPY", b"PK\x03\x04", b"\x80\x04N.", None]
-)
+@pytest.mark.parametrize("content", [b"\x93NUMPY"])
 def test_damaged_counts_are_one_line(config, content):
     found = prepare.open_folder(made(config))
     path = found.folder / "token_counts.npy"

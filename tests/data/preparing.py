@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import tensorflow_datasets as tfds
 
 from bert_jax.data import prepare
@@ -49,3 +50,11 @@ def read(folder, split):
     """The records of a split as (tokens_a, tokens_b, is_random_next)."""
     source = tfds.builder_from_directory(folder).as_data_source(split)
     return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
+
+
+def same(one, two):
+    """Whether two batches are equal, types included."""
+    return one.keys() == two.keys() and all(
+        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name])
+        for name in one
+    )

@@ -77,16 +77,6 @@ def test_extract_of_some_packages(few_files, monkeypatch):
     assert len(pydocs.extract(few_files / "data").read_text().splitlines()) == 3
 
 
-def test_interrupted_extraction_leaves_nothing(few_files, monkeypatch):
-    def stop(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pydocs, "_read_files", stop)
-    with pytest.raises(KeyboardInterrupt):
-        pydocs.extract(few_files / "data")
-    assert not list((few_files / "data").iterdir())
-
-
 def test_which_files_are_read():
     names = {name for name, _ in pydocs._files()}
     assert "argparse.py" in names

@@ -45,17 +45,6 @@ def test_a_batch_is_padded():
     assert batch["row_weights"].tolist() == [1, 1, 0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "steps"), [(1, 200), (8, 150), (8, 2000), (64, 150)])
-def test_about_how_many_lengths_training_meets(size, steps):
-    table = rows_of([5] * 1700 + [10] * 296 + [20] * 4)
-    batches = table.batches(0, size, slice(None), seed=3, limit=64)
-    taken = itertools.islice(batches, steps)
-    met = {batch["input_ids"].shape[1] for batch in taken}
-    assert table.expected_lengths(size, steps, limit=64) == len(met)
-    assert table.expected_lengths(size, steps, limit=64, to_limit=True) == 1
-
-
 def test_choices_keep_their_own_mask():
     batch = rows_of([2, 3], choices=2).batch(np.array([0]), 3)
     assert batch["input_ids"].tolist() == [[[100, 101, 7], [150, 151, 7]]]

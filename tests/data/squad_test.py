@@ -112,12 +112,6 @@ def test_rows_of_parquet(tmp_path):
     assert squad.read(tmp_path / "a.parquet") == expected
 
 
-def test_a_file_of_one_row(tmp_path):
-    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS[0]), encoding="utf-8")
-    (example,), _ = squad.read(tmp_path / "a.jsonl")
-    assert example.answers == (Gold("Rome", 13), Gold("in Rome", 10))
-
-
 PLAIN = (
     "Nguy\u1ec5n Du sinh t\u1ea1i Th\u0103ng Long, \u00e0 c\u00f4t\u00e9. Th\u0103ng?"
 )
@@ -274,43 +268,16 @@ QUESTION = (*PARAGRAPH, "qas", 0)
     [
         ("", "the file is empty"),
         ("{", "not JSON (Expecting property name"),
-        ("\0", "not JSON"),
-        ('{"data": [{"paragraphs": "a\0b"}]}', "not JSON (Invalid control character"),
-        ("[" * 100_000, "not JSON"),
-        ("3", "not a JSON object; one with 'data' is required"),
-        ("[]", "has no questions"),
         ("[3]", "data[0]: not a JSON object; one with 'paragraphs' is"),
-        ('{"id": 1}\n{"id": 2}', "bad.json:1: has no 'paragraphs'"),
         ('{"id": 1, "context": "a", "question": "b"}\n{', "bad.json:2: not JSON"),
         (
             '{"id": 1, "context": "a", "question": "b", "answers": {"text": ["a"]}}',
             "(id 1): 'answers' needs two lists of one length",
         ),
-        ("{}", "has no 'data'"),
-        ('{"data": {}}', "'data' is not a list"),
-        ('{"data": []}', "has no questions"),
-        ('{"data": [3]}', "data[0]: not a JSON object; one with 'paragraphs' is"),
         (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
-        (changed(*PARAGRAPH, "context", value=3), "'context' is 3, not text"),
-        (changed(*QUESTION, "id"), "data[0].paragraphs[0].qas[0]: has no 'id'"),
-        (changed(*QUESTION, "id", value=1.5), "qas[0]: id is neither text nor an int"),
-        (changed(*QUESTION, "question"), "qas[0] (id 7): has no 'question'"),
-        (changed(*QUESTION, "answers", value="lait"), "7): 'answers' is not a list"),
         (
             changed(*QUESTION, "answers", 0, "answer_start"),
             "(id 7).answers[0]: has no 'answer_start'",
-        ),
-        (
-            changed(*QUESTION, "answers", 0, "answer_start", value="8"),
-            "(id 7).answers[0]: answer_start is not an integer",
-        ),
-        (
-            changed(*QUESTION, "is_impossible", value="no"),
-            "is_impossible is neither true nor false",
-        ),
-        (
-            changed(*QUESTION, "question", value="a\ud800"),
-            "surrogates not allowed",
         ),
     ],
 )
@@ -322,12 +289,3 @@ def test_bad_files(tmp_path, content, message):
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_missing_and_cut_off_files(tmp_path):
-    with pytest.raises(UserError, match="cannot be read"):
-        squad.read(tmp_path / "none.json")
-    whole = gzip.compress(json.dumps(GOOD).encode("ascii"))
-    (tmp_path / "cut.json.gz").write_bytes(whole[:-20])
-    with pytest.raises(UserError, match="cannot be read"):
-        squad.read(tmp_path / "cut.json.gz")

@@ -70,22 +70,11 @@ def test_labels_of_each_kind(tmp_path, kind, values, expected):
     ("kind", "value", "words"),
     [
         ("classification", "", "the label ('label') is empty"),
-        ("classification", " ", "is empty"),
-        ("classification", None, "is empty"),
         ("classification", 1.5, "the label is 1.5; it must be a name or an integer"),
-        ("classification", ["a"], "multilabel for lists"),
-        ("regression", "", "is empty"),
-        ("regression", "good", "the label is 'good'; regression needs a"),
         ("regression", "nan", "finite number"),
-        ("regression", float("nan"), "finite number"),
         ("regression", "inf", "finite number"),
-        ("regression", "1,5", "finite number"),
-        ("regression", True, "finite number"),
-        ("regression", 10**400, "finite number"),
         ("regression", [1.0], "finite number"),
-        ("multilabel", None, "is empty"),
         ("multilabel", 1, "write a list of them"),
-        ("multilabel", "a,,b", "the label is ''"),
         ("multilabel", ["a", None], "the label is None"),
     ],
 )
@@ -200,12 +189,6 @@ def test_groups_stay_whole(drawn, tenths, random):
         assert part == sorted(part, key=lambda text: int(text.where))
 
 
-def test_groups_of_one_fill_each_class():
-    texts = [LabelledText(str(i), "", None, "ab"[i % 3 == 0]) for i in range(100)]
-    _, held = hold_out(texts, 0.1, [text.where for text in texts])
-    assert Counter(text.label for text in held) == {"a": 6, "b": 3}
-
-
 @pytest.fixture
 def archive(tmp_path):
     """Three films, each with reviews of both classes, far apart in each."""
@@ -256,16 +239,3 @@ def test_folders(tmp_path):
     for nothing in (tmp_path / "none", tmp_path / "neg"):
         with pytest.raises(UserError, match=r"has no texts; CLASS/\*.txt is required"):
             read_folders(nothing)
-
-
-def test_real_tables(tmp_path, shared_data):
-    columns = Columns("sentence1", "sentence2", "score", ",")
-    source = str(shared_data("korean/korsts-dev.tsv"))
-    texts = read_texts(source, columns, "regression", labelled=True)
-    assert len(texts) == 1500
-    assert all(isinstance(t.label, float) and 0 <= t.label <= 5 for t in texts)
-    columns = Columns("sentence1", "sentence2", "gold_label", ",")
-    source = str(shared_data("korean/kornli-xnli.test.ko.tsv"))
-    texts = read_texts(source, columns, "classification", labelled=True)
-    names = ("contradiction", "entailment", "neutral")
-    assert Counter(t.label for t in texts) == dict.fromkeys(names, 1670)

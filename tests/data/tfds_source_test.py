@@ -1,14 +1,10 @@
 """Data sets that TFDS prepares without TensorFlow, against the official files."""
 
-import importlib.util
-import zipfile
 from collections import Counter
 
 import pytest
 import tensorflow_datasets as tfds
 
-from bert_jax.data.sources import tfds as tfds_source
-from bert_jax.errors import UserError
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.squad import data as squad
 
@@ -66,29 +62,3 @@ def test_questions_of_squad(home, shared_data):
     found, counts = squad.read("tfds:squad/v1.1:validation")
     assert sorted(found) == sorted(expected) != []
     assert not counts
-
-
-@pytest.mark.parametrize(
-    ("name", "package", "words"),
-    [
-        ("glue/rte", "tensorflow", r"(needs|lacks) TensorFlow: install .*\[google\]"),
-        ("imdb_reviews", "tensorflow", r"needs TensorFlow: install .*\[google\]"),
-        ("pg19", "tensorflow", r"needs TensorFlow: install .*\[google\]"),
-        ("wiki40b/en", "apache_beam", r"(needs Apache Beam|lacks TensorFlow): install"),
-    ],
-)
-def test_what_tfds_lacks_is_named(home, monkeypatch, tmp_path, name, package, words):
-    if importlib.util.find_spec(package):
-        pytest.skip(f"{package} is installed: TFDS would ask the network")
-    archive = tmp_path / "archive.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        file.writestr("RTE/train.tsv", "")
-    home(archive)
-
-    def extracted(self, url):
-        return self.extract(archive)
-
-    monkeypatch.setattr(Downloads, "download_and_extract", extracted)
-    with pytest.raises(UserError, match=words) as caught:
-        tfds_source.prepared(name)
-    assert "\n" not in str(caught.value)

@@ -132,20 +132,3 @@ def test_other_weights_are_not_overwritten(start, micro, plain, tmp_path):
     runs.run(micro, tmp_path / "run", *own, *still)
     theirs, ours = bert_jax.load(str(plain)), bert_jax.load(str(tmp_path / "run"))
     jax.tree.map(np.testing.assert_array_equal, ours.params, theirs.params)
-
-
-@pytest.fixture
-def elsewhere(data, tmp_path, monkeypatch):
-    """A data folder without vectors, where counting them gives the number 2."""
-    twos = np.full((3, 8), 2, np.float32)
-    monkeypatch.setattr(word_vectors, "vectors", lambda *given: twos)
-    path = tmp_path / f"word_vectors-{word_vectors.FORMAT}-8.npy"
-    return data[0]._replace(folder=tmp_path), path
-
-
-def test_a_damaged_file_of_vectors_is_counted_again(elsewhere, caplog):
-    prepared, path = elsewhere
-    path.write_bytes(b"\x93NUM")
-    assert (word_vectors.of(prepared, 8) == 2).all()
-    assert f"{path} cannot be read" in caplog.text
-    assert (np.load(path) == 2).all()

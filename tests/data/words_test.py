@@ -76,13 +76,3 @@ def test_a_tokenizer_that_looks_across_spaces(change):
     found = by_words(words.Words(tokenizer).encode(sentences))
     assert found == as_whole(tokenizer, sentences)
     assert found[0] + found[1] != as_whole(tokenizer, ["a"])[0] * 2
-
-
-def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(words, "_CHARACTERS", 50)
-    tokenizer = tokenization.build(VOCABULARY, True)
-    own = words.Words(tokenizer)
-    for number in range(0, 1000, 10):
-        sentences = [f"a{n} b" for n in range(number, number + 10)]
-        assert by_words(own.encode(sentences)) == as_whole(tokenizer, sentences)
-        assert len(own._known) <= 50

@@ -49,11 +49,6 @@ def test_in_order_and_elsewhere():
     assert os.getpid() not in {pid for _, pid in results}
 
 
-def test_two_items_need_no_process():
-    results = list(workers.ordered_map(scaled, 10, range(2)))
-    assert results == [(0, os.getpid()), (10, os.getpid())]
-
-
 def test_items_are_taken_as_they_are_needed():
     taken = []
 
@@ -102,15 +97,6 @@ import workers_test
 print("started")
 print([value for value, _ in workers.ordered_map(workers_test.scaled, 2, range(4))])
 """
-
-
-@pytest.mark.slow
-def test_script_without_a_guard_starts_once(tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    root = Path(workers.__file__).parents[2]
-    command = [sys.executable, tmp_path / "script.py", root, Path(__file__).parent]
-    output = subprocess.check_output(command, text=True, timeout=LIMIT)
-    assert output == "started\n[0, 2, 4, 6]\n"
 
 
 @pytest.mark.slow

@@ -69,9 +69,7 @@ def _grids(jaxpr):
     ("device", "spec", "fields", "message"),
     [
         (SLICE, ROBERTA, (FUSED,), "fused: has no dropout on a TPU, and config"),
-        (SLICE, ROBERTA, ("model.attention=cudnn", NO_DROPOUT), "cudnn: needs a GPU"),
         (GPU, MODERN, ("model.attention=cudnn",), "computes no windows of a Modern"),
-        (GPU, MODERN, ("model.scan_layers=True",), "a ModernBERT has layers that diff"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(device, spec, fields, message):

@@ -11,10 +11,9 @@ from runs import finish, here, losses, run, write_pairs
 
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from families.elmo import load, released
 from families.elmo import model as elmo
+from families.elmo import released
 from families.elmo.config import ElmoConfig
-from tests.close import assert_close
 
 SIZES = ElmoConfig(
     vocab_size=1,
@@ -154,44 +153,11 @@ def test_all_of_it_is_fine_tuned(folder, trained, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "a record has a second text"),
         (("--config.task.lstm_size=0",), "config.task.lstm_size=0"),
         (("--config.model.dtype=bfloat16",), "ELMo is float32"),
-        (("--config.model.hidden_size=16",), "(there 8): "),
-        (("--config.task.filters=('1:4',)",), "task.filters=('1:4',) (there "),
-        (("--config.init_from=NONE",), "NONE: no such folder"),
-        (("--config.optimizer.frozen=('x',)", PAIRS), "'x' names no parameter"),
         (("--config.task.words=letters",), "config.task.words="),
     ],
 )
 def test_what_it_refuses_is_one_line(folder, tmp_path, arguments, message):
-    if not arguments:  # texts of a task of the user's own have two parts
-        text = (folder / "own.py").read_text().replace("return", """
-    from bert_jax.data.texts import LabelledText
-    from bert_jax.tasks import TASKS
-    from bert_jax.tasks.text import Text
-
-    class Own(Text):
-        def load(self, split):
-            return [LabelledText("x", "a", "b", label) for label in "cd"]
-
-    TASKS["own"] = Own
-    config.task.name = "own"
-    return""")  # fmt: skip
-        (tmp_path / "own.py").write_text(text)
-        folder = tmp_path
     _, error = run(folder / "own.py", tmp_path / "run", *arguments, status=2)
     assert message in error and error.count("\n") == 1, error
-
-
-def test_its_vectors_are_extracted(trained, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"text": "the fox"}\n')
-    place = tmp_path / "out.jsonl"
-    here(f"--workdir={trained[0]}", "--mode=extract", f"--output={place}",
-         f"--input={tmp_path / 'rows.jsonl'}", "--config.predict.layers=(0,-1)",
-         "--config.predict.vectors=words")  # fmt: skip
-    (row,) = place.read_text().splitlines()
-    (expected,) = load(trained[0]).encode([["the", "fox"]])
-    for word, feature in enumerate(json.loads(row)["features"]):
-        found = [layer["values"] for layer in feature["layers"]]
-        assert_close(found, expected[[0, -1], word])

@@ -18,23 +18,8 @@ def words(*fields, length=50):
 def test_offsets_are_places_in_the_text_as_it_was_given():
     text = "Don't \u2013 «Ünïcode» stop,  中文 \u0007now."
     found = words().encode(text)
-    assert found.tokens == [
-        *(
-            "Don",
-            "'",
-            "t",
-            "\u2013",
-            "«",
-            "Ünïcode",
-            "»",
-            "stop",
-            ",",
-            "中",
-            "文",
-            "now",
-        ),
-        ".",
-    ]
+    expected = "Don ' t \u2013 « Ünïcode » stop , 中 文 now ."
+    assert " ".join(found.tokens) == expected
     for token, (start, end) in zip(found.tokens, found.offsets, strict=True):
         assert text[start:end].strip("\u0007") == token
     assert found.word_ids == list(range(13)) and len(set(found.ids)) == 13

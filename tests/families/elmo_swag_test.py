@@ -11,9 +11,7 @@ from scipy import special
 
 from bert_jax import main, tasks
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
 from bert_jax.tasks.swag.data import Choices
-from families.elmo import esim
 from tests.close import assert_close
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
@@ -64,31 +62,6 @@ def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
     ]
     losses = jax.jit(task.losses)({"logits": found}, batch)[:2]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
-def test_flops_are_those_of_the_readers_products():
-    """Each of its parameters but the biases is in one product a word."""
-    task = make(*SIZES)
-    leaves = jax.tree.leaves_with_path(params_of(task)["reader"])
-    sizes = [x.size for path, x in leaves if path[-1].key != "bias"]
-    ours = esim.flops(task.model_config, task.system, 40)
-    assert ours == 3 * 2 * 40 * sum(sizes)
-    assert task.flops({"input_ids": (1, 4, 10)}) > ours
-
-
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ("task.elmo_system=finetuned", "choose one of attention"),
-        ("model.dtype=bfloat16", "ELMo is float32"),
-        ("tokenizer.vocab_file=x", "reads words by their characters"),
-        ("task.bilstm=True", "it reads BERT's vectors"),
-    ],
-)
-def test_what_does_not_fit_is_one_line(field, message):
-    with pytest.raises(UserError, match=message) as error:
-        make(field)
-    assert "\n" not in str(error.value)
 
 
 def test_a_run_is_trained_scored_and_asked(tmp_path):

@@ -208,21 +208,6 @@ def test_each_texts_vectors_are_those_that_it_has_alone():
 
 
 @pytest.mark.slow
-def test_the_second_text_changes_nothing_in_the_firsts_vectors():
-    params, _ = made()
-    pairs = [(("the", "bank"), b) for b in (("a", "river"), ("zzz", "?!"))]
-    chars, *rest = rows(pairs, length=8)
-    fresh = Marks.of(*rest).fresh
-    module = Elmo(CONFIG)
-    layers, _ = jax.jit(
-        lambda p: module.apply({"params": p}, chars, None, fresh, method="layers")
-    )(params["elmo"])
-    found = np.asarray(layers)
-    np.testing.assert_array_equal(found[0, :, :4], found[1, :, :4])
-    assert np.abs(found[0, :, 5:7] - found[1, :, 5:7]).max() > 0.01
-
-
-@pytest.mark.slow
 def test_padding_and_texts_without_words_change_nothing():
     _, run = made()
     wide, narrow = run(*rows(length=20)), run(*rows())

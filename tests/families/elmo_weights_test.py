@@ -136,9 +136,6 @@ def test_what_is_written_is_read_again(released, tmp_path):
     [
         ("lstm", "dim", 10, r"W_0 is float32 \(12, 36\).* asks for \(12, 40\)"),
         ("lstm", "n_layers", 3, "has no RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0"),
-        ("lstm", "dim", 5, "the cell must be larger than its projection"),
-        ("char_cnn", "n_highway", 3, "has no CNN_high_2/W_carry"),
-        ("char_cnn", "n_characters", 300, "n_characters=300: bilm's are 262"),
     ],
 )
 def test_options_that_do_not_fit(released, group, field, value, message):

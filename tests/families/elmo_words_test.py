@@ -13,7 +13,6 @@ from scipy import special
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize
-from bert_jax.errors import UserError
 from bert_jax.tasks.ner.scores import entities
 from bert_jax.tasks.squad.data import Example, Gold
 from families.elmo import crf, tag_schemes
@@ -202,13 +201,3 @@ def test_answers_are_words_of_the_context(make):
         for guess in answer.guesses:
             if guess.text:
                 assert example.context[guess.start : guess.end] == guess.text
-
-
-def test_what_does_not_fit_is_one_line(make):
-    for field, message in (
-        ("document_context=True", "reads each sentence by itself"),
-        ("tag_scheme=IOB7", "choose one of BIO, IOB1, BIOES, none"),
-        ("elmo_system=finetuned", "choose one of attention"),
-    ):
-        with pytest.raises(UserError, match=message):
-            make("ner.py:", f"task.{field}")

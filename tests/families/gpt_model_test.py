@@ -10,7 +10,6 @@ import pytest
 from micro import bert_config, initial_params
 
 from bert_jax.convert import layout
-from bert_jax.errors import UserError
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
 from bert_jax.models.stacking import stack_layers
@@ -240,8 +239,3 @@ def test_the_released_sizes():
     layer = 2 * 512 * (12 * 768**2) + 4 * 512 * 512 * 768
     head = 2 * 511 * 768 * 40478
     assert pretraining_flops(config, 512, 511) == 3 * (12 * layer + head)
-
-
-def test_a_gpt_reads_left_to_right():
-    with pytest.raises(UserError, match="must be True; start from"):
-        bert_config(**SIZES, architecture="gpt")

@@ -12,14 +12,11 @@ from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.data.rows import Rows
-from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.squad import data as squad
 from bert_jax.tasks.squad import features as squad_features
 from bert_jax.tasks.squad.data import Example, Gold
 from bert_jax.tasks.swag.data import Choices
-from bert_jax.tasks.task import Task
-from families.gpt import finetuning as gpt_tasks
 from families.gpt import huggingface as gpt
 from families.gpt.finetuning import LM_LOSS
 from families.gpt.vocabulary import BYTE_PAIRS
@@ -285,15 +282,6 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
         exact += text == example.answers[0].text.strip()
         assert example.answers[0].text.strip() in text
     assert len(each) == 6224 and exact >= 6190
-
-
-def test_what_a_gpt_was_not_fine_tuned_on_is_one_line(make):
-    with pytest.raises(UserError, match=r"name=own: .*; take a BERT"):
-        gpt_tasks.of("own", Task)
-    with pytest.raises(UserError, match="leave it False"):
-        make("text.py:", "--config.task.bilstm=True")
-    with pytest.raises(UserError, match="model=t5: choose one of bert, "):
-        configuration.load("configs/finetune/text.py:model=t5", [])
 
 
 def test_the_published_values():

@@ -115,7 +115,6 @@ def fields(**changes):
     ("changes", "platform", "named", "message"),
     [
         ({}, "cpu", {}, "cudnn: needs a GPU, and this is a cpu; choose einsum"),
-        ({}, "tpu", {}, "cudnn: needs a GPU, and this is a tpu; choose einsum"),
         (
             {"attention_probs_dropout_prob": 0.1},
             *("gpu", {}),
@@ -123,24 +122,8 @@ def fields(**changes):
             "set that to 0, or choose fused",
         ),
         (
-            {"dtype": "float32"},
-            *("gpu", {"trains": False}),
-            "cudnn: needs config.model.dtype=bfloat16, and it is float32; set it, or "
-            "choose fused",
-        ),
-        (
             *({}, "gpu", {"packed": True}),
             "cudnn: cannot keep the sequences of packed rows apart; choose fused",
-        ),
-        (
-            *({}, "gpu", {"seeds": 2}),
-            "cudnn: cannot train the models of config.train.seeds=2 together; "
-            "choose fused",
-        ),
-        (
-            {"attention": "fused"},
-            *("cpu", {}),
-            "fused: needs a GPU or a TPU, and this is a cpu; choose einsum",
         ),
         (
             {"attention": "fused", "attention_probs_dropout_prob": 0.1},
@@ -160,18 +143,10 @@ def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message
     ("changes", "platform", "named"),
     [
         ({}, "gpu", {}),
-        # Evaluation drops nothing, and packs nothing.
         (
             {"attention_probs_dropout_prob": 0.1},
             *("gpu", {"trains": False, "packed": True, "seeds": 2}),
         ),
-        ({"attention": "fused", "attention_probs_dropout_prob": 0.1}, "gpu", {}),
-        ({"attention": "fused"}, "tpu", {"packed": True}),
-        (
-            {"attention": "fused", "attention_probs_dropout_prob": 0.1},
-            *("tpu", {"trains": False}),
-        ),
-        ({"attention": "einsum", "attention_probs_dropout_prob": 0.1}, "tpu", {}),
     ],
 )
 def test_what_they_can_do_is_not(changes, platform, named):

@@ -12,56 +12,30 @@ from bert_jax.models import attention, layers
 from bert_jax.models.attention import Seen, einsum_attention
 from bert_jax.models.kernels import splash
 from bert_jax.models.kernels.splash import splash_attention
+from tests.attending import sees, values
 from tests.close import assert_close
 
 interpreted = partial(splash_attention, interpret=True)
 
 
-def sees(kind: str, batch: int, length: int) -> Seen:
-    rng = np.random.default_rng(1)
-    if kind == "packed":
-        ids = np.sort(rng.integers(0, 4, (batch, length)), axis=1).astype(np.int32)
-        return Seen(jnp.asarray(ids), jnp.asarray(ids))
-    ends = rng.integers(1, length + 1, (batch, 1))
-    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "kind", "causal"),
+    ("shape", "kind", "causal", "window"),
     [
-        ((2, 128, 2, 64), "packed", False),
-        ((1, 300, 1, 64), "packed", True),  # padded to 384: three blocks
-        ((3, 7, 2, 32), "padded", False),
-        ((2, 7, 2, 32), "padded", True),
+        ((2, 128, 2, 64), "packed", False, 0),
+        ((1, 300, 1, 64), "packed", True, 0),  # padded to 384: three blocks
+        ((3, 7, 2, 32), "padded", False, 0),
+        ((2, 7, 2, 32), "padded", True, 0),
+        *(
+            ((2, length, 2, 32), "packed", causal, window)
+            for length, window in ((300, 64), (300, 3), (40, 8))
+            for causal in (False, True)
+        ),
     ],
 )
-def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal):
-    rng = np.random.default_rng(0)
-    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
-    gradient = jnp.asarray(rng.normal(size=shape), jnp.float32)
-    seen = sees(kind, *shape[:2])
-
-    def results(attend):
-        output, pull = jax.vjp(attend, *given)
-        return output, *pull(gradient)
-
-    found = results(lambda *three: interpreted(*three, seen.ids, causal))
-    expected = results(
-        lambda *three: einsum_attention(*three, seen, 0.0, None, causal)[0]
-    )
-    for one, other in zip(found, expected, strict=True):
-        assert_close(one, other)
-
-
-@pytest.mark.parametrize(("length", "window"), [(300, 64), (300, 3), (40, 8)])
-@pytest.mark.parametrize("causal", [False, True])
-def test_windows_are_the_einsum_s(length, window, causal):
-    rng = np.random.default_rng(0)
-    shape = (2, length, 2, 32)
-    given = [jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(3)]
-    gradient = jnp.asarray(rng.normal(size=shape), jnp.float32)
-    seen = sees("packed", 2, length).within(window)
+def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):
+    *given, gradient = values(shape, "float32")
+    seen = sees(kind, *shape[:2]).within(window)
 
     def results(attend):
         output, pull = jax.vjp(attend, *given)

@@ -5,7 +5,6 @@ import functools
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from runs import run
@@ -15,9 +14,7 @@ import bert_jax
 from bert_jax.attentions import keep as attentions
 from bert_jax.attentions.keep import WithAttentions
 from bert_jax.data.rows import BatchSize
-from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
-from bert_jax.models.attention import ATTENTIONS
 from bert_jax.models.stacking import stack_layers
 from bert_jax.tasks.task import PredictionBatches, Predictor
 from tests.micro import bert_config, initial_params
@@ -72,22 +69,6 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
         np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(got.astype(float).sum(-1), 1, atol=2e-3)
         assert about == {"tokens": encoding.tokens, "segments": encoding.type_ids}
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        (
-            "none/who",
-            "--config.predict.attentions=none/who.safetensors: must be a file",
-        ),
-        ("gs://bucket/who", "gs://bucket/who: name a local file"),
-    ],
-)
-def test_wrong_names(micro, plain, rows, name, says):
-    field = f"--config.predict.attentions={name}"
-    _, err = run(micro, plain, "--mode=predict", f"--input={rows}", field, status=2)
-    assert says in err and "Traceback" not in err
 
 
 def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
@@ -176,37 +157,6 @@ def test_stacked_layers_and_other_kernels_give_the_same():
         found = probabilities(other, stack_layers(params, 2), batch)
         for key, one in wanted.items():
             np.testing.assert_allclose(one, found[key], atol=1e-3, err_msg=str(fields))
-
-
-@pytest.mark.slow
-def test_an_attention_of_ones_own_gives_its_own(monkeypatch):
-    def alike(query, keys, value, *_):
-        length = query.shape[1]
-        shares = jnp.full((len(query), query.shape[2], length, length), 1 / length)
-        return jnp.einsum("bhqk,bkhd->bqhd", shares, value), shares
-
-    config, batch = encoder(attention="alike")
-    monkeypatch.setitem(ATTENTIONS, "alike", alike)
-    params = drawn(config)
-    found = probabilities(config, params, batch)
-    np.testing.assert_allclose(found[0, 0], 1 / 8, rtol=1e-3)
-    silent = lambda *given: (alike(*given)[0], None)  # noqa: E731
-    monkeypatch.setitem(ATTENTIONS, "alike", silent)
-    with pytest.raises(UserError, match="attention=alike returns None for"):
-        probabilities(config, params, batch)
-
-
-def test_rows_count_on_and_a_task_must_say_where_they_come_from():
-    config, batch = encoder()
-    params = {"bert": {"encoder": {}}}
-    predictor = WithAttentions(Bare(batch, [[(1, 0), (0, 2)]]), config, params)
-    for first in (0, 2):
-        (asked,) = predictor.encode([None, None], BatchSize(2)).batches
-        assert asked["attentions/places"].tolist() == [[first + 1, 0], [first, 2]]
-    with pytest.raises(UserError, match="gives no PredictionBatches"):
-        WithAttentions(Bare(batch, None), config, params).encode([None], BatchSize(2))
-    with pytest.raises(UserError, match="is not BERT"):
-        WithAttentions(Bare(batch, None), config, {"mine": {}})
 
 
 def test_a_batch_stays_within_its_budget():

@@ -75,13 +75,3 @@ def test_class_weights_are_those_of_scikit_learn(task):
     found = np.asarray(task.weights({k: jnp.asarray(v) for k, v in batch.items()}))
     np.testing.assert_allclose(found[1:], expected[labels][1:], rtol=1e-6)
     assert found[0] == 0
-
-
-def test_fields_that_contradict(task, tmp_path):
-    config = task.config.copy_and_resolve_references()
-    config.task.dev_file = config.task.train_file
-    with pytest.raises(Exception, match=r"dev_fraction=0\.2: dev_file"):
-        Text(config).resolve()
-    config.task.kind = "regression"
-    with pytest.raises(Exception, match="class_weights=balanced"):
-        Text(config)

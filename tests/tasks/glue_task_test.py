@@ -203,11 +203,6 @@ def test_rows_of_a_task_of_pairs_have_two_texts(make):
     assert make("cola").parse({"text": "a"})[1:3] == ("a", None)
 
 
-def test_data_dir_is_asked_for(make):
-    with pytest.raises(UserError, match=r"config.task.data_dir is empty"):
-        make("sst2").read("train")
-
-
 def test_splits_of_mnli(make, tmp_path):
     header = "index\tsentence1\tsentence2"
     for name in ("train", "dev_matched", "dev_mismatched"):
@@ -227,8 +222,3 @@ def test_ax_is_asked_without_a_training_set(make, tmp_path):
     assert task.splits == ("test",)
     with pytest.raises(UserError, match="ax has no train set"):
         task.training_data()
-
-
-def test_a_task_that_is_none():
-    with pytest.raises(ValueError, match="task=snli: choose one of cola"):
-        glue_config.get_config("tiny", "snli")

@@ -1,13 +1,11 @@
 """IMDb's folders: reviews read, whole films held out, fields that are wrong."""
 
-import zipfile
 from collections import Counter
 
 import pytest
 import tensorflow_datasets as tfds
 from small_texts import rows_of, shrunk
 
-from bert_jax.data.rows import Rows
 from bert_jax.tasks.text import Imdb
 from configs.finetune import imdb
 
@@ -100,20 +98,3 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
         assert "do not name their films" in notice and task.notices[notice] == len(dev)
         held.append(sorted(x.text for x in dev))
     assert held[0] == held[1]
-
-
-@pytest.mark.slow
-def test_movie_reviews(reviews, shared_data, tmp_path):
-    """2,000 real reviews, all longer than the model's 16 positions."""
-    with zipfile.ZipFile(shared_data("movie_reviews/movie_reviews.zip")) as archive:
-        archive.extractall(tmp_path / "real")
-    (tmp_path / "real" / "movie_reviews").rename(tmp_path / "real" / "train")
-    reviews.task.data_dir = str(tmp_path / "real")
-    task = Imdb(reviews)
-    task.resolve()
-    for split, count in {"train": 1800, "dev": 200}.items():
-        examples = task.examples(split)
-        assert Counter(x.label for x in examples) == {0: count // 2, 1: count // 2}
-    features = task.encode(task.examples("dev"), "dev")
-    assert task.notices == {"dev: texts longer than max_seq_length, cut": 200}
-    assert set(Rows(features, {}).lengths) == {16}

@@ -3,16 +3,13 @@
 import micro
 import numpy as np
 import pytest
-from small_squad import small_config
 from small_texts import shrunk
 
 from bert_jax.extract.extractor import Extractor
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.tasks import classification
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.text import Text
 from bert_jax.tokenization.byte_level import ANGLED
 from configs.finetune import text
@@ -68,32 +65,6 @@ def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
         special = task.special
         ids = [*a[:first], special.sep, special.sep, *b[: 9 - first], special.sep]
         assert found["input_ids"].tolist() == [special.cls, *ids]
-
-
-def test_texts_are_tokenized_some_at_a_time(task, monkeypatch):
-    monkeypatch.setattr(classification, "_CHARACTERS", 10)
-    texts = ["good", "a b", "", "bad bad a b good", "a", "b"]
-    calls = []
-    tokenize = task.tokenize
-    monkeypatch.setattr(
-        task, "tokenize", lambda some, **x: calls.append(some) or tokenize(some, **x)
-    )
-    rows = task.encode([TextExample(i, text) for i, text in enumerate(texts)], "dev")
-    assert [text for some in calls for text in some if text] == list(
-        filter(None, texts)
-    )
-    assert all(sum(map(len, some)) <= 10 or len(some) == 1 for some in calls[:-1])
-    alone = [columns(task, TextExample(0, text)) for text in texts]
-    for row, expected in zip(rows, alone, strict=True):
-        np.testing.assert_array_equal(row.columns["input_ids"], expected["input_ids"])
-
-
-def test_a_context_is_read_as_it_is(tmp_path):
-    task = Squad(small_config(tmp_path))
-    asked = TaskPredictor(task, task.config.task.max_seq_length)
-    context = "a b   c " * 20_000
-    parsed = asked.parse({"question": "a" * 300_000 + "?", "context": context})
-    assert parsed.context == context
 
 
 def test_a_blank_in_a_text_that_is_too_long(task):

@@ -3,6 +3,7 @@
 import json
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
+PIECES += ["##a", "##b"]
 
 
 def shrunk(config, folder):

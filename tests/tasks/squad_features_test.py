@@ -20,7 +20,6 @@ from small_squad import every
 
 from bert_jax import tokenization
 from bert_jax.tasks.squad import data
-from bert_jax.tasks.squad import features as squad_features
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
@@ -180,27 +179,6 @@ def test_features_as_published(shared_data, tmp_path, name):
             "tiny-squad2": 6,
         }[name]
     )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
-def test_offsets_are_the_pieces_characters(shared_data, tmp_path, name):
-    """What stands in the context at a piece's place has no other pieces than it."""
-    vocabulary, path = shared_data(VOCABULARY), some_of(shared_data, tmp_path, name)
-    task = task_for(path, vocabulary)
-    first = {example.context: example for example in task.examples("dev")}
-    unlike = set()
-    for context, (_, ids, offsets, _) in zip(
-        first,
-        squad_features.tokens(list(first.values()), task.tokenize),
-        strict=True,
-    ):
-        for number, (begin, end) in zip(ids, offsets, strict=True):
-            piece = task.tokenizer.id_to_token(int(number)).removeprefix("##")
-            text = task.tokenizer.normalizer.normalize_str(context[begin:end]).strip()
-            if piece != text and piece != "[UNK]":
-                unlike.add((piece, context[begin:end]))
-    assert unlike == set()
 
 
 @pytest.mark.slow

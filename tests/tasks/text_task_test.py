@@ -1,7 +1,6 @@
 """One's own texts: labels found, each split read, files, prediction."""
 
 import csv
-from collections import Counter
 
 import jax
 import numpy as np
@@ -84,27 +83,6 @@ def test_columns_by_number(config, tmp_path):
     assert Text(config).row_columns == Wanted(("2",))
 
 
-def test_a_name_s_column_is_said(config):
-    config.task.text = "review"
-    assert Text(config).place_of_text({"review": "a"}) == "column 'review'"
-    assert Text(config).place_of_text({"text": "a"}) == "column 'text'"
-
-
-def test_both_columns_of_a_pair_are_said(config):
-    task = config.task
-    assert Text(config).place_of_text({"text": "a", "text_b": "b"}) == (
-        "columns 'text' and 'text_b'"
-    )
-    task.text, task.text_b = "premise", "claim"
-    pair = {"premise": "a", "claim": "b", "label": "1"}
-    assert Text(config).place_of_text(pair) == "columns 'premise' and 'claim'"
-    task.text, task.text_b, task.label = "5", "6", "4"
-    row = dict(zip("0123456", "abcdefg", strict=True))
-    assert Text(config).place_of_text(row) == (
-        "columns 5 and 6, counted from 0, of 7 (no header)"
-    )
-
-
 @pytest.mark.parametrize(
     ("numbers", "labels"),
     [("1212", ["1", "2"]), (["0", "1.0", "1", "0.0"], ["0", "1"])],
@@ -154,7 +132,6 @@ def test_names_of_a_released_model_s_labels(config, tmp_path):
             "2 names, but the training data has 3 labels: -",
         ),
         ("classification", ("9=a", "10=b"), "label '-1' is not in the training data"),
-        ("regression", ("a", "b"), "kind=regression has no classes"),
     ],
 )
 def test_names_that_do_not_fit(config, kind, names, words):
@@ -164,32 +141,6 @@ def test_names_that_do_not_fit(config, kind, names, words):
         task.resolve()
         task.read("train")
     assert words in str(caught.value)
-
-
-def test_scores_as_classes_are_said(config, tmp_path, caplog):
-    rows = [("a", str(n / 5)) for n in range(26)]
-    config.task.train_file = write(tmp_path / "scores.csv", rows)
-    assert len(Text(config).find_labels()) == 26
-    (said,) = caplog.messages
-    assert "numbers with fractions, such as" in said and "26 classes" in said
-    assert "--config.task.kind=regression" in said
-    caplog.clear()
-    config.task.kind = "regression"
-    Text(config).resolve()
-    config.task.kind = "classification"
-    config.task.train_file = write(tmp_path / "stars.csv", [("a", "1"), ("b", "5.0")])
-    assert Text(config).find_labels() == ["1", "5"]
-    assert not caplog.messages
-
-
-def test_a_header_that_is_read_as_a_record_is_noticed(config, tmp_path):
-    records = [("good", "10"), ("bad", "9")] * 2
-    config.task.train_file = write(tmp_path / "train.csv", records, ("Satz", "Art"))
-    config.task.text, config.task.label = "0", "1"
-    task = Text(config)
-    assert "Art" in task.find_labels()
-    (what,) = (what for what in task.notices if "Art" in what)
-    assert "train.csv:1: the only record with the label 'Art'" in what
 
 
 @pytest.mark.slow
@@ -331,8 +282,6 @@ def test_numbers(config, tmp_path, shared_data):
     ("kind", "rows", "notice"),
     [
         ("classification", [("a", "9"), ("b", "8")], "dev.csv:3: label '8' is not in"),
-        ("classification", [("a", "9"), ("b", "")], "dev.csv:3: the label ('label')"),
-        ("multilabel", [("a", "9,8")], "dev.csv:2: label '8' is not in"),
         ("regression", [("a", "9"), ("b", "nine")], "dev.csv:3: the label is 'nine'"),
     ],
 )
@@ -352,8 +301,6 @@ def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, notice):
     ("field", "value", "notice"),
     [
         ("text", "words", "train.csv:1: no column 'words'; there are: text, label"),
-        ("text_b", "words", "no column 'words'"),
-        ("label", "stars", "no column 'stars'"),
         ("train_file", "", "labels in the training data: none; at least 2"),
     ],
 )
@@ -362,12 +309,6 @@ def test_fields_that_are_wrong(config, field, value, notice):
     with pytest.raises(UserError) as caught:
         Text(config).resolve()
     assert notice in str(caught.value)
-
-
-def test_one_class_is_too_few(config, tmp_path):
-    config.task.train_file = write(tmp_path / "one.csv", [("a", "x"), ("b", "x")])
-    with pytest.raises(UserError, match="'x'; at least 2 are required"):
-        Text(config).resolve()
 
 
 @pytest.mark.slow
@@ -405,15 +346,3 @@ def test_tfds(config, make_builder, tmp_path):
     task.resolve()
     assert task.labels == ("neg", "pos")
     assert [(x.text, x.label) for x in task.read("train")] == [("good", 1), ("bad", 0)]
-
-
-def test_imdb_sample(config, shared_data):
-    config.task.train_file = str(shared_data("imdb/train.jsonl"))
-    config.task.dev_file = str(shared_data("imdb/test.jsonl"))
-    task = Text(config)
-    task.resolve()
-    assert task.labels == ("0", "1")
-    for split in ("train", "dev"):
-        examples = task.examples(split)
-        assert Counter(x.label for x in examples) == {0: 500, 1: 500}
-    assert task.baseline("dev", examples)["accuracy"] == 0.5

@@ -6,43 +6,12 @@ import numpy as np
 import pytest
 from micro import initial_params
 
-from bert_jax import tasks, tokenization
-from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import Classification, TextExample
-from configs.finetune import common
-from families.gpt.vocabulary import BYTE_PAIRS
+from bert_jax.tasks.classification import TextExample
 from tests.close import GRADIENT_TERMS, assert_close
+from tests.tasks.classification_test import Texts, make
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
-
-
-class Texts(Classification):
-    """The task with its records given."""
-
-    given: tuple[TextExample, ...] = ()
-
-    def read(self, split):
-        return self.given if split == "train" else None
-
-
-@pytest.fixture
-def make(tmp_path):
-    def task(examples=(), length=8, labels=("no", "yes"), **fields):
-        config = common.get_config("tiny")
-        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-        config.model.update(sizes)
-        (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-        config.tokenizer.vocab_file = str(tmp_path / "vocab.txt")
-        config.task.max_seq_length = length
-        config.task.labels = labels
-        for name, value in fields.items():
-            config.task[name] = value
-        made = Texts(config)
-        made.given = tuple(examples)
-        return made
-
-    return task
+__all__ = ["make"]  # a fixture
 
 
 @pytest.mark.slow
@@ -98,8 +67,7 @@ def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
     found = []
     for texts in (1, 3):
         given = make((), 8, ("score",), kind="regression", texts_per_row=texts).config
-        task = Own(given)
-        task.given = tuple(examples)
+        task = Own(given, examples)
         task.config.train.batch_size = 9
         params = initial_params(task.init_params)
         batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
@@ -129,32 +97,8 @@ def test_a_text_does_not_see_the_others_of_its_row(make):
     assert changed.tolist() == [False, True, False, False]
 
 
-def test_where_rows_cannot_be_shared(make):
-    with pytest.raises(UserError, match=r"texts_per_row=2: task\.bilstm"):
-        make(texts_per_row=2, bilstm=True)
-
-
-@pytest.mark.parametrize(
-    ("file", "field", "message"),
-    [
-        ("finetune/text:size=tiny", "model.causal=True", "model.causal=True reads"),
-        ("finetune/text:size=tiny,model=gpt", "task.lm_coef=0.0", "is for a BERT's"),
-        ("finetune/text:size=tiny,model=elmo", "task.lstm_size=8", "is for a BERT's"),
-    ],
-)
-def test_models_whose_rows_cannot_be_shared(tmp_path, file, field, message):
-    (tmp_path / "own.py").write_text(
-        f'extends = "{file}"\n\n\ndef get_config(config):\n    return config\n'
-    )
-    pieces = BYTE_PAIRS.train(["a b c", "b c d"], 20, lowercase=True)
-    kind = tmp_path / ("vocab.json" if "gpt" in file else "vocab.txt")
-    tokenization.save(pieces, tmp_path)
-    if not kind.exists():
-        kind.write_text("".join(f"{piece}\n" for piece in PIECES))
-    fields = [field, "task.texts_per_row=4"]
-    if "elmo" not in file:
-        fields.append(f"tokenizer.vocab_file={kind}")
-    given = [f"--config.{text}" for text in fields]
-    config = configuration.load(str(tmp_path / "own.py"), given)
-    with pytest.raises(UserError, match=f"texts_per_row=4: {message}"):
-        tasks.create(config)
+def test_a_model_whose_rows_cannot_be_shared(make):
+    task = make(texts_per_row=4)
+    task.config.model.causal = True
+    with pytest.raises(UserError, match=r"texts_per_row=4: model\.causal=True reads"):
+        Texts(task.config, ())

@@ -20,28 +20,7 @@ def with_rules(folder: Path, **rules: object) -> Path:
     return path
 
 
-REPLACE = {"type": "Replace", "pattern": {"Regex": "(?=.)"}, "content": "b"}
-BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
 MODEL = {"vocab": {"a": 0}, "unk_token": "[X]", "max_input_chars_per_word": 100}
-
-
-@pytest.mark.parametrize("count", [2, 30])
-@pytest.mark.parametrize(
-    ("part", "steps", "rule"),
-    [
-        ("normalizer", "normalizers", REPLACE),  # writes between the characters
-        ("normalizer", "normalizers", {"type": "ByteLevel"}),
-        ("pre_tokenizer", "pretokenizers", BYTES | {"use_regex": False}),
-    ],
-)
-def test_rules_that_double_a_text_are_counted(tmp_path, part, steps, rule, count):
-    rules = {part: {"type": "Sequence", steps: [rule] * count}}
-    path = with_rules(tmp_path / "model", **rules)
-    if count == 2:
-        assert tokenization.load(path).encode("é").ids
-        return
-    with pytest.raises(UserError, match="times as long"):
-        tokenization.load(path)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +28,6 @@ def test_rules_that_double_a_text_are_counted(tmp_path, part, steps, rule, count
     [
         ({"model": MODEL | {"type": "WordLevel"}}, "fails at an unknown character"),
         ({"normalizer": {"type": "Precompiled"}}, "not a tokenizer.json"),
-        (
-            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": ""}},
-            "not a tokenizer.json",
-        ),
     ],
 )
 def test_a_model_that_would_fail_at_a_text_is_refused(tmp_path, rules, expected):

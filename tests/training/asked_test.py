@@ -15,7 +15,6 @@ from answers import by_files, encoded, expected, same, varied
 from asking import DATA, FINETUNE, MODEL, TRAINING, contents, make_model
 from runs import here as bert
 
-from bert_jax.training import run_config
 from bert_jax.workdir import metrics
 
 
@@ -213,22 +212,6 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
     new = after.keys() - before.keys()
     assert {str(Path(name).parent) for name in new} == {f"predictions/{there.name}"}
     assert {name: after[name] for name in before} == before
-
-
-@pytest.mark.slow
-def test_other_data_and_another_checkpoint_have_a_folder_of_their_own(runs):
-    workdir = runs("squad").workdir
-
-    def beside(*given):
-        own = run_config.of_run(workdir, None, [f"--config.{text}" for text in given])
-        return run_config.beside(workdir, own)
-
-    assert beside() == ""
-    one, two = (beside(f"task.dev_file={name}/dev.json") for name in "ab")
-    assert one != two and one[:4] == two[:4] == "dev-"
-    assert beside("task.dev_file=./a/dev.json") == one
-    given = ("task.dev_file=a/dev.json", "evaluate.checkpoint=last")
-    assert beside(*given) == f"{one}-last"
 
 
 @pytest.mark.slow

@@ -159,13 +159,3 @@ def test_the_plan_alone_gives_the_run(micro, tmp_path, slow, monkeypatch):
     runs.run(micro, other, "--config.train.num_steps=12")
     assert (runs.losses(one) == runs.losses(other)).all()
     assert len(runs.losses(one)) == 12
-
-
-def test_fields_that_do_not_go_with_a_budget(micro, tmp_path):
-    begin = (f"--config={micro}", f"--workdir={tmp_path / 'run'}")
-    begin += ("--config.train.budget=1min",)
-    _, said = runs.here(*begin, "--config.optimizer.warmup_steps=5", status=2)
-    assert "warmup_fraction=0.1" in said.splitlines()[-1]
-    _, said = runs.here(*begin, "--config.train.num_epochs=2", status=2)
-    assert "config.train.num_epochs=2.0 counts epochs" in said
-    assert not (tmp_path / "run" / "config.json").exists()

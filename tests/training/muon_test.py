@@ -7,7 +7,7 @@ import pytest
 from optimizer_config import make_config
 
 from bert_jax.errors import UserError
-from bert_jax.training import muon, optimizer
+from bert_jax.training import optimizer
 from tests.close import GRADIENT_TERMS, assert_close
 
 SHAPES = {
@@ -116,10 +116,3 @@ def test_muon_refuses_a_model_without_an_encoder():
     transformation = optimizer.make(make_config(**FIELDS))
     with pytest.raises(UserError, match="muon: no matrix of a Transformer encoder"):
         transformation.init({"elmo": {"forward": {"kernel": jnp.ones((3, 4))}}})
-
-
-def test_names_of_the_encoder():
-    assert muon.axes("bert/encoder/layer_3/attention/query/bias", 2) is None
-    assert muon.axes("bert/pooler/kernel", 2) is None
-    found = muon.axes("bert/encoder/layers/attention/output/kernel", 4)
-    assert found == ((1, 2), (3,))

@@ -40,7 +40,7 @@ def train(micro, tmp_path):
     return trained
 
 
-@pytest.mark.parametrize("init", ["()", "optax.EmptyState()", "(optax.EmptyState(),)"])
+@pytest.mark.parametrize("init", ["(optax.EmptyState(),)"])
 def test_a_state_without_arrays_is_no_obstacle(train, tmp_path, init):
     """Orbax refuses to save it."""
     train(init, "state")
@@ -62,12 +62,6 @@ def test_a_state_without_arrays_is_no_obstacle(train, tmp_path, init):
             "state + 0.5",
             "another structure after an update: 1 is int32[] in init and float32[] in",
         ),
-        (
-            '{"m": jnp.zeros(3)}',
-            '{**state, "n": jnp.zeros(2)}',
-            "1/n is absent in init and float32[2] in update; return the same from both",
-        ),
-        ("(jnp.zeros(3),)", "list(state)", "other containers after an update"),
     ],
 )
 def test_what_no_checkpoint_could_hold_is_said_before_the_first_step(

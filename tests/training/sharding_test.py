@@ -1,7 +1,5 @@
 """What is split over which axis of the mesh, and what does not fit."""
 
-import re
-
 import flax.linen as nn
 import jax
 import numpy as np
@@ -48,9 +46,7 @@ def test_what_is_left_of_the_devices(mesh, shape):
     assert tuple(sharding.make_mesh(small_config(**mesh)).shape.values()) == shape
 
 
-@pytest.mark.parametrize(
-    "mesh", [{"data": 3}, {"data": 4}, {"data": -1, "fsdp": -1}, {"tensor": 16}]
-)
+@pytest.mark.parametrize("mesh", [{"data": 3}, {"data": -1, "fsdp": -1}])
 def test_a_mesh_that_does_not_fit(mesh):
     with pytest.raises(UserError, match=r"config\.mesh"):
         sharding.make_mesh(small_config(**mesh))
@@ -58,10 +54,7 @@ def test_a_mesh_that_does_not_fit(mesh):
 
 @pytest.mark.parametrize(
     ("group", "field", "value", "message"),
-    [
-        ("phase2", "batch_size", 12, r"phase2\.batch_size / .* = 12 does not divide"),
-        ("phase2", "micro_batches", 4, r"train\.batch_size / phase2\.micro_batches"),
-    ],
+    [("phase2", "batch_size", 12, r"phase2\.batch_size / .* = 12 does not divide")],
 )
 def test_what_does_not_fit_is_named(group, field, value, message):
     config = small_config()
@@ -135,19 +128,6 @@ def test_zero1_splits_moments_over_data_too(name):
     own = memory.bytes_per_device(state.opt_state)
     split = abstract(small_config(data=2, fsdp=2, tensor=2)).opt_state
     assert own == pytest.approx(memory.bytes_per_device(split) / 2, rel=0.01)
-
-
-def test_a_line_says_what_a_device_holds():
-    state = abstract(small_config(data=2, fsdp=4, optimizer="zero1"))
-    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    line = memory.of_state(state.params, state.opt_state)
-    own = memory.bytes_per_device(state.params)
-    assert size / 4 < own < size / 3
-    assert line.startswith(f"on each device: parameters {own / 1e6:.1f} MB (1/3.")
-    assert re.search(r"\(1/3\.\d+\), optimizer [\d.]+ MB \(1/7\.\d+\)$", line)
-    alone = abstract(small_config())
-    line = memory.of_state(alone.params, alone.opt_state)
-    assert "parameters 0.1 MB (all)" in line
 
 
 def test_stacked_layers_keep_their_first_axis_whole():

@@ -59,18 +59,6 @@ def test_no_item(text):
     assert paragraphs.lists([text]) == [False]
 
 
-def test_what_web_pages_say_of_themselves():
-    taken = [
-        *("Please enable JavaScript.", "This site uses cookies.", "Terms of Use"),
-        "JavaScript must be enabled in order for you to use this site.",
-    ]
-    kept = [
-        *("He ate a cookie.", "JavaScript is a language.", "He wrote JavaScript."),
-        "A privacy policy is what this paragraph is about. " * 7,
-    ]
-    assert paragraphs.boilerplate(taken + kept) == [True] * 4 + [False] * 4
-
-
 @pytest.mark.parametrize(
     ("parts", "left"),
     [
@@ -100,39 +88,3 @@ def test_parts_join_to_the_text(text, form):
     assert again.text.split() == text.split()
     assert paragraphs.split(again) == parts or form == "wrapped"
     assert [p.split() for p in paragraphs.split(again)] == [p.split() for p in parts]
-
-
-def test_line_ends_of_windows_part_paragraphs():
-    document = Document("1. One.\r\n\r\nTwo is a text.\r\n\r\n* Three.", "wrapped")
-    parts = paragraphs.split(document)
-    assert [part.strip() for part in parts] == ["1. One.", "Two is a text.", "* Three."]
-    assert paragraphs.lists(parts) == [True, False, True]
-
-
-def test_several_books_in_one_document():
-    opening, closing = (
-        f"*** {word} OF THE PROJECT GUTENBERG EBOOK ***" for word in ("START", "END")
-    )
-    parts = ["Notice.", opening, "One.", closing, "Licence.", opening, "Two.", closing]
-    taken = paragraphs.boilerplate([*parts, "Licence."])
-    assert [
-        part for part, is_taken in zip(parts, taken, strict=False) if not is_taken
-    ] == [
-        "One.",
-        "Two.",
-    ]
-    assert taken[-1]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\u201eKomm her!\u201c",
-        "\xbbKomm her!\xab",
-        "\u300a\u4ed6\u8d70\u4e86\u3002\u300b",
-        "\u179a\u17d4",
-        "It ended.[citation needed]",
-    ],
-)
-def test_ends_of_sentences_are_no_headings(text):
-    assert paragraphs.headings([text, "A title"]) == [False, True]
