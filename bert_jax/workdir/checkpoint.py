@@ -241,7 +241,7 @@ class Checkpoints:
                 args = {
                     name: ocp.args.StandardRestore(tree)
                     for name, tree in trees.items()
-                    if jax.tree.leaves(tree)
+                    if tree is None or jax.tree.leaves(tree)  # None: as it was saved
                 }
                 restored = self._manager.restore(step, args=ocp.args.Composite(**args))
                 items = {**trees, **dict(restored.items())}
