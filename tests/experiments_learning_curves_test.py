@@ -150,7 +150,7 @@ def test_the_loss_of_a_split(plain, data):
     expected = -np.log([shares[0, 0], shares[1, 1], shares[2, 1]]).mean()
     assert found["cross_entropy"] == pytest.approx(expected, rel=1e-6)
     assert found["accuracy"] == pytest.approx(2 / 3)
-    assert set(task.baseline("dev", examples)) == {"accuracy", "f1", "matthews"}
+    assert {"accuracy", "f1", "matthews"} <= task.baseline("dev", examples).keys()
 
 
 def test_runs_report_and_second_start(command, reading):
