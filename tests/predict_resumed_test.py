@@ -1,5 +1,6 @@
 """Predictions that end early are resumed, and are the same to the byte."""
 
+import fcntl
 import json
 import shutil
 import signal
@@ -8,7 +9,6 @@ import numpy as np
 import pytest
 from runs import finish, run, start
 
-from bert_jax.runtime import temporary
 from bert_jax.tasks import partial_output
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
@@ -201,8 +201,8 @@ def test_a_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
     assert part.read_text() == "half a download"
 
 
-def test_two_processes_do_not_write_one_part(source, ask, tmp_path, monkeypatch):
-    # A process does not wait for its own lock.
-    monkeypatch.setattr(temporary, "lock", lambda path: None)
-    said = ask(source, "out.jsonl", status=2)
-    assert "out.jsonl.part: another process writes it" in said
+def test_two_processes_do_not_write_one_part(source, ask, tmp_path):
+    with (tmp_path / "out.jsonl.part").open("w") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)  # as another process would
+        said = ask(source, "out.jsonl", status=2)
+    assert "out.jsonl.part: another process writes it; wait for its end" in said
