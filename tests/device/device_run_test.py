@@ -78,7 +78,7 @@ def test_it_learns(both):
 
 
 def test_killed_and_started_again_it_writes_the_same_losses(both):
-    """To the last digit."""
+    """Bit for bit."""
     assert max(losses(both / "killed")) < STEPS
     finished(job(both, "killed"))
     assert losses(both / "killed") == losses(both / "whole")
