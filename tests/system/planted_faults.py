@@ -65,7 +65,7 @@ FAULTS = (
         "bert_jax/models/attention.py",
         "jnp.where(input_mask == 0, 0, 1)\n",
         "jnp.ones_like(input_mask)\n",
-        "tests/models/encoder_test.py",
+        "tests/convert/google_test.py",
     ),
     Fault(
         "rows of padding count in the loss",
@@ -109,7 +109,7 @@ FAULTS = (
         "bert_jax/workdir/checkpoint.py",
         'log.warning("checkpoint %d cannot be read: %s", step, reason)',
         "break",
-        "tests/workdir/checkpoint_test.py",
+        "tests/errors_test.py",
     ),
     Fault(
         "LayerNorm and biases decay",
