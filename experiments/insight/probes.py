@@ -162,9 +162,9 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     scored = []
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
         terminal.say(f"{probe.title}: part {number + 1} of {parts}")
-        sets = (labelled(bert, probe.unit, examples) for examples in (train, dev))
+        sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
         try:
-            scored.append(probe_fits.part(*sets, number))
+            scored.append(probe_fits.part(sets[0], sets[1], number))
         except UserError as error:
             raise UserError(f"{probe.files[0]}: {error}") from error
     return probe_fits.summary(scored)
