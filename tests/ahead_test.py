@@ -1,10 +1,8 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
-import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import pytest
 from ahead import (
     BASE,
@@ -18,12 +16,10 @@ from ahead import (
     SPLASH,
     TRITON,
     built,
-    compiles,
     require,
     wide_products,
     without_a_cache,  # noqa: F401  (a fixture of every test)
 )
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
@@ -32,21 +28,6 @@ from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of
 from experiments.lib import programs
-
-
-@functools.cache
-def placed(device):
-    """How an array lies on all of the device: its rows split, and whole."""
-    require(device)
-    mesh = Mesh(devices.described(device), ("data",))
-    return [NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ())]
-
-
-def compiled_small(device, function, *shapes, **options):
-    """A function of arrays in bfloat16 whose rows are split."""
-    rows, _ = placed(device)
-    given = [jax.ShapeDtypeStruct(x, jnp.bfloat16, sharding=rows) for x in shapes]
-    return compiles(jax.jit(function, **options).trace(*given), device)
 
 
 @pytest.mark.slow
@@ -74,34 +55,6 @@ def aliases(done) -> list[str]:
     """The results that take an argument's memory."""
     first, _, _ = done.as_text().partition("\n")
     return re.findall(r"\{\d*\}: \(\d+, \{\}, (?:may|must)-alias\)", first)
-
-
-def test_a_product_in_float32_is_found():
-    @jax.named_scope("attention")
-    def product(dtype, a, b):
-        wide = (x.astype(dtype) for x in (a, b))
-        return jnp.einsum("ij,jk->ik", *wide).astype(jnp.bfloat16)
-
-    found = {}
-    for dtype in (jnp.bfloat16, jnp.float32):
-        function = functools.partial(product, dtype)
-        done = compiled_small(GPU, function, (256, 256), (256, 256))
-        found[dtype] = list(wide_products(done))
-    assert not found[jnp.bfloat16]
-    assert any("attention" in where for where in found[jnp.float32])
-
-
-def test_a_state_that_is_not_donated_is_found():
-    def update(state, gradient):
-        return state + gradient
-
-    sizes = []
-    for donated in (None, 0):
-        given = ((1024, 128), (1024, 128))
-        done = compiled_small(SLICE, update, *given, donate_argnums=donated)
-        report = done.memory_analysis()
-        sizes.append((len(aliases(done)), report.alias_size_in_bytes))
-    assert sizes == [(0, 0), (1, 2 * 1024 * 128 / 16)]
 
 
 def exchanges(mesh, done) -> set[tuple[str, tuple[str, ...]]]:
@@ -135,16 +88,6 @@ def test_devices_exchange_what_the_mesh_needs(fields, allowed):
     found = exchanges(program.mesh, done)
     assert found <= allowed
     assert {kind for kind, _ in found} >= {SUM}
-
-
-def test_a_needless_gather_is_found():
-    """As if rows were no longer kept where they are."""
-
-    found = []
-    for out in placed(SLICE):
-        done = compiled_small(SLICE, jnp.tanh, (64, 128), out_shardings=out)
-        found.append(exchanges(out.mesh, done))
-    assert found == [set(), {(GATHER, DATA)}]
 
 
 @pytest.mark.slow

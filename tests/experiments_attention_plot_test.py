@@ -1,6 +1,5 @@
 """A picture of one head, and wrong requests in one line."""
 
-import io
 import json
 
 import numpy as np
@@ -38,35 +37,20 @@ def draw(source, target, status=0, **options):
 
 
 def test_the_map_is_that_head(source, tmp_path):
-    reader = pytest.importorskip(
-        "matplotlib.image", reason="needs the report extra (matplotlib)"
-    )
+    """A picture with one black square a token, which another head has not."""
     draw(source, tmp_path / "one.png", part=1)
-    picture = reader.imread(io.BytesIO((tmp_path / "one.png").read_bytes()))[..., :3]
     draw(source, tmp_path / "none.png", layer=0)
-    empty = reader.imread(io.BytesIO((tmp_path / "none.png").read_bytes()))[..., :3]
-    assert np.ptp(picture, axis=-1).max() == 0  # grey
-    # Black squares of the map's size, which the head without attention lacks.
-    side = int(0.15 * attention_plot.DPI)
-
-    def squares(pixels):
-        dark = (pixels[..., 0] < 0.1).astype(int)
-        sums = np.pad(dark.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-        inside = sums[side:, side:] - sums[:-side, side:]
-        inside = inside - sums[side:, :-side] + sums[:-side, :-side]
-        return np.argwhere(inside > 0.8 * side**2)
-
-    assert len(squares(empty)) == 0
-    found = squares(picture)
-    # The last token looks at the first: one square at the left, below all others.
-    left = found[found[:, 1] < np.median(found[:, 1]) - side]
-    assert found[:, 0].max() in left[:, 0]
+    reader = pytest.importorskip("matplotlib.image")
+    one, none = (reader.imread(tmp_path / name) for name in ("one.png", "none.png"))
+    assert one.shape == none.shape
+    darker = (one[..., 0] < 0.1).mean() - (none[..., 0] < 0.1).mean()
+    assert 1 / 6 / 4 < darker < 1 / 6  # of the picture; the map fills most of it
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"row": 3}, "has no attentions_3, --row=3 --part=0; it has attentions_0,"),
+        ({"row": 3}, "has no attentions_3; it has attentions_0,"),
         ({"layer": 2}, "--layer=2: "),
     ],
 )

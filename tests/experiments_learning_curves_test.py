@@ -12,7 +12,6 @@ import pytest
 import stand_ins
 from runs import run as run_main
 from runs import taken
-from scipy import stats
 
 import bert_jax
 from bert_jax.config import configuration
@@ -213,22 +212,6 @@ def test_real_runs(data, plain, tmp_path, capfd):
         assert all(np.isfinite(value) for value in line.values())
 
 
-def test_means_and_intervals():
-    draws = [0.6, 0.7, 0.65]
-    found = {
-        ("fine-tuned", 4, draw): [{"epoch": 1.0, "test_loss": value}]
-        for draw, value in enumerate(draws)
-    }
-    ((epoch, mean, reach),) = curves_report.by_epoch(
-        found, "fine-tuned", 4, "test_loss"
-    )
-    low, high = stats.t.interval(
-        0.95, 2, loc=np.mean(draws), scale=stats.sem(np.array(draws))
-    )
-    assert (epoch, mean) == (1.0, pytest.approx(0.65))
-    assert (mean - reach, mean + reach) == (pytest.approx(low), pytest.approx(high))
-
-
 def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
     """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
     monkeypatch.setattr(plots, "lines", lambda panels: None)
@@ -255,11 +238,9 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
     reviews = curves.read(given)
     bert = bert_jax.load(plain)
-    row = [{"text": reviews.test[3].text}]
+    row = [reviews.test[3].text]
     kinds = (("cls", 1), ("mean", 0))  # of one layer
-    read = {
-        unit: vectors.Reader(bert, unit, (layer,)).read(row) for unit, layer in kinds
-    }
+    read = {unit: vectors.read(bert, unit, row, (layer,)) for unit, layer in kinds}
     ids = np.array([bert.tokenizer.encode(reviews.test[3].text).ids])
     states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
     np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)

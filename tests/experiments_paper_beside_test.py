@@ -1,7 +1,6 @@
 """Table 1 with GPT and ELMo beside BERT: planned, run, judged, refused."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from paper_runs import command, data, kinds, planned
 from bert_jax.config import configuration
 from bert_jax.data import loader
 from experiments.paper import __main__ as paper
-from experiments.paper import beside, budget, options, results, runs
+from experiments.paper import beside, budget, options, results
 from families.elmo import streams
 
 __all__ = ["command", "data"]  # fixtures
@@ -113,7 +112,7 @@ def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     assert scores["BERT", "average"]["paper"] == pytest.approx((93.5 + 88.9) / 2)
     assert found["pretraining"]["GPT"]["words"] == 2_000_005
     text = (folder / "report.md").read_text()
-    assert "What pre-training took" in text and "BiLSTM+ELMo+Attn" in text
+    assert "What pre-training took" in text
 
 
 def test_claims_are_of_the_systems_that_are_there():
@@ -213,61 +212,3 @@ def _words(batch, place):
         return sum(piece.endswith("</w>") for piece in pieces)
     marks = ("##", "[CLS]", "[SEP]", "[PAD]", "[MASK]")
     return sum(not piece.startswith(marks) for piece in pieces)
-
-
-IMDB = ("--systems=bert,gpt", "--epochs=4,1,2")
-
-
-def test_each_number_of_epochs_is_runs_of_its_own(data):
-    plan = planned(data, *IMDB, "--seeds=2", table="imdb")
-    assert kinds(plan) == ["pre-training", *["imdb"] * 3] * 2
-    tuned = [run for run in plan if run.needs]
-    assert len({run.folder for run in tuned}) == 6
-    for run, count in zip(tuned, (1, 2, 4) * 2, strict=True):
-        fields = [text for text in run.arguments if "train.num_epochs" in text]
-        assert fields == [f"--config.train.num_epochs={count}"]
-    specs = [run.arguments[0].partition(":")[2] for run in tuned]
-    assert specs == ["size=tiny"] * 3 + ["size=tiny,model=gpt"] * 3
-
-
-def test_base_and_large_against_gpt_by_epochs(data):
-    given = ["imdb", "--size=large", "--corpus=pydocs", f"--data={data}", "--words=9"]
-    found = options.parse([*given, *IMDB])
-    rows = [(row.name, row.paper, row.line, row.at) for row in found.table.systems]
-    assert ("BERT, base, 4 epochs", "BERT-Base", "BERT, base", 4) in rows
-    assert ("BERT, base, 1 epoch", "", "BERT, base", 1) in rows and len(rows) == 9
-    better, larger = found.table.claims
-    assert better.text == "BERT is better than GPT on IMDb"
-    assert len(better.pairs) == 6 and len(larger.pairs) == 3
-    names = {row.name for row in found.table.systems}
-    pairs = (*better.pairs, *larger.pairs)
-    assert {x for pair in pairs for x in (pair.first, pair.second)} == names
-    sizes = {run.folder.name.partition("-")[0]: run for run in runs.plan(found)}
-    assert ":size=base" in sizes["gpt"].arguments[0]
-
-
-def test_epochs_plot(command):
-    status, _, out, err = command("imdb", *IMDB, "--seeds=3")
-    assert status == 0, err
-    (folder,) = command.output.glob("imdb-*")
-    assert "(lines.png)\n\nAlong epochs" in (folder / "report.md").read_text()
-    assert re.search(r"REPRODUCED: BERT is better than GPT on IMDb", out)
-    assert len(re.findall(r"^GPT +[\d,]+", out, re.M)) == 2  # its loss, its cost
-    found = json.loads((folder / "results.json").read_text())
-    assert set(found["pretraining"]) == {"BERT", "GPT"}
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (
-            ("imdb", "--epochs=1", "--finetuning.train.num_steps=9"),
-            "the table sets train.num_steps itself",
-        )
-    ],
-)
-def test_what_does_not_go_together_is_one_line(data, tmp_path, capfd, args, message):
-    given = [f"--data={data}", "--size=tiny", "--corpus=pydocs"]
-    assert paper.main([*args, *given, f"--output={tmp_path / 'out'}"]) == 2
-    error = capfd.readouterr().err
-    assert message in error and error.count("\n") == 1, error

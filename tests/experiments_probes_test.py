@@ -10,7 +10,6 @@ from scipy import stats
 import bert_jax
 from experiments.insight import probe_fits, probes
 from experiments.insight.probe_fits import Set
-from experiments.lib.vectors import Reader
 
 # All are pieces of the run's small vocabulary.
 WORDS = ("the", "watch", "cats", "seven", "it", "go", "while", "a", "la", "se")
@@ -36,7 +35,6 @@ def test_the_layer_that_knows():
     assert 0.25 < word < 0.45
     # The control is learnt from the words, and only where these are.
     assert found["control"][2] > 0.8 > 0.7 > max(found["control"][:2])
-    assert found["unconverged"] == 0
     assert found["vectors"] == [600, 300]
 
 
@@ -88,7 +86,6 @@ def test_intervals_beside_scipy():
             "control": list(rng.random(2)),
             "baselines": {"majority": rng.random()},
             "vectors": [10, 5],
-            "unconverged": 1,
         }
         for _ in range(4)
     ]
@@ -104,25 +101,20 @@ def test_intervals_beside_scipy():
         assert given["mean"] - given["reach"] == pytest.approx(low)
         assert given["mean"] + given["reach"] == pytest.approx(high)
     assert found["layers"][0]["gain"]["parts"] == [0] * 4
-    assert (found["vectors"], found["unconverged"]) == ([40, 20], 4)
-    _, table, _ = probe_fits.parts_of_report("x", found)
-    assert "4 fits stopped after" in table.note
+    assert found["vectors"] == [40, 20]
 
 
 def examples(count):
     rng = np.random.default_rng(1)
     sizes = rng.integers(1, 6, size=count)
-    return [
-        probes.Example({"text": str(i)}, ("w",) * n, ("t",) * n)
-        for i, n in enumerate(sizes)
-    ]
+    return [probes.Example(str(i), ("w",) * n, ("t",) * n) for i, n in enumerate(sizes)]
 
 
 def test_parts_share_no_sentence():
     given = examples(53)
     dealt = probes.deal(given, 5)
-    texts = [e.row["text"] for part in dealt for e in part]
-    assert sorted(texts) == sorted(e.row["text"] for e in given)
+    texts = [e.row for part in dealt for e in part]
+    assert sorted(texts) == sorted(e.row for e in given)
     assert {len(part) for part in dealt} == {10, 11}
     assert probes.deal(given, 5) == dealt
     fewer = probes.deal(given, 5, most=12)
@@ -137,11 +129,11 @@ def test_labels_stand_beside_their_vectors(plain):
     bert = bert_jax.load(plain)
     long = tuple(WORDS * 4)
     given = [
-        probes.Example({"words": ["thecats", "it"]}, ("thecats", "it"), ("A", "B")),
-        probes.Example({"words": list(long)}, long, ("T",) * 40),
-        probes.Example({"words": ["a"]}, ("a",), ("C",)),
+        probes.Example(("thecats", "it"), ("thecats", "it"), ("A", "B")),
+        probes.Example(long, long, ("T",) * 40),
+        probes.Example(("a",), ("a",), ("C",)),
     ]
-    found = probes.vectors(Reader(bert, "words").read, given)
+    found = probes.labelled(bert, "words", given)
     assert found.labels == ["A", "B", *["T"] * 30, "C"]
     assert found.words == ["thecats", "it", *long[:30], "a"]
     assert found.vectors.shape[:2] == (33, 2)
@@ -177,7 +169,7 @@ def command(data, weights, *more):
 
 
 def test_the_whole_script(data, plain, capsys):
-    reader = pytest.importorskip("matplotlib.image", reason="needs the report extra")
+    pytest.importorskip("matplotlib", reason="needs the report extra")
     assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
     out = capsys.readouterr().out
     found = json.loads((data / "out" / "results.json").read_text())["probes"]
@@ -195,9 +187,6 @@ def test_the_whole_script(data, plain, capsys):
     assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
     assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
-    picture = reader.imread(data / "out" / "tags_of_words.png")
-    assert np.ptp(picture[..., :3], axis=-1).max() == 0  # grey
-    assert (picture[..., 0] < 0.5).mean() > 0.005
 
 
 @pytest.mark.parametrize(

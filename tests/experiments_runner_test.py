@@ -18,16 +18,20 @@ def program(text):
     return (sys.executable, "-c", f"import sys, os, signal, time\n{text}")
 
 
+# A program that makes its folder.
+MAKES = "os.makedirs(sys.argv[2].removeprefix('--output='))"
+
+
 def finish(runs, **options):
     given = Namespace(**{"plan": False, "output": runs[0].folder.parent, **options})
     return runner.finish(runs, given, lambda errors: f"report of {len(errors)} errors")
 
 
 def test_what_is_done_is_not_run_again(tmp_path, capfd):
-    ends = program("print(sys.argv[1])")
+    ends = program(f"print(sys.argv[1]); {MAKES}")
     fails = program("print('noise'); sys.exit('error: no data')")
     runs = [
-        Run("a", tmp_path / "a", ("x",), program=ends, file="made.txt"),
+        Run("a", tmp_path / "a", ("x",), program=ends),
         Run("b", tmp_path / "b", ("x",), program=fails),
         Run("c", tmp_path / "c", ("x",), (tmp_path / "b",), program=ends),
     ]
@@ -40,16 +44,16 @@ def test_what_is_done_is_not_run_again(tmp_path, capfd):
     )
     assert runs[0].is_done and not runs[1].is_done and "report" not in out
     kept = json.loads(runs[0].result.read_text())
-    assert kept["command"][-1] == f"--output={tmp_path / 'a' / 'made.txt'}"
+    assert kept["command"][-1] == f"--output={tmp_path / 'a'}"
     assert runs[0].printed.read_text() == "x\n" and not runs[2].printed.exists()
-    again = [runs[0], *(run._replace(program=ends, file=".") for run in runs[1:])]
+    again = [runs[0], *(run._replace(program=ends) for run in runs[1:])]
     assert finish(again) == 0
     out, err = capfd.readouterr()
     assert "run 1 of 3" not in err and out == "report of 0 errors\n"
 
 
 def test_one_start_at_a_time(tmp_path):
-    run = Run("a", tmp_path / "a", ("x",), program=program(""), file="made")
+    run = Run("a", tmp_path / "a", ("x",), program=program(MAKES))
     with filelock.FileLock(tmp_path / ".lock"):
         with pytest.raises(UserError, match="another start is at work there; wait"):
             finish([run])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import stand_ins
 from runs import here
-from scipy import stats
 
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
@@ -208,7 +207,6 @@ def test_files_are_compared_over_seeds(files, capfd, monkeypatch):
     ]
     if importlib.util.find_spec("matplotlib"):
         assert "(steps.png)" in Path("sweep/report.md").read_text()
-        assert Path("sweep/scores.png").read_bytes().startswith(b"\x89PNG")
         Path("sweep/report.md").unlink()
     monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
     assert sweep.main([*COMMAND, "--score=masked_lm_accuracy"]) == 0  # all are done
@@ -249,18 +247,6 @@ def test_a_difference_is_over_the_seeds_that_both_have():
     )
 
 
-def test_a_difference_without_common_seeds_is_of_the_means():
-    rng = np.random.default_rng(1)
-    some, others = rng.normal(0.7, 0.05, 6), rng.normal(0.6, 0.01, 4)
-    found = comparison.difference(
-        scored(dict(enumerate(some.tolist()))),
-        scored(dict(enumerate(others.tolist(), start=20))),
-    )
-    by_scipy = stats.ttest_ind(some, others, equal_var=False).confidence_interval(0.95)
-    assert found.pairs == 0 and found.mean == pytest.approx(some.mean() - others.mean())
-    assert (found.low, found.high) == pytest.approx((by_scipy.low, by_scipy.high))
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -269,7 +255,7 @@ def test_a_difference_without_common_seeds_is_of_the_means():
         ({0: 0.5, 1: 0.5}, {2: 0.6, 3: 0.6}),  # no spread
         ({0: 0.5, 1: 0.6}, {0: 0.6, 1: 0.7}),
         ({0: 0.5, 1: math.nan}, {0: 0.6, 1: 0.7}),
-        ({0: 0.5, 1: math.nan}, {2: 0.6, 3: 0.7}),
+        ({0: 0.5, 1: 0.6}, {2: 0.6, 3: 0.8}),
     ],
 )
 def test_what_says_nothing_about_chance_has_no_interval(first, second):

@@ -32,7 +32,6 @@ def main_run(arguments):
     """
     given = stand_ins.options(arguments)
     folder = Path(given["workdir"])
-    print(f"{folder}: 5 parameters on 2 x cpu (data=1)")
     output = next(p for p in folder.parents if p.name in ("pretraining", "finetuning"))
     with (output.parent / "ran.txt").open("a") as file:
         print(folder.relative_to(output.parent), file=file)

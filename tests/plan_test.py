@@ -15,8 +15,8 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.training import memory, optimizer, sharding, step
-from experiments.capacity import devices, estimate, plan
+from bert_jax.training import optimizer, sharding, step
+from experiments.capacity import estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs
 
@@ -145,36 +145,6 @@ def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fields", "axes"), [(DATA, "data"), (ALL, "all")])
-def test_traffic_is_that_of_the_collectives(small, fields, axes):
-    task, mesh, phase = made(small, *fields)
-    found = {"all-reduce": 0, "all-gather": 0}
-    for line in compiled(small, *fields).as_text().splitlines():
-        match = re.search(r"= (.+?) (all-reduce|all-gather)(-start)?\(", line)
-        for dims in re.findall(r"\w+\[([\d,]*)\]", match[1]) if match else ():
-            sizes = [int(size) for size in dims.split(",") if size]
-            found[match[2]] += 4 * math.prod(sizes)
-    sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, 0)}
-    fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
-    params = memory.bytes_per_device(estimate.state(task.config, mesh).params)
-    if axes == "data":
-        assert sent["data"] == 2 * 7 / 8 * params
-        # The embeddings' gradient is added in two parts, the look-up's and the head's;
-        # of the positions' only as many rows as are used.
-        model = task.config.model
-        unused = model.max_position_embeddings - phase.shapes["input_ids"][1]
-        table = 4 * model.hidden_size * (model.vocab_size - unused)
-        assert found["all-reduce"] == pytest.approx(params + table, rel=1e-4)
-        assert found["all-gather"] == 0
-    else:
-        assert found["all-gather"] == pytest.approx(params * fsdp, rel=0.1)
-        rows = sent["tensor"] / (2 * (tensor - 1) / tensor)
-        whole = rows + params * fsdp
-        assert found["all-reduce"] == pytest.approx(whole, rel=0.15)
-        assert sent["data"] == 0
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("fields", [(), ("corpus.packing=True",)])
 def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, _, phase = made(small, *fields, devices=1)
@@ -184,7 +154,6 @@ def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     model, (rows, length) = task.config.model, phase.shapes["input_ids"]
     read = phase.shapes["masked_lm_positions"][-1]
     read += phase.shapes["cls_positions"][-1] if fields else 1
-    assert estimate.last_layer(task.config, 0) == pytest.approx(read / length)
     each = 4 * model.hidden_size * (model.hidden_size + length + 4 * model.hidden_size)
     whole = task.flops(phase.shapes) - 3 * rows * (length - read) * each
     assert counted == pytest.approx(whole, rel=0.15)
@@ -225,7 +194,7 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: does not fit: ")
     ways = re.findall(r"with (.+?) \(([\d.]+) GB\)", line)
-    assert len(ways) == 2  # fsdp splits the rows as data does
+    assert len(ways) == 1
     for flags, size in ways:
         assert float(size) * 1e9 < room
         config = configuration.load(small, [*big, *flags.split()])
@@ -235,27 +204,10 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
         assert need == pytest.approx(float(size) * 1e9, rel=0.1)
 
 
-def test_help_is_no_slip(capsys):
-    with pytest.raises(SystemExit) as ended:
-        plan.main(["--help"])
-    assert ended.value.code == 0
-    assert "v5e:4x4" in capsys.readouterr().out
-
-
 def test_the_time_of_a_step(small):
     task, mesh, _ = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
-    device = DEVICES["h100"]
-    lines = plan.seconds(task.config, device, mesh, 0, 8e12, 0.5)
+    lines = plan.seconds(task.config, DEVICES["h100"], mesh, 8e12, 0.5)
     assert lines[0].value == pytest.approx(8e12 / (8 * 989e12 * 0.5))
-    sent = estimate.traffic(task.config, mesh, 0)
-    assert [x.name for x in lines[2:]] == ["data", "fsdp", "tensor"]
-    for time, line in zip(lines[2:], sent, strict=True):
-        assert time.value == line.value / device.link
-    # Two nodes: what crosses them goes through the network.
-    apart = device._replace(node=2)
-    lines = plan.seconds(task.config, apart, mesh, 0, 8e12, 0.5)
-    assert lines[2].value == sent[0].value / device.network
-    assert lines[4].value == sent[2].value / device.link
 
 
 @pytest.mark.slow
@@ -278,65 +230,27 @@ def test_on_devices_that_are_not_there(small):
     assert done.stdout.startswith("512 x h100 (data=128 fsdp=1 tensor=4): ")
 
 
-@pytest.mark.parametrize(
-    ("name", "topology", "count"),
-    [
-        ("v5litepod-16", "v5e:4x4", 16),
-        ("v5e-1", "v5e:1x1", 1),
-        ("v6e-256", "v6e:16x16", 256),
-        ("v5p-8", "v5p:2x2x1", 4),  # of TensorCores, two in a chip
-        ("v5p-128", "v5p:4x4x4", 64),
-        ("v5e:2x4", "v5e:2x4", 8),
-        ("h100", "h100", 0),
-    ],
-)
-def test_slices_as_google_cloud_names_them(name, topology, count):
-    """Accelerator types and their topologies, as in its documentation."""
-    assert devices.by_topology(name) == topology
-    assert devices.count(topology) == count
-    given = ["--config=configs/base.py", f"--device={name}"]
-    assert plan.parse(given)[0].device == topology
-
-
 V5E = ["--config=configs/base.py", "--device=v5e"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--config=configs/base.py", "--devices=8"], "the following arguments"),
         (["--config=configs/base.py", "--device=x", "--devices=8"], "--device=x: one"),
         ([*V5E, "--devices=0"], "--devices=0: a number"),
         (
             ["--config=configs/base.py", "--device=h100", "--devices=2", "--compile"],
             "--devices=2: h100 has 1",
         ),
-        (
-            ["--config=configs/base.py", "--device=v5e:4x4", "--compile=no"],
-            "argument --compile: ignored explicit argument",
-        ),
-        ([*V5E, "--unknown=1"], "--unknown=1: no such option"),
-        (["--config=configs/base.py", "--device=h200:2"], "--device=h200:2: one of"),
         (["--config=configs/elmo.py", "--device=h200"], "config: Elmo is no Transf"),
         (
             [*V5E, "--devices=8", "--efficiency=2"],
             "--efficiency=2: in (0, 1]",
         ),
-        (["--config=configs/base.py", "--device=v5e:x"], "--device=v5e:x: one of"),
-        (
-            ["--config=configs/base.py", "--device=v5litepod-3"],
-            "--device=v5litepod-3: v5litepod has slices of 1, 4, 8, 16, 32, 64, 128",
-        ),
         ([*V5E, "--config.train.stepps=1"], "--config.train.stepps: no such field"),
-        # What is wrong in the config comes before what is asked of the devices.
-        ([*V5E, "--devices=0", "--config.seed=x"], "--config.seed="),
         (
             ["--config=configs/base.py", "--device=v5e:4x4", "--devices=8"],
             "--devices=8: v5e:4x4 has 16",
-        ),
-        (
-            ["--config=configs/base.py", "--device=v5e:2x4", "--effort=some"],
-            "argument --effort: invalid choice: 'some'",
         ),
         (
             [*V5E, "--devices=8", "--config.mesh.tensor=3"],

@@ -20,7 +20,7 @@ USABLE = 0.9  # of a device's memory, by a program
 
 
 class Device(NamedTuple):
-    """One chip. Rates are per second, dense, one way, and the best that can be.
+    """One chip. Rates are per second, dense, and the best that can be.
 
     Attributes:
       bfloat16: FLOP/s of matrix products.
@@ -28,9 +28,6 @@ class Device(NamedTuple):
         passes on a TPU, in TF32 on a GPU.
       memory: bytes.
       bandwidth: bytes/s of that memory.
-      link: bytes/s to the other devices of a node.
-      node: devices that are so linked; on a TPU the whole slice.
-      network: bytes/s to other nodes, for each device.
       source: where the numbers stand.
       compiler: the kind of XLA's compiler for it.
     """
@@ -39,45 +36,17 @@ class Device(NamedTuple):
     float32: float
     memory: float
     bandwidth: float
-    link: float
-    node: int
-    network: float
     source: str
     compiler: str  # tpu or cuda
 
 
-# A bidirectional figure is halved. TPU: inter-chip links; within one slice.
 DEVICES = {
-    "v5e": Device(
-        *(197e12, 197e12, 16e9, 819e9, 200e9, 256, 200e9),
-        "cloud.google.com/tpu/docs/v5e (400 GB/s both ways)",
-        "tpu",
-    ),
-    "v5p": Device(
-        *(459e12, 459e12, 95e9, 2765e9, 600e9, 8960, 600e9),
-        "cloud.google.com/tpu/docs/v5p (4,800 Gbps)",
-        "tpu",
-    ),
-    "v6e": Device(
-        *(918e12, 918e12, 32e9, 1638e9, 400e9, 256, 400e9),
-        "cloud.google.com/tpu/docs/v6e (800 GB/s both ways)",
-        "tpu",
-    ),
-    "a100": Device(
-        *(312e12, 156e12, 80e9, 2039e9, 300e9, 8, 25e9),
-        "NVIDIA A100 80GB SXM data sheet; DGX A100: a 200 Gb/s adapter for each GPU",
-        "cuda",
-    ),
-    "h100": Device(
-        *(989e12, 494e12, 80e9, 3350e9, 450e9, 8, 50e9),
-        "NVIDIA H100 SXM data sheet; DGX H100: a 400 Gb/s adapter for each GPU",
-        "cuda",
-    ),
-    "h200": Device(
-        *(989e12, 494e12, 141e9, 4800e9, 450e9, 8, 50e9),
-        "NVIDIA H200 SXM data sheet; DGX H200: a 400 Gb/s adapter for each GPU",
-        "cuda",
-    ),
+    "v5e": Device(197e12, 197e12, 16e9, 819e9, "cloud.google.com/tpu/docs/v5e", "tpu"),
+    "v5p": Device(459e12, 459e12, 95e9, 2765e9, "cloud.google.com/tpu/docs/v5p", "tpu"),
+    "v6e": Device(918e12, 918e12, 32e9, 1638e9, "cloud.google.com/tpu/docs/v6e", "tpu"),
+    "a100": Device(312e12, 156e12, 80e9, 2039e9, "NVIDIA A100 80GB data sheet", "cuda"),
+    "h100": Device(989e12, 494e12, 80e9, 3350e9, "NVIDIA H100 SXM data sheet", "cuda"),
+    "h200": Device(989e12, 494e12, 141e9, 4800e9, "NVIDIA H200 SXM data sheet", "cuda"),
 }
 
 # One card each (NVIDIA's data sheets; CUDA's occupancy tables for capability 9.0), in
@@ -132,37 +101,6 @@ def kind(name: str) -> str:
     return found
 
 
-# Slices as Google Cloud names them: by chips, of v5p by TensorCores, two in a chip.
-_ACCELERATOR_TYPE = re.compile(r"(v5litepod|v5e|v5p|v6e)-(\d+)")
-_FLAT = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_CUBES = (
-    *("2x2x1", "2x2x2", "2x2x4", "2x4x4", "4x4x4", "4x4x8", "4x8x8", "8x8x8"),
-    *("8x8x16", "8x16x16", "16x16x16", "16x16x24"),
-)
-
-
-def by_topology(name: str) -> str:
-    """Returns v5e:4x4 for v5litepod-16; a name of another form as it is.
-
-    Raises:
-      UserError: There is no slice of this size.
-    """
-    found = _ACCELERATOR_TYPE.fullmatch(name)
-    if found is None:
-        return name
-    kind = found[1].replace("litepod", "e")
-    topologies, cores = (_CUBES, 2) if kind == "v5p" else (_FLAT, 1)
-    sizes = {cores * _chips(topology): topology for topology in topologies}
-    if int(found[2]) not in sizes:
-        known = ", ".join(map(str, sizes))
-        raise UserError(f"--device={name}: {found[1]} has slices of {known}")
-    return f"{kind}:{sizes[int(found[2])]}"
-
-
-def _chips(topology: str) -> int:
-    return math.prod(map(int, topology.split("x")))
-
-
 def family(name: str) -> str:
     """The key of `DEVICES`: v5e of v5e:4x4."""
     return name.partition(":")[0]
@@ -176,7 +114,7 @@ def chip(name: str) -> Device:
 def count(name: str) -> int:
     """The devices of a slice; 0 where the name says none, as v5e or h100."""
     sizes = _SLICE.fullmatch(name)
-    return _chips(sizes[1]) if sizes else 0
+    return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
 
 
 def environment(name: str) -> Mapping[str, str]:

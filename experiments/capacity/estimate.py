@@ -1,4 +1,4 @@
-"""Bytes and traffic of a training step, from shapes alone.
+"""Bytes of a training step, from shapes alone.
 
 What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vjp`), for
 one and two layers and for two numbers of rows, and multiplied out; no array is made.
@@ -172,18 +172,6 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
     return total
 
 
-def last_layer(config: ConfigDict, index: int) -> float:
-    """The share of a row's positions where the last layer is computed: those that are
-    read, as the inner arrays of its feed-forward show."""
-    own = [_small(config, n, NO_REMAT, config.model.scan_layers) for n in (1, 2)]
-    inner = config.model.intermediate_size
-    one, two = (
-        sum(size for shape, _, size in _kept(each, index) if shape[-1] == inner)
-        for each in own
-    )
-    return one / (two - one) if two > one else 1.0  # another layer: all of it, perhaps
-
-
 def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> str:
     own = config.copy_and_resolve_references()
     own.model.num_hidden_layers = layers
@@ -264,47 +252,3 @@ def layer_parameters(config: ConfigDict) -> int:
     """Bytes of one layer's."""
     hidden, inner = config.model.hidden_size, config.model.intermediate_size
     return 4 * (4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner)
-
-
-def traffic(config: ConfigDict, mesh: Mesh, index: int) -> list[Line]:
-    """Bytes that each device sends in a step of a phase over each axis, by rings.
-
-    Without what Muon puts together of its matrices: they are the encoder's alone.
-    """
-    phase = programs.task_of(config).phases()[index]
-    parts = phase.micro_batches
-    own = state(config, mesh)
-    data, fsdp, tensor = (mesh.shape[axis] for axis in sharding.AXES)
-    split = _split_bytes(own.params)
-    rest = bytes_per_device(own.params) - split
-    again = config.model.remat != NO_REMAT
-    # Unrolled layers' parameters are put together once, before the first part.
-    gathers = (2 + again) * parts if config.model.scan_layers else 1
-    rows = phase.batch_size // (data * fsdp)
-    itemsize = jnp.dtype(config.model.dtype).itemsize
-    hidden = rows * phase.shapes["input_ids"][-1] * config.model.hidden_size * itemsize
-    # Forward after attention and feed-forward; backward before their first products,
-    # of which attention has three. The last layer sums what is read of it, and the
-    # gradients of all its keys and values.
-    read = last_layer(config, index)
-    last = (2 + 2 + 2 * again) * read + 2
-    sums = (2 + 4 + 2 * again) * (config.model.num_hidden_layers - 1) + last + 2
-    return [
-        Line(
-            "data",
-            2 * (data - 1) / data * parts * bytes_per_device(own.params),
-            "2 (n-1)/n x gradients x parts",
-        ),
-        Line(
-            "fsdp",
-            (fsdp - 1) * (gathers * _share(config) + parts) * split
-            + 2 * (fsdp - 1) / fsdp * parts * rest,
-            f"(n-1)/n x parameters x {gathers + parts}: gathered {gathers} x in "
-            f"{config.model.dtype}, their gradients reduced and scattered {parts} x",
-        ),
-        Line(
-            "tensor",
-            2 * (tensor - 1) / tensor * hidden * sums,
-            f"2 (n-1)/n x rows x length x hidden x {itemsize} bytes x {sums:.4g} sums",
-        ),
-    ]

@@ -5,21 +5,19 @@
     python -m experiments.capacity.plan --config=configs/large.py \
         --device=v5e:4x4 --compile [--effort=full] [--config.FIELD=VALUE ...]
 
-A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8, or as on
-Google Cloud (v5litepod-16); of GPUs, --devices says how many (1). Nothing is computed
-or allocated, and no data is read.
+A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
+--devices says how many (1). Nothing is computed or allocated, and no data is read.
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
 and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
-assumed (--efficiency; a run's `mfu` is the measured one), the reading and writing of
-parameters and moments, and the traffic between devices, which overlaps with computing
-wholly (the lower figure) or not at all (the higher one).
+assumed (--efficiency; a run's `mfu` is the measured one), and the reading and writing
+of parameters and moments; without the traffic between devices.
 
 With --compile the vendor's compiler (the extra `ahead`; it needs no device) compiles
-the run's own step for a slice, or for one h100 or h200: bytes by the compiler beside
-the formulas', whether they fit, what devices send each other, matrix products by dtype,
-and of a GPU a model of the step's time. Where it does not fit, the cheapest change that
-does is compiled too.
+the run's own step for a slice, or for one h100 or h200: bytes beside the formulas',
+whether they fit, what devices send each other, matrix products by dtype, and of a GPU
+a model of the step's time. Where it does not fit, the cheapest change that does is
+compiled too.
 --effort=quick, the default, searches less for fast code: four times sooner, and memory
 within some percent of --effort=full, with which a run compiles.
 """
@@ -27,7 +25,7 @@ within some percent of --effort=full, with which a run compiles.
 import argparse
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from flax.traverse_util import flatten_dict
@@ -42,7 +40,7 @@ from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs
 from experiments.lib.command_line import Parser, with_fields
-from experiments.lib.report import Section, Table, plain
+from experiments.lib.report import Section, Table, duration, plain
 
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 
@@ -53,14 +51,14 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
-    told = advice(config, devices.chip(options.device))
+    unfit, change = advice(config, devices.chip(options.device))
     if options.compile:
-        return 0 if fits_compiled(options, fields, told.changes) else 2
-    with working("counting traffic and time"):
+        return 0 if fits_compiled(options, fields, change) else 2
+    with working("counting memory and time"):
         said = report(config, devices.family(options.device), options.efficiency)
     print(said)
-    if not told.fits:
-        raise UserError(told.line)
+    if unfit:
+        raise UserError(unfit)
     return 0
 
 
@@ -83,7 +81,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
     programs.load(options.config, fields)  # a typo in it is reported first
-    device = options.device = devices.by_topology(options.device)
+    device = options.device
     count = devices.count(device)
     if devices.family(device) not in DEVICES or (":" in device and not count):
         raise UserError(f"--device={device}: {known}")
@@ -109,19 +107,18 @@ def simulate(count: int) -> None:
 
 
 def fits_compiled(
-    options: argparse.Namespace, fields: Sequence[str], changes: Sequence[list[str]]
+    options: argparse.Namespace, fields: Sequence[str], change: Sequence[str]
 ) -> bool:
-    """Compiles every phase and prints it; if one does not fit, the changes in turn.
+    """Compiles every phase and prints it; if one does not fit, with the change too.
 
     Returns:
       Whether the config fits as it is.
     """
-    for change in ([], *changes):
-        if change:
-            print(f"\nwith {' '.join(change)}:")
-        if _all_fit(options, [*fields, *change]):
-            return not change
-    print("\nno change that is known fits: more devices or a smaller batch are needed")
+    if fits := _all_fit(options, fields):
+        return fits
+    print(f"\nwith {' '.join(change)}:" if change else "\nno known change fits")
+    if change:
+        _all_fit(options, [*fields, *change])
     return False
 
 
@@ -141,7 +138,7 @@ def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
 
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
-    """Memory, FLOPs, traffic and time, with the formulas."""
+    """Memory, FLOPs and time, with the formulas."""
     device = DEVICES[name]
     mesh = estimate.mesh_of(config, device.compiler)
     task, model = programs.task_of(config), config.model
@@ -152,62 +149,36 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"{model.dtype} matmuls, remat {model.remat}, scan_layers {model.scan_layers}",
         f"{name}: {device.bfloat16 / 1e12:g} TFLOP/s in bfloat16, "
         f"{device.float32 / 1e12:g} in float32, {device.memory / 1e9:g} GB at "
-        f"{device.bandwidth / 1e9:g} GB/s, {device.link / 1e9:g} GB/s to the "
-        f"{device.node} of its node, {device.network / 1e9:g} GB/s beyond",
-        f"  ({device.source})",
+        f"{device.bandwidth / 1e9:g} GB/s ({device.source})",
     ]
     parts: list[str | Table] = ["\n".join(head)]
-    lower = higher = 0.0
+    whole = 0.0
     for index, phase in enumerate(task.phases()):
         flops = task.flops(phase.shapes)
-        times = seconds(config, device, mesh, index, flops, efficiency)
-        fast, slow = bounds(times)
-        lower, higher = lower + phase.steps * fast, higher + phase.steps * slow
+        times = seconds(config, device, mesh, flops, efficiency)
+        step = sum(line.value for line in times)
+        whole += phase.steps * step
         length = phase.shapes["input_ids"][-1]
+        held = estimate.memory(config, mesh, index, device.compiler)
+        room = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
+        held.append(estimate.Line("together", sum(x.value for x in held), room))
+        sizes = [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held]
+        spent = [(x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times]
+        spent.append(("step", f"{step * 1e3:.2f} ms", "without traffic"))
         parts += [
             f"{phase.steps:,} steps of {phase.batch_size:,} at length {length}: "
             f"{flops:.4g} FLOPs a step (3 x forward, matrix products)",
-            *_tables(config, name, mesh, index),
-            Table(
-                [
-                    *((x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times),
-                    ("step", f"{fast * 1e3:.2f} ms", "traffic overlaps wholly"),
-                    ("step", f"{slow * 1e3:.2f} ms", "traffic does not overlap"),
-                ],
-                ("time of a step", "", ""),
-            ),
+            Table(sizes, ("memory of a device", "", "")),
+            Table(spent, ("time of a step", "", "")),
         ]
-    recipe = f"{duration(lower)} to {duration(higher)}, evaluation and saving apart"
-    return plain([Section("", [*parts, f"the recipe: {recipe}"])])
-
-
-def _tables(config: ConfigDict, name: str, mesh: Mesh, index: int) -> list[Table]:
-    """A phase's memory and traffic."""
-    device = DEVICES[name]
-    held = estimate.memory(config, mesh, index, device.compiler)
-    total = sum(line.value for line in held)
-    whole = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
-    together = estimate.Line("together", total, whole)
-    tables = {
-        "memory of a device": [*held, together],
-        "sent by a device in a step": estimate.traffic(config, mesh, index),
-    }
-    found = []
-    for title, lines in tables.items():
-        rows = [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in lines]
-        found.append(Table(rows, (title, "", "")))
-    return found
+    recipe = f"the recipe: {duration(whole)}, evaluation, saving and traffic apart"
+    return plain([Section("", [*parts, recipe])])
 
 
 def seconds(
-    config: ConfigDict,
-    device: Device,
-    mesh: Mesh,
-    index: int,
-    flops: float,
-    efficiency: float,
+    config: ConfigDict, device: Device, mesh: Mesh, flops: float, efficiency: float
 ) -> list[estimate.Line]:
-    """Where the time of a step goes: two lines of computing, three of traffic."""
+    """Where the time of a step goes, without the traffic between devices."""
     peak = device.bfloat16 if config.model.dtype == "bfloat16" else device.float32
     again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
     own = estimate.state(config, mesh)
@@ -217,33 +188,10 @@ def seconds(
     more = " x 4/3" if again > 1 else ""
     by = f"FLOPs{more} / {mesh.size} / {peak / 1e12:g} TFLOP/s / {efficiency:g}"
     update = f"{moved / 1e9:.3f} GB / {device.bandwidth / 1e9:g} GB/s"
-    lines = [
+    return [
         estimate.Line("matrix products", products, by),
         estimate.Line("optimizer", moved / device.bandwidth, update),
     ]
-    inner = mesh.size
-    for line in estimate.traffic(config, mesh, index):
-        # The tensor axis is the innermost: its devices stand side by side.
-        within = inner <= device.node or mesh.shape[line.name] == 1
-        rate = device.link if within else device.network
-        formula = f"{line.value / 1e9:.3f} GB / {rate / 1e9:g} GB/s"
-        lines.append(estimate.Line(line.name, line.value / rate, formula))
-        inner //= mesh.shape[line.name]
-    return lines
-
-
-def bounds(times: Sequence[estimate.Line]) -> tuple[float, float]:
-    """The time of a step from `seconds`, if traffic overlaps wholly and not at all."""
-    computing, sending = (sum(x.value for x in part) for part in (times[:2], times[2:]))
-    return max(computing, sending), computing + sending
-
-
-def duration(time: float) -> str:
-    """A time in words, from seconds."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if time > 2 * size:
-            return f"{time / size:.1f} {unit}"
-    return f"{time:.1f} s"
 
 
 def needed(config: ConfigDict, device: Device) -> float:
@@ -256,69 +204,60 @@ def needed(config: ConfigDict, device: Device) -> float:
     return max(estimate.needed(config, i, device.compiler) for i in range(count))
 
 
-class Advice(NamedTuple):
-    """Whether a config fits by the formulas, and else what would."""
+def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
+    """Compares the memory that a config needs with what a device has.
 
-    fits: bool
-    line: str
-    changes: list[list[str]]  # flags, the cheapest change first
-
-
-def advice(config: ConfigDict, device: Device) -> Advice:
-    """Compares with what a device has; tries changes that do not change results."""
+    Returns:
+      A line of what does not fit, empty if all does; and the flags of the cheapest
+      change that fits and does not change the results, if there is one.
+    """
     room = device.memory * USABLE
     with working("counting the memory of a step"):
         need = needed(config, device)
     if need <= room:
-        return Advice(True, "", [])
-    found: dict[str, tuple[list[str], float]] = {}
-    now = flatten_dict(config.to_dict(), sep=".")
-    for kind, fields in candidates(config):
-        if kind in found or (kind == "all" and found):
-            continue
-        changed = config.copy_and_resolve_references()
-        changed.update_from_flattened_dict(fields)
-        new = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
-        try:
-            with working(f"it does not fit; trying {' '.join(new)}"):
-                less = needed(changed, device)
-        except UserError:
-            continue
-        if less <= room:
-            found[kind] = new, less
-    start = (
+        return "", []
+    line = (
         f"does not fit: {need / 1e9:.1f} GB of each device's "
         f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used"
     )
-    if not found:
-        more = "more devices or a smaller train.batch_size are needed"
-        return Advice(False, f"{start}; {more}", [])
-    ways = [f"{' '.join(new)} ({less / 1e9:.1f} GB)" for new, less in found.values()]
-    line = f"{start}; it would with {', or with '.join(ways)}"
-    return Advice(False, line, [new for new, _ in found.values()])
+    now = flatten_dict(config.to_dict(), sep=".")
+    for fields in candidates(config):
+        changed = config.copy_and_resolve_references()
+        changed.update_from_flattened_dict(fields)
+        flags = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
+        try:
+            with working(f"it does not fit; trying {' '.join(flags)}"):
+                less = needed(changed, device)
+        except UserError:  # the mesh does not fit the devices, or the batch the mesh
+            continue
+        if less <= room:
+            return (
+                f"{line}; it would with {' '.join(flags)} ({less / 1e9:.1f} GB)",
+                flags,
+            )
+    return f"{line}; more devices or a smaller train.batch_size are needed", []
 
 
-def candidates(config: ConfigDict) -> Iterator[tuple[str, dict[str, Any]]]:
+def candidates(config: ConfigDict) -> Iterator[dict[str, Any]]:
     """Changes that save memory without changing the results, cheapest first."""
     count = jax.device_count()
     rows = max(phase.batch_size for phase in programs.task_of(config).phases())
-    remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
     parts = [2**i for i in range(1, 1 + int(math.log2(rows)))]
-    for part in parts:
-        cut = part * max(config.train.micro_batches, 1)
-        yield "parts", {"train.micro_batches": cut}
+    sizes = [2**i for i in range(1, 1 + int(math.log2(count)))]
+    remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
+    if not config.phase2.fraction:
+        for part in parts:
+            yield {"train.micro_batches": part * max(config.train.micro_batches, 1)}
     for part in parts if config.phase2.fraction else ():
-        both = {"train.micro_batches": max(part // 4, 1), "phase2.micro_batches": part}
-        yield "parts", both
-    if config.model.remat == estimate.NO_REMAT:
-        yield "remat", remat
-    for size in (2**i for i in range(1, 1 + int(math.log2(count)))):
+        yield {"train.micro_batches": max(part // 4, 1), "phase2.micro_batches": part}
+    yield remat
+    for size in sizes:
         if size > config.mesh.fsdp:
-            yield "fsdp", {"mesh.data": -1, "mesh.fsdp": size}
+            yield {"mesh.data": -1, "mesh.fsdp": size}
     for part in parts:
-        cut = {"train.micro_batches": part, "phase2.micro_batches": part}
-        yield "all", {**cut, **remat}
-        yield "all", {**cut, **remat, "mesh.data": -1, "mesh.fsdp": count}
+        both = {"train.micro_batches": part, "phase2.micro_batches": part, **remat}
+        yield both
+        yield {**both, "mesh.data": -1, "mesh.fsdp": count}
 
 
 if __name__ == "__main__":

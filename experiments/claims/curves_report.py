@@ -94,9 +94,7 @@ def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
         for system in systems
         for side in ("test", "train")
     }
-    a_step = epochs_a_step(found, count)
-    more = f", {a_step:.1f} epochs a step" if a_step > 1 else ""
-    title = f"{count:,} examples{more}"
+    title = f"{count:,} examples"
     return plots.Panel(title, "epochs", "loss (nats)", curves)
 
 
@@ -109,20 +107,13 @@ def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
     return points
 
 
-def epochs_a_step(found: Found, count: int) -> float:
-    """More than 1 where the examples are fewer than a batch: no epoch ends there."""
-    first = found[FINE, count, 0][0]
-    return first["epoch"] / first["step"]
-
-
 def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Table:
     rows = []
     for system in systems:
         for count in counts:
             test = by_epoch(found, system, count, "test_loss")
             best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
-            a_step = epochs_a_step(found, count)
-            at = f"step {best[0] / a_step:.0f}" if a_step > 1 else f"{best[0]:.1f}"
+            at = f"{best[0]:.1f}"
             last = [
                 by_epoch(found, system, count, name)[-1][1]
                 for name in ("train_loss", "test_accuracy", "train_accuracy")
@@ -132,9 +123,4 @@ def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Tabl
             rows.append((*begin, test[-1][1], last[0], *accuracies))
     header = ("", "examples", "lowest at", "loss", "test at the end", "training",
               "test accuracy", "training")  # fmt: skip
-    notes = [
-        f"{count:,} examples are fewer than a batch: a step is {a_step:.1f} epochs"
-        for count in counts
-        if (a_step := epochs_a_step(found, count)) > 1
-    ]
-    return Table(rows, header, "\n".join(notes))
+    return Table(rows, header)

@@ -3,21 +3,11 @@
     python -m experiments.claims.leak [--text=text:BOOK.txt] [--steps=600]
 
 trains small models on the same text, some seconds each, and prints their loss on text
-held out, as they learn:
-
-    left to right             guesses the next token; attention looks back only
-    both sides, no masks      the same, but attention looks both ways
-    masked LM                 both ways; guesses the tokens that [MASK] stands for
-    joined at the end         two LSTMs, one from each side, neither of which has read
-                              the token that they guess together (ELMo, figure 3)
-    joined after each layer   the same with a second layer, whose LSTMs read both: the
-                              one on the left of a token gets what has come from its
-                              right, and so the token itself
-
-"Bidirectional conditioning would allow each word to indirectly see itself, and the
-model could trivially predict the target word in a multi-layered context." For each the
-table also says by how much its guess for a token changes where that very token is
-changed in the text.
+held out, as they learn. "Bidirectional conditioning would allow each word to indirectly
+see itself, and the model could trivially predict the target word in a multi-layered
+context." So the table also says by how much the guess for a token changes where that
+very token is changed in the text. "Joined" are two LSTMs, one from each side (ELMo,
+figure 3): at the end, and after each of two layers, whose second reads both.
 """
 
 from collections.abc import Iterator, Sequence
@@ -100,19 +90,6 @@ class Lstms(nn.Module):
         return Guess(nn.Dense(PIECES, name="output")(joined), ids[:, 1:-1])
 
 
-class Result(NamedTuple):
-    """What a model has learnt.
-
-    Attributes:
-      losses: by step, on held-out text, in nats.
-      change: of the guess for a token, the largest difference of the logits where that
-        token is changed.
-    """
-
-    losses: dict[int, float]
-    change: float
-
-
 def models(mask: int) -> dict[str, nn.Module]:
     """The five, by name.
 
@@ -157,8 +134,14 @@ def read(source: str) -> tuple[Rows, Rows, int]:
     return rows[~held], rows[held], tokenization.special_ids(tokenizer).mask
 
 
-def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
-    """Trains a model, and asks it."""
+def train(
+    model: nn.Module, learnt: Rows, held_out: Rows, steps: int
+) -> tuple[dict[int, float], float]:
+    """Trains a model.
+
+    Returns:
+      Its losses by step, on held-out text, in nats; and `change` of what it has learnt.
+    """
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
     params = initial(model)
@@ -183,7 +166,7 @@ def train(model: nn.Module, learnt: Rows, held_out: Rows, steps: int) -> Result:
             losses[number] = float(judge(params, *asked))
         if number < steps:
             params, state = step(params, state, ids, places)
-    return Result(losses, change(model, params, held_out[:ROWS]))
+    return losses, change(model, params, held_out[:ROWS])
 
 
 def initial(model: nn.Module) -> Any:
@@ -241,10 +224,10 @@ def main(argv: Sequence[str]) -> str:
     rows, shown, asked = [], [], models(mask)
     for number, (name, model) in enumerate(asked.items(), 1):
         terminal.say(f"{name}: training, {number} of {len(asked)}")
-        result = train(model, learnt, held_out, steps)
-        shown = list(result.losses)
-        losses = (f"{loss:.2f}" for loss in result.losses.values())
-        rows.append((name, *losses, f"{result.change:.2g}"))
+        losses, most = train(model, learnt, held_out, steps)
+        shown = list(losses)
+        found = (f"{loss:.2f}" for loss in losses.values())
+        rows.append((name, *found, f"{most:.2g}"))
     header = ("loss after steps", *map(str, shown), "change")
     return "\n".join(
         [

@@ -220,13 +220,13 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
     path = options.output / "features" / f"{name}.json"
     if not path.exists():
         bert = bert_jax.load(options.init_from)
-        rows = [{"text": text.text} for text in (*data.train, *data.test)]
+        rows = [text.text for text in (*data.train, *data.test)]
         count = len(data.train)
         y, y_test = data.codes(data.train), data.codes(data.test)
         fitted = []
         last = bert.config.num_hidden_layers
         for system, unit, layer in ((CLS, "cls", last), (MEAN, "mean", last - 1)):
-            found = vectors.Reader(bert, unit, (layer,)).read(rows)
+            found = vectors.read(bert, unit, rows, (layer,))
             x = np.stack([vector[0, 0] for vector in found])
             for draw, order in enumerate(data.orders):
                 for size in options.examples:
@@ -253,13 +253,12 @@ def classified(
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import GridSearchCV, PredefinedSplit
-
-    (x, y), (x_test, y_test) = train, test
-    center, scale = x.mean(axis=0), x.std(axis=0) + 1e-6
+    from sklearn.preprocessing import StandardScaler
 
     def loss(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
         return log_loss(y, model.predict_proba(x), labels=model.classes_)
 
+    scaler, (_, y) = StandardScaler().fit(train[0]), train
     fold = np.empty(len(y), int)
     fold[by_size.nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
     search = GridSearchCV(
@@ -268,12 +267,12 @@ def classified(
         scoring=lambda *given: -loss(*given),
         cv=PredefinedSplit(fold),
     )
-    model = search.fit((x - center) / scale, y).best_estimator_
+    model = search.fit(scaler.transform(train[0]), y).best_estimator_
     found = {"penalty": float(1 / (model.C * len(y)))}
-    for name, inputs, classes in (("train", x, y), ("test", x_test, y_test)):
-        scaled = (inputs - center) / scale
-        found[f"{name}_accuracy"] = float(model.score(scaled, classes))
-        found[f"{name}_loss"] = float(loss(model, scaled, classes))
+    for name, (rows, classes) in (("train", train), ("test", test)):
+        inputs = scaler.transform(rows)
+        found[f"{name}_accuracy"] = float(model.score(inputs, classes))
+        found[f"{name}_loss"] = float(loss(model, inputs, classes))
     return found
 
 

@@ -12,9 +12,9 @@ Needs matplotlib: pip install -e '.[report]'.
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -29,14 +29,8 @@ INCHES = 0.22  # of a token's side; a number of two digits fits into it
 NUMBERS = 24  # the most tokens for which numbers are printed
 TOKEN = 24  # characters of a token that are printed
 DPI = 200
+Heads: TypeAlias = Float[np.ndarray, "from to"]
 PIXELS = 6000  # the most pixels of a side: those of 512 tokens at DPI would take 13 GB
-
-
-class Layer(NamedTuple):
-    """The heads of a layer for a row, by their names."""
-
-    tokens: list[str]
-    heads: dict[str, Float[np.ndarray, "from to"]]
 
 
 @ending.command
@@ -56,12 +50,12 @@ def main(argv: Sequence[str]) -> int:
         raise UserError(f"--output={options.output}: must end in one of {endings}")
     command_line.require("matplotlib", "report", "the picture needs matplotlib")
     output(str(options.output))
-    write_atomically(options.output, picture(read(options), kind))
+    write_atomically(options.output, picture(*read(options), kind))
     return 0
 
 
-def read(options: argparse.Namespace) -> Layer:
-    """A layer of a row, read without the rest of the file.
+def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
+    """The tokens of a row, and the heads of a layer by name.
 
     Raises:
       UserError: not such a file, or it has no such row, layer or head.
@@ -72,45 +66,38 @@ def read(options: argparse.Namespace) -> Layer:
         with safe_open(place, "numpy") as file:
             about = file.metadata() or {}
             if name not in about:
-                raise UserError(
-                    f"{place}: has no {name}, --row={row} --part={part}; it has "
-                    f"{', '.join(sorted(about)[:5]) or 'none'}"
-                )
+                names = ", ".join(sorted(about)[:5]) or "none"
+                raise UserError(f"{place}: has no {name}; it has {names}")
             found, tokens = file.get_slice(name), json.loads(about[name])["tokens"]
             layers, heads, *_ = found.get_shape()
             wanted = range(heads) if options.head is None else (options.head,)
-            for flag, value, count in (
-                ("layer", options.layer, layers),
-                ("head", wanted[0], heads),
-            ):
+            both = (("layer", options.layer, layers), ("head", wanted[0], heads))
+            for flag, value, count in both:
                 if not 0 <= value < count:
-                    raise UserError(
-                        f"--{flag}={value}: {place} has {count}, from 0 to {count - 1}"
-                    )
+                    raise UserError(f"--{flag}={value}: {place} has {count}, from 0")
             values = found[options.layer].astype(np.float32)
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise UserError(
             f"--input={place}: not a safetensors file of "
             f"--config.predict.attentions ({' '.join(str(error).split())})"
         ) from error
-    named = {f"layer {options.layer}, head {head}": values[head] for head in wanted}
-    return Layer(tokens, named)
+    title = f"layer {options.layer}, head "
+    return tokens, {f"{title}{head}": values[head] for head in wanted}
 
 
-def picture(layer: Layer, kind: str) -> bytes:
+def picture(tokens: list[str], heads: Mapping[str, Heads], kind: str) -> bytes:
     """Heat maps from white (0) to black (1).
 
     Args:
       kind: one of FORMATS.
     """
-    side = max(2.0, len(layer.tokens) * INCHES)
-    count = len(layer.heads)
-    width = (side + 1.1) * count
-    with plots.drawn(count, side + 1.1, side + 1.5) as (figure, panels):
-        for axes, (title, values) in zip(panels, layer.heads.items(), strict=True):
-            _draw(axes, layer.tokens, values, with_numbers=count == 1)
+    side = max(2.0, len(tokens) * INCHES)
+    width, height = side + 1.1, side + 1.5
+    with plots.drawn(len(heads), width, height) as (figure, panels):
+        for axes, (title, values) in zip(panels, heads.items(), strict=True):
+            _draw(axes, tokens, values, with_numbers=len(heads) == 1)
             axes.set_title(title)
-    return plots.save(figure, kind, min(DPI, PIXELS / max(width, side + 1.5)))
+    return plots.save(figure, kind, min(DPI, PIXELS / max(width * len(heads), height)))
 
 
 def _draw(

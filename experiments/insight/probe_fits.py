@@ -6,7 +6,6 @@ probe's accuracy above its control's (selectivity) is what the vectors offer bey
 that.
 """
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -43,8 +42,8 @@ def part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
 
     Returns:
       `accuracy` and, of words, `control`, each by layer; `baselines`: the majority
-      label's and, of words, that of each word's most frequent tag; `unconverged`: fits
-      that stopped early; `vectors`: in train and dev.
+      label's and, of words, that of each word's most frequent tag; `vectors`: in train
+      and dev.
 
     Raises:
       UserError: all training labels are equal.
@@ -53,13 +52,10 @@ def part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
     if train.words:
         tasks["control"] = control(train, dev, seed)
     found: dict[str, Any] = {name: [] for name in tasks}
-    found["unconverged"] = 0
     for layer in range(train.vectors.shape[1]):
         inputs = scaled(train.vectors[:, layer], dev.vectors[:, layer])
         for name, labels in tasks.items():
-            accuracy, converged = fit(*inputs, *labels)
-            found[name].append(accuracy)
-            found["unconverged"] += not converged
+            found[name].append(fit(*inputs, *labels))
     found["baselines"] = baselines(train, dev)
     found["vectors"] = [len(train.labels), len(dev.labels)]
     return found
@@ -91,13 +87,12 @@ def fit(
     dev: Float[np.ndarray, "dev hidden"],
     train_labels: Sequence[str],
     dev_labels: Sequence[str],
-) -> tuple[float, bool]:
-    """A logistic regression's accuracy on dev, and whether it converged.
+) -> float:
+    """A logistic regression's accuracy on dev; warns where it has not converged.
 
     Raises:
       UserError: all training labels are equal.
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     if len(set(train_labels)) < 2:
@@ -105,12 +100,8 @@ def fit(
             f"a part's training sentences have the label {train_labels[0]!r} only: "
             "name a larger file, or fewer --parts"
         )
-    model = LogisticRegression(**SETTINGS)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(train, train_labels)
-    early = any(issubclass(x.category, ConvergenceWarning) for x in told)
-    return float(np.mean(model.predict(dev) == np.asarray(dev_labels))), not early
+    model = LogisticRegression(**SETTINGS).fit(train, train_labels)
+    return float(np.mean(model.predict(dev) == np.asarray(dev_labels)))
 
 
 def baselines(train: Set, dev: Set) -> dict[str, float]:
@@ -134,7 +125,7 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Returns:
       `layers`: for each its `accuracy`, `gain` over layer 0 and, of words, `control`
       and `selectivity` (differences are taken part by part): `mean`, `reach` (half the
-      interval) and `parts`; `baselines`; `vectors` and `unconverged`, summed.
+      interval) and `parts`; `baselines`; `vectors`, summed.
     """
     scores = np.array([part["accuracy"] for part in parts])  # [parts, layers]
     values = {"accuracy": scores, "gain": scores - scores[:, :1]}
@@ -151,7 +142,6 @@ def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             for name in parts[0]["baselines"]
         },
         "vectors": [sum(part["vectors"][i] for part in parts) for i in (0, 1)],
-        "unconverged": sum(part["unconverged"] for part in parts),
     }
 
 
@@ -171,14 +161,10 @@ def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | 
     blank = [""] * (len(names) - 1)
     rows += [(name, _percent(x), *blank) for name, x in found["baselines"].items()]
     train, dev = found["vectors"]
-    note = ""
-    if found["unconverged"]:
-        most = SETTINGS["max_iter"]
-        note = f"{found['unconverged']} fits stopped after {most} iterations"
     name = "".join(c if c.isalnum() else "_" for c in title)
     return [
         f"{train:,} for training, {dev:,} in dev",
-        Table(rows, ("vectors", *names), note),
+        Table(rows, ("vectors", *names)),
         Figure(name, lambda: plots.lines([_panel(title, found)])),
     ]
 

@@ -13,7 +13,7 @@ over the parts is of both samples. docs/insight.md says more.
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,16 +27,15 @@ from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
-from experiments.lib import command_line, ending, report
-from experiments.lib.vectors import Reader
+from experiments.lib import command_line, ending, report, vectors
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 
 
 class Example(NamedTuple):
-    """A row as `Reader` takes it, with the labels of its vectors."""
+    """A text or its words, with the labels of its vectors."""
 
-    row: dict[str, Any]
+    row: str | tuple[str, ...]
     words: tuple[str, ...]  # of a sentence with one label: none
     labels: tuple[str, ...]
 
@@ -45,7 +44,7 @@ class Probe(NamedTuple):
     """One kind of vectors and the examples to learn from.
 
     Attributes:
-      unit: of the vectors; see `Reader`.
+      unit: of the vectors; see `experiments.lib.vectors`.
       most: training vectors of a part.
       files: of train and of dev, as an error names them.
     """
@@ -131,7 +130,7 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
     except UserError as error:  # which names a config's fields
         raise UserError(str(error).replace("config.task.", "--")) from error
     return [
-        Example({"words": list(sentence.words)}, sentence.words, sentence.tags or ())
+        Example(sentence.words, sentence.words, sentence.tags or ())
         for sentence in found.sentences
     ]
 
@@ -144,7 +143,7 @@ def sentiment(folder: str, split: str) -> list[Example]:
     except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
         raise UserError(text) from error
-    return [Example({"text": x.text}, (), (str(x.label),)) for x in found or ()]
+    return [Example(x.text, (), (str(x.label),)) for x in found or ()]
 
 
 def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
@@ -153,7 +152,6 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     Raises:
       UserError: there are too few sentences.
     """
-    reader = Reader(bert, probe.unit)
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
             raise UserError(
@@ -164,9 +162,9 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     scored = []
     for number, (train, dev) in enumerate(zip(*dealt, strict=True)):
         terminal.say(f"{probe.title}: part {number + 1} of {parts}")
-        sets = vectors(reader.read, train), vectors(reader.read, dev)
+        sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
         try:
-            scored.append(probe_fits.part(*sets, number))
+            scored.append(probe_fits.part(sets[0], sets[1], number))
         except UserError as error:
             raise UserError(f"{probe.files[0]}: {error}") from error
     return probe_fits.summary(scored)
@@ -189,9 +187,11 @@ def deal(
     return found
 
 
-def vectors(read: Callable, examples: Sequence[Example]) -> probe_fits.Set:
-    """The vectors of some examples, with labels and words; what was cut is left out."""
-    arrays = read([example.row for example in examples])
+def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> probe_fits.Set:
+    """The vectors of some examples from every hidden state, with labels and words; what
+    was cut is left out."""
+    layers = range(bert.config.num_hidden_layers + 1)
+    arrays = vectors.read(bert, unit, [example.row for example in examples], layers)
     pairs = list(zip(examples, arrays, strict=True))
     labels = [label for e, x in pairs for label in e.labels[: len(x)]]
     words = [word for e, x in pairs for word in e.words[: len(x)]]

@@ -26,20 +26,16 @@ def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]
 
 
 def sizes(text: str, available: int) -> list[int]:
-    """The numbers of examples that --examples asks for, ascending; `all` is one.
+    """The numbers of examples that --examples names, ascending; `all` is one.
 
     Raises:
       UserError: one is not a number from 2 to `available`.
     """
-    found = set()
-    for part in filter(None, text.split(",")):
-        number = available if part == "all" else int(part) if part.isdecimal() else 0
-        if not 2 <= number <= available:
+    parts = text.replace("all", str(available)).split(",")
+    for part in parts:
+        if not (part.isdecimal() and 2 <= int(part) <= available):
             raise UserError(
                 f"--examples={text}: {part!r} is not a number from 2 to the "
                 f"{available:,} training examples that there are, nor 'all'"
             )
-        found.add(number)
-    if not found:
-        raise UserError("--examples: at least one number is required")
-    return sorted(found)
+    return sorted(set(map(int, parts)))

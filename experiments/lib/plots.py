@@ -2,13 +2,10 @@
 
 import contextlib
 import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from experiments.lib.verdicts import interval
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -21,7 +18,6 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_INCHES_A_ROW = 0.34
 # The markers and colors of a panel's lines, in turn.
 _MARKERS = (
     *(("o", "black"), ("s", "0.55"), ("^", "white"), ("D", "0.8")),
@@ -112,29 +108,3 @@ def _draw_lines(axes: Any, panel: Panel) -> None:
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
     axes.grid(axis="y")
     axes.legend(bbox_to_anchor=(0, -0.18), loc="upper left")
-
-
-def intervals(
-    values: Mapping[str, Sequence[float]], x: str = "", title: str = ""
-) -> tuple[Any, Any]:
-    """A row for each name: a stroke for each value, their mean and its 95% interval.
-
-    Returns:
-      The figure and its panel.
-    """
-    height = 0.9 + _INCHES_A_ROW * sum(1 + name.count("\n") for name in values)
-    with drawn(1, 5.0, height) as (figure, (axes,)):
-        for row, each in enumerate(values.values()):
-            known = [value for value in each if math.isfinite(value)]
-            axes.plot(known, [row] * len(known), "|", color="0.5", markersize=9)
-            ends = interval(known)
-            if math.isfinite(ends[0]):
-                axes.plot(ends, [row, row], color="black", linewidth=1.4)
-            if known:
-                mean = sum(known) / len(known)
-                axes.plot([mean], [row], "o", color="black", markersize=5)
-        axes.set_yticks(range(len(values)), list(values))
-        axes.set_ylim(len(values) - 0.5, -0.5)
-        axes.grid(axis="x")
-        axes.set(title=title, xlabel=x)
-    return figure, axes

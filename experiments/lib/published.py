@@ -1,4 +1,4 @@
-"""The figures that the paper publishes, table by table.
+"""The paper's figures of the systems that are trained here, table by table.
 
 Devlin et al. 2019, arXiv 1810.04805v2. Scores are percentages, perplexities are not.
 Columns are named `task` or `task/score`, rows as the paper names its systems. None: the
@@ -37,18 +37,12 @@ def _rows(table: str) -> dict[str, Row]:
     return rows
 
 
-# The official GLUE score of BERT-Large (abstract): the mean over nine tasks, WNLI among
-# them, of each task's mean over its scores. Table 1's average leaves WNLI out and has
-# the two MNLI columns apart.
-GLUE_SCORE_LARGE = 80.5
-
 TABLE_1 = Published(
     "GLUE",
     "table 1, section 4.1: test scores by the evaluation server; F1 for QQP and MRPC, "
     "Spearman for STS-B, Matthews for CoLA, accuracy for the others",
     _rows("""
         mnli mnli_mismatched qqp qnli sst2 cola stsb mrpc rte average
-        Pre-OpenAI SOTA:  80.6 80.1 66.1 82.3 93.2 35.0 81.0 86.0 61.7 74.0
         BiLSTM+ELMo+Attn: 76.4 76.1 64.8 79.8 90.4 36.0 73.3 84.9 56.8 71.0
         OpenAI GPT:       82.1 81.4 70.3 87.4 91.3 45.4 80.0 82.3 56.0 75.1
         BERT-Base:        84.6 83.4 71.2 90.5 93.5 52.1 85.8 88.9 66.4 79.6
@@ -57,49 +51,31 @@ TABLE_1 = Published(
 )
 TABLE_2 = Published(
     "SQuAD 1.1",
-    "table 2, section 4.2: exact match and F1, on dev and test; leaderboard of "
-    "December 10th, 2018",
+    "table 2, section 4.2: exact match and F1 on dev",
     _rows("""
-        squad/exact_match squad squad/test_exact_match squad/test
-        Human:                                   -    - 82.3 91.2
-        #1 Ensemble - nlnet:                     -    - 86.0 91.7
-        #2 Ensemble - QANet:                     -    - 84.5 90.5
-        BiDAF+ELMo (Single):                     - 85.6    - 85.8
-        R.M. Reader (Ensemble):               81.2 87.9 82.3 88.5
-        BERT-Base (single):                   80.8 88.5    -    -
-        BERT-Large (single):                  84.1 90.9    -    -
-        BERT-Large (ensemble):                85.8 91.8    -    -
-        BERT-Large (single, with TriviaQA):   84.2 91.1 85.1 91.8
-        BERT-Large (ensemble, with TriviaQA): 86.2 92.2 87.4 93.2
+        squad/exact_match squad
+        BiDAF+ELMo (Single):     - 85.6
+        BERT-Base (single):   80.8 88.5
+        BERT-Large (single):  84.1 90.9
     """),
 )
 TABLE_3 = Published(
     "SQuAD 2.0",
-    "table 3, section 4.3: exact match and F1, on dev and test; leaderboard of "
-    "December 10th, 2018, without systems that use BERT",
+    "table 3, section 4.3: exact match and F1 on dev",
     _rows("""
-        squad2/exact_match squad2 squad2/test_exact_match squad2/test
-        Human:                       86.3 89.0 86.9 89.5
-        #1 Single - MIR-MRC (F-Net):    -    - 74.8 78.0
-        #2 Single - nlnet:              -    - 74.2 77.1
-        unet (Ensemble):                -    - 71.4 74.9
-        SLQA+ (Single):                 -    - 71.4 74.4
-        BERT-Large (single):         78.7 81.9 80.0 83.1
+        squad2/exact_match squad2
+        BERT-Large (single): 78.7 81.9
     """),
 )
 TABLE_4 = Published(
     "SWAG",
-    "table 4, section 4.4: accuracy, on dev and test; humans on 100 samples, as "
-    "reported in SWAG's paper",
+    "table 4, section 4.4: accuracy on dev",
     _rows("""
-        swag swag/test
-        ESIM+GloVe:            51.9 52.7
-        ESIM+ELMo:             59.1 59.2
-        OpenAI GPT:               - 78.0
-        BERT-Base:             81.6    -
-        BERT-Large:            86.6 86.3
-        Human (expert):           - 85.0
-        Human (5 annotations):    - 88.0
+        swag
+        ESIM+ELMo:  59.1
+        OpenAI GPT: -
+        BERT-Base:  81.6
+        BERT-Large: 86.6
     """),
 )
 TABLE_5 = Published(
@@ -129,21 +105,19 @@ TABLE_6 = Published(
 )
 TABLE_7 = Published(
     "Features and fine-tuning",
-    "table 7, section 5.3: CoNLL-2003, F1 of entities, on dev and test; mean of 5 "
-    "restarts; the features are Base's",
+    "table 7, section 5.3: CoNLL-2003, F1 of entities on dev; mean of 5 restarts; the "
+    "features are Base's",
     _rows("""
-        ner ner/test
-        ELMo:                     95.7 92.2
-        CVT:                         - 92.6
-        CSE:                         - 93.1
-        BERT-Large, fine-tuned:   96.6 92.8
-        BERT-Base, fine-tuned:    96.4 92.4
-        Embeddings:               91.0    -
-        Second-to-last hidden:    95.6    -
-        Last hidden:              94.9    -
-        Weighted sum, last four:  95.9    -
-        Concatenated, last four:  96.1    -
-        Weighted sum, all layers: 95.5    -
+        ner
+        ELMo:                     95.7
+        BERT-Large, fine-tuned:   96.6
+        BERT-Base, fine-tuned:    96.4
+        Embeddings:               91.0
+        Second-to-last hidden:    95.6
+        Last hidden:              94.9
+        Weighted sum, last four:  95.9
+        Concatenated, last four:  96.1
+        Weighted sum, all layers: 95.5
     """),
 )
 TABLE_8 = Published(
@@ -177,14 +151,3 @@ IMDB = Published(
         BERT-Base: 94.58
     """),
 )
-# Columns that are none of our tables': on test, or of the paper alone.
-TITLES = {
-    "average": "average",
-    "perplexity": "perplexity",
-    "squad/test_exact_match": "SQuAD 1.1 test, EM",
-    "squad/test": "SQuAD 1.1 test, F1",
-    "squad2/test_exact_match": "SQuAD 2.0 test, EM",
-    "squad2/test": "SQuAD 2.0 test, F1",
-    "swag/test": "SWAG test, accuracy",
-    "ner/test": "NER test, F1",
-}

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import shlex
+import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
@@ -43,12 +44,31 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     return found
 
 
+def commit() -> str:
+    """The commit of this checkout; empty where Git does not tell it."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True)
+    except OSError:  # Git is not installed
+        return ""
+    return found.stdout.strip()
+
+
+def duration(seconds: float) -> str:
+    """A time as text, in the largest unit of which it has more than two."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds > 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def facts(
     module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
 ) -> dict[str, Any]:
-    """What identifies a result: command, date, hardware, versions, environment."""
+    """What identifies a result: commit, command, date, hardware and versions."""
     names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
     return {
+        "commit": commit(),
         "command": f"python -m {module} {shlex.join(arguments)}".strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": processor(),
@@ -64,7 +84,7 @@ def introduction(found: Mapping[str, Any]) -> str:
     """The facts as the lines above a table."""
     packages = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
     lines = [
-        f"$ {found['command']}",
+        f"Made by commit {found['commit']}, command: {found['command']}",
         f"{found['date']}, {found['processor']}, {found['cores']} core(s), load "
         f"{found['load']}, Python {found['python']}, {packages}",
     ]
@@ -117,13 +137,14 @@ def plain(sections: Iterable[Section]) -> str:
 def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
     """Writes report.md, its figures and results.json; returns the text to print."""
     from bert_jax.runtime.storage import write_atomically
-    from experiments.lib import plots
 
     blocks, names = [], ["results.json", "report.md"]
     for title, parts in sections:
         blocks += [f"## {title}"] * bool(title)
         for part in parts:
             if isinstance(part, Figure):
+                from experiments.lib import plots
+
                 names.append(f"{part.name}.png")
                 write_atomically(folder / names[-1], plots.save(part.draw()))
                 blocks.append(f"![{part.caption}]({names[-1]})")

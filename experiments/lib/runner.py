@@ -22,7 +22,7 @@ from bert_jax.config import configuration
 from bert_jax.errors import UserError, printable
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
-from experiments.lib import kept
+from experiments.lib import kept, report
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = (sys.executable, "-m", "bert_jax.main")
@@ -40,7 +40,6 @@ class Run(NamedTuple):
       arguments: of its program, without the folder.
       needs: the folders of the runs that it starts from.
       program: empty means bert_jax.main, which takes --workdir; others take --output.
-      file: that the program writes in the folder; empty means the folder itself.
     """
 
     kind: str
@@ -48,7 +47,6 @@ class Run(NamedTuple):
     arguments: tuple[str, ...]
     needs: tuple[Path, ...] = ()
     program: tuple[str, ...] = ()
-    file: str = ""
 
     @property
     def result(self) -> Path:
@@ -67,8 +65,7 @@ class Run(NamedTuple):
     @property
     def command(self) -> list[str]:
         if self.program:
-            output = f"--output={self.folder / self.file}"
-            return [*self.program, *self.arguments, output]
+            return [*self.program, *self.arguments, f"--output={self.folder}"]
         return [*MAIN, *self.arguments, f"--workdir={self.folder}"]
 
     def seeds(self) -> dict[int, Path]:
@@ -124,18 +121,10 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
-def duration(seconds: float) -> str:
-    """The seconds, minutes or hours as text."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
 def finish(
     runs: Sequence[Run],
     options: argparse.Namespace | Any,
-    report: Callable[[Mapping[Path, str]], str],
+    written: Callable[[Mapping[Path, str]], str],
     *,
     before: Callable[[], object] = lambda: None,
     partial: bool = False,
@@ -144,7 +133,7 @@ def finish(
 
     Args:
       options: see `command_line.Parser.add_run_options`.
-      report: takes the error of each run that failed, by folder; returns what to print.
+      written: takes the errors of failed runs, by folder; returns what to print.
       before: makes what the runs read.
       partial: reports even if runs failed or a signal stopped them.
 
@@ -166,7 +155,7 @@ def finish(
             before()
             status = _run_all(runs, errors)
             if partial or not (status or errors):
-                print(report(errors))
+                print(written(errors))
     except filelock.Timeout:
         raise UserError(
             f"--output={options.output}: another start is at work there; wait until it "
@@ -207,8 +196,6 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             continue
         name = f"run {number} of {len(runs)}"
         terminal.say(f"{name}: {printable(str(run.printed))}")
-        if run.file:
-            run.folder.mkdir(parents=True, exist_ok=True)
         start = time.monotonic()
         status = wait(run.command, run.printed)
         seconds = time.monotonic() - start
@@ -219,7 +206,7 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             terminal.say(f"{name} failed: {printable(errors[run.folder])}")
         else:
             kept.write(run.result, {"command": run.command, "seconds": seconds})
-            terminal.say(f"{name}: done in {duration(seconds)}")
+            terminal.say(f"{name}: done in {report.duration(seconds)}")
     return 0
 
 

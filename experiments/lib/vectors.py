@@ -1,63 +1,32 @@
-"""All layers' vectors of some rows, in memory, as `--mode=extract` computes them."""
+"""Some layers' vectors of rows, in memory, as `--mode=extract` computes them."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize
-from bert_jax.extract.extractor import Extractor
 from bert_jax.pretrained import Bert
 
-# Rows that are sorted by length together, and rows of a batch.
-_WINDOW, _BATCH = 256, 32
+_WINDOW = 256  # rows whose padded batches are in memory together
 
 
-class Reader:
-    """Gives the vectors of rows: one kind of vectors.
+def read(
+    bert: Bert, unit: str, rows: Sequence[str | Sequence[str]], layers: Sequence[int]
+) -> list[Float[np.ndarray, "vectors states hidden"]]:
+    """The vectors of each row.
+
+    Warns if rows were cut at the model's positions: they have fewer vectors than words.
 
     Args:
       unit: as `config.predict.vectors`: pieces, words, words_mean, cls or mean.
-      layers: as `config.predict.layers`; empty means every hidden state.
+      rows: texts, or lists of words.
+      layers: as `config.predict.layers`.
     """
-
-    def __init__(self, bert: Bert, unit: str, layers: Sequence[int] = ()):
-        config = configuration.defaults()
-        every = range(bert.config.num_hidden_layers + 1)
-        config.predict.layers = tuple(layers or every)
-        config.predict.vectors = unit
-        self._extractor = Extractor(config, bert.config, bert.tokenizer)
-        params = dict(bert.params["bert"])
-        if "pooler" not in params:  # the module needs one; its output is not used
-            size = bert.config.hidden_size
-            zeros = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
-            params["pooler"] = zeros
-        self._params = {"bert": params}
-        self._step = jax.jit(self._extractor.step)
-
-    def read(
-        self, rows: Sequence[dict[str, Any]]
-    ) -> list[Float[np.ndarray, "vectors states hidden"]]:
-        """The vectors of each row, from each layer (0: the embeddings').
-
-        Warns at the end if rows were cut at the model's positions: they have fewer
-        vectors than words.
-
-        Args:
-          rows: {"text"} or {"words"}, as `--mode=extract` reads them.
-        """
-        found: list[np.ndarray] = []
-        for begin in range(0, len(rows), _WINDOW):
-            window = map(self._extractor.parse, rows[begin : begin + _WINDOW])
-            answers = self._extractor.answer(list(window), self._ask, BatchSize(_BATCH))
-            # Copies: a view would keep its whole padded batch.
-            found += [np.array(answer["vectors"]) for answer in answers]
-        self._extractor.warn()
-        return found
-
-    def _ask(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return jax.device_get(self._step(self._params, batch))
+    shape, found = (-1, len(layers), bert.config.hidden_size), []
+    for begin in range(0, len(rows), _WINDOW):
+        window = rows[begin : begin + _WINDOW]
+        some = [row if isinstance(row, str) else list(row) for row in window]
+        answers = bert._extracted(some, layers=tuple(layers), vectors=unit)
+        # Copies: a view would keep its whole padded batch.
+        found += [np.array(answer["vectors"]).reshape(shape) for answer in answers]
+    return found

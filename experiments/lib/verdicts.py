@@ -12,10 +12,9 @@ same new classifier. Student's t gives the 95% interval of the mean difference.
     else          undecided
 
 A claim is reproduced where all its comparisons are, contradicted where one is, else
-undecided. All must hold, so the first needs no correction for their number; one is
-enough for the second, so it has Bonferroni's. One seed decides nothing, and neither do
-seeds that all differ by the same: their spread says nothing about chance. Nor do fewer
-seeds than were asked for: those that failed, or are still to run, may be the others.
+undecided. One is enough for the second, so it has Bonferroni's correction. One seed
+decides nothing, nor do seeds that all differ by the same, nor fewer seeds than were
+asked for: those that failed, or are still to run, may be the others.
 """
 
 import math

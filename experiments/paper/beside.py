@@ -1,8 +1,7 @@
 """Tables with the systems that BERT is compared with trained here too.
 
 Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo; so does table 4. The figures
-of these systems on SQuAD and NER are those of tables 2 and 7. IMDb's table may also be
-one by the number of fine-tuning epochs: a line of each system, in a plot.
+of these systems on SQuAD and NER are those of tables 2 and 7.
 """
 
 import itertools
@@ -24,7 +23,6 @@ SYSTEMS = {
     "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
 }
 ALONE = ("bert",)
-_EPOCHS = 4  # that IMDb's published figures are after (Sun et al. 2019)
 # ELMo and GPT were released in one size each: beside Large they are as beside Base.
 _ELMO_SIZES = ("tiny", "base", "large")
 # What the paper reports of these systems elsewhere, F1 on dev.
@@ -194,49 +192,3 @@ def _margin(first: System, second: System) -> str:
     )
     assert one is not None and other is not None
     return f" (the paper's: by {one - other:.1f})"
-
-
-def by_epochs(table: Table, name: str, counts: Sequence[int]) -> Table:
-    """Each system fine-tuned for each number of epochs: runs of their own, because the
-    learning rate falls to 0 at the end of each.
-
-    Args:
-      name: of the table, as it was asked for.
-
-    Raises:
-      UserError: a number is below 1, or the table takes no epochs.
-    """
-    if name != "imdb":
-        raise UserError(f"--epochs: of imdb only; {name} has its own")
-    if min(counts) < 1:
-        raise UserError(f"--epochs: {min(counts)} is below 1")
-    systems = tuple(
-        system._replace(
-            name=_after(system.name, count),
-            paper=system.paper if count == _EPOCHS else "",
-            fields=(*system.fields, f"train.num_epochs={count}"),
-            line=system.name,
-            at=count,
-        )
-        for system in table.systems
-        for count in counts
-    )
-    return table._replace(
-        name=f"{table.name}-by-epochs",
-        systems=systems,
-        claims=tuple(_claim_by_epochs(claim, counts) for claim in table.claims),
-        axis="epochs of fine-tuning",
-    )
-
-
-def _claim_by_epochs(claim: Claim, counts: Sequence[int]) -> Claim:
-    pairs = tuple(
-        Pair(_after(pair.first, count), _after(pair.second, count), pair.column)
-        for pair in claim.pairs
-        for count in counts
-    )
-    return claim._replace(pairs=pairs)
-
-
-def _after(system: str, count: int) -> str:
-    return f"{system}, {count} epoch{'s' * (count > 1)}"

@@ -45,18 +45,14 @@ class Reading(NamedTuple):
         return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
 
     def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
-        """The file of the vectors, by a hash of the weights and of all that decides
-        them, to the bit.
+        """The file of the vectors, by a hash of all that decides them, to the bit.
 
         Args:
           weights: see `weights_digest`.
         """
-        digest = hashlib.sha256(f"1 {weights} {batch_size} {self.limit}".encode())
-        for index, places in enumerate(self.firsts):
-            size = int(self.rows.lengths[index])
-            row = self.rows.batch(np.array([index]), size)
-            for part in (row["input_ids"], row["segment_ids"], places):
-                digest.update(np.asarray(part, np.int64).tobytes() + b"|")
+        digest = hashlib.sha256(f"2 {weights} {batch_size} {self.limit}".encode())
+        for part in (*self.rows.ids(np.arange(len(self.rows))), *self.firsts):
+            digest.update(np.asarray(part, np.int64).tobytes() + b"|")
         return folder / f"{split}-{digest.hexdigest()[:16]}.npy"
 
 

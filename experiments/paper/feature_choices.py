@@ -90,8 +90,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
 
     Returns:
       `epoch` (from 1); `dev` and `test`, each with `mean`, `std` and `restarts`, as
-      fractions of 1; for a weighted sum `weights`, the means over the restarts by
-      hidden state, and `scale`; `epochs`, every epoch's scores.
+      fractions of 1; `epochs`, every epoch's scores.
 
     Raises:
       UserError: the run's log is cut.
@@ -112,40 +111,22 @@ def summary(run: Run, score: str) -> dict[str, Any]:
         std = statistics.stdev(values) if len(values) > 1 else math.nan
         found[split] = {"mean": statistics.fmean(values), "restarts": values}
         found[split]["std"] = None if math.isnan(std) else std
-    learnt = {
-        name: statistics.fmean(one[name] for one in dev[best])
-        for name in dev[best][0]
-        if name == "scale" or name.startswith("weight_")
-    }
-    if learnt:
-        found["scale"] = learnt.pop("scale")
-        found["weights"] = {k.partition("_")[2]: v for k, v in learnt.items()}
     return found
 
 
 def parts_of_report(results: Mapping[str, Any]) -> list[str | Table]:
-    """The choices' scores beside the paper's, and the sums' weights."""
+    """The choices' scores beside the paper's."""
     rows: list[tuple[object, ...]] = []
-    mixed = []
     for name, found in results["choices"].items():
         choice = CHOICES[name]
         scores = (_shown(found["dev"]), _shown(found.get("test")))
         rows.append((choice.title, *scores, found["epoch"], f"{choice.paper:.1f}"))
-        if choice.mixes:
-            each = [f"{at}: {value:.3f}" for at, value in found["weights"].items()]
-            said = f"{'  '.join(each)}  scale {found['scale']:.3f}"
-            mixed.append(f"{choice.title}: {said}")
     baseline = {k: _shown({"mean": v}) for k, v in results["baseline"].items()}
     majority = (baseline.get("dev", ""), baseline.get("test", ""))
     rows.append(("majority tag everywhere", *majority, "", ""))
-    parts: list[str | Table]
-    parts = [Table(rows, ("BERT's layers", "dev", "test", "epoch", "Base*"))]
-    if mixed:
-        head = "learnt weights, by layer (0: the embeddings), and scale"
-        parts.append("\n".join([head, *mixed]))
     score = "F1 of entities" if results["score"] == "f1" else results["score"]
     note = _NOTE.format(score=score, seeds=results["command"]["seeds"])
-    return [*parts, note]
+    return [Table(rows, ("BERT's layers", "dev", "test", "epoch", "Base*")), note]
 
 
 def _shown(found: Mapping[str, Any] | None) -> str:

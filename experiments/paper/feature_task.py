@@ -11,7 +11,7 @@ starts such a run for each choice. Every epoch evaluates each split that has tag
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -22,21 +22,19 @@ from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, power_of_two
+from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ner.task import Example, Ner
-from bert_jax.tasks.results import Answered
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
 from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
 
 NAME = "vectors_ner"
-_SHORTEST = 16  # words that a sentence is padded to
 
 
 class VectorRows(Rows):
@@ -69,9 +67,9 @@ class VectorRows(Rows):
         return {**batch, "vectors": vectors}
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """The words to pad these rows to: few lengths, few compilations."""
+        """As that of Rows, up to the longest sentence: there is no other limit."""
         del limit
-        return _padded(self.lengths[indices[indices < len(self)]].max(initial=1))
+        return super().length(indices, int(self.lengths.max()))
 
 
 class VectorNer(Ner):
@@ -105,15 +103,6 @@ class VectorNer(Ner):
         assert isinstance(vectors, np.ndarray)
         return vectors
 
-    def resolve(self) -> None:
-        """An epoch is whole batches; each is evaluated and saved."""
-        train = self.config.train
-        epochs = 0.0 if train.num_steps else train.num_epochs
-        super().resolve()
-        steps = -(-len(self._rows("train")) // train.batch_size)
-        train.num_steps = int(epochs * steps) or train.num_steps
-        train.eval_every = self.config.checkpoint.save_every = steps
-
     def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
         """A row of each sentence: `input_ids` are the numbers of its words."""
         known = {label: index for index, label in enumerate(self.labels)}
@@ -144,24 +133,13 @@ class VectorNer(Ner):
         """All: test is scored after each epoch too, which only dev may pick."""
         return self.splits
 
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return (_padded(self._rows("train").lengths.max()),)
-
     def training_data(self) -> Data:
-        rows = self._rows("train")
-        lengths = len(set(map(_padded, rows.lengths)))
+        rows, size = self._rows("train"), self.config.train.batch_size
+        size *= self.config.train.seeds
+        limit = int(rows.lengths.max())
+        lengths = rows.expected_lengths(size, self.config.train.num_steps, limit=limit)
         dev = {split: self._rows(split).digest() for split in self.splits}
-        return Data(Fit(), 0, lengths, {"rows": rows.digest(), "dev": dev})
-
-    def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """Every sentence once an epoch; see `order`."""
-        table, size = self._rows("train"), self.config.train.batch_size
-        while True:
-            epoch, place = divmod(step, -(-len(table) // size))
-            for numbers in order(table.lengths, size, epoch, seed)[place:]:
-                yield table.batch(numbers[rows], table.length(numbers, 0))
-                step += 1
+        return Data(Fit(), len(rows), lengths, {"rows": rows.digest(), "dev": dev})
 
     @functools.cached_property
     def model(self) -> FeatureTagger:  # type: ignore[override]  # no BERT
@@ -193,27 +171,6 @@ class VectorNer(Ner):
         assert isinstance(logits, jax.Array)
         return {"logits": logits}
 
-    def outputs(self, params: Any, batch: Mapping[str, Array]) -> dict[str, Array]:
-        """The logits, and in each row the learnt weights of a sum and its scale."""
-        outputs, rows = self.logits(params, batch), len(batch["input_ids"])
-        if self._mixes:
-            weights = jax.nn.softmax(params["mix"]["weights"])
-            mix = jnp.append(weights, params["mix"]["scale"])
-            outputs["mix"] = jnp.broadcast_to(mix, (rows, len(mix)))
-        return outputs
-
-    def results(
-        self, split: str, fetched: Sequence[Any], *, learns: bool = False
-    ) -> Answered:
-        """The scores; of a sum also `weight_<hidden state>` and `scale`."""
-        results = super().results(split, fetched, learns=learns)
-        if self._mixes and results.scores:
-            names = [*(f"weight_{state}" for state in self._states), "scale"]
-            results.scores.update(
-                zip(names, fetched[0]["mix"][0].tolist(), strict=True)
-            )
-        return results
-
     def flops(self, shapes: Shapes) -> int:
         """Each word meets every parameter, 3 x forward."""
         params = jax.eval_shape(self.init_params, jax.random.key(0))
@@ -226,28 +183,6 @@ def _boxed(leaf: Any) -> Any:
     if isinstance(leaf, nn.meta.AxisMetadata):
         return leaf
     return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
-
-
-def order(
-    lengths: Int[np.ndarray, "rows"], size: int, epoch: int, seed: int
-) -> list[Int[np.ndarray, "size"]]:
-    """The rows of each batch of an epoch, each row once; one past the last fills the
-    last batch.
-
-    Rows of like lengths stand together, which halves the padding. Which ones is drawn
-    by the seed; the batches' order is drawn for the epoch alone, so that the batches of
-    all seeds have the same lengths at the same step.
-    """
-    drawn = np.random.default_rng((seed, epoch)).permutation(len(lengths))
-    kinds = [_padded(lengths[row]) for row in drawn]
-    ordered = drawn[np.argsort(kinds, kind="stable")]
-    full = np.concatenate([ordered, np.full(-len(ordered) % size, len(ordered))])
-    batches = full.reshape(-1, size)
-    return list(np.random.default_rng(epoch).permutation(batches))
-
-
-def _padded(words: int | np.integer) -> int:
-    return max(_SHORTEST, power_of_two([int(words)]))
 
 
 def get_config(size: str = "768") -> ConfigDict:
@@ -270,5 +205,5 @@ def get_config(size: str = "768") -> ConfigDict:
     optimizer.name, optimizer.learning_rate = "adamw", 3e-4
     optimizer.weight_decay = 0.01
     optimizer.warmup_fraction = optimizer.decay_power = 0.0
-    train.batch_size, train.num_epochs, train.eval_every_epoch = 64, 10.0, False
+    train.batch_size, train.num_epochs = 64, 10.0
     return config

@@ -27,8 +27,6 @@ _SET_FINETUNING = (
     *("train.seeds", "train.restarts", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
-# With --epochs.
-_LENGTH = ("train.num_epochs", "train.num_steps")
 # Where systems are compared; --words gives the steps.
 _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
@@ -92,22 +90,21 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
-    if given.epochs:
-        table = beside.by_epochs(table, given.table, sorted(given.epochs))
     words = _words(given, systems)
     by_table = {
         "--config": _set(table, systems != beside.ALONE),
-        "--finetuning": _SET_FINETUNING + _LENGTH * bool(given.epochs),
+        "--finetuning": _SET_FINETUNING,
     }
     fields, finetuning = _fields(rest, by_table)
     command_line.check_counts(given, "seeds")
     found, missing = _data(table, given.tasks, given.data)
-    if given.config and given.size == "large":
-        raise UserError("--config: a config of yours goes with any --size but large")
-    if given.config and _compares_shapes(table):
-        raise UserError(f"--config: {table.name} takes its models from --size")
-    if given.config and systems != beside.ALONE:
-        raise UserError("--config: a config of yours is one system's; leave --systems")
+    if given.config and (
+        given.size == "large" or _compares_shapes(table) or systems != beside.ALONE
+    ):
+        raise UserError(
+            "--config: a config of yours is one system's of one size: not with "
+            "--size=large, --systems or table6"
+        )
     configs = {name: pretraining_config(name, given.size) for name in systems}
     if given.config:
         configs = {"bert": given.config}
@@ -172,8 +169,7 @@ def _parser(description: str) -> command_line.Parser:
     systems = command_line.several(str, beside.SYSTEMS)
     named = f"of {', '.join(beside.SYSTEMS)}"
     parser.add_argument("--systems", default="bert", type=systems, help=named)
-    numbers, names = command_line.several(int), command_line.several(str)
-    parser.add_argument("--epochs", default=[], type=numbers, help="imdb: as in 1,2,4")
+    names = command_line.several(str)
     parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
     parser.add_argument("--corpus", default="", help="sources, between commas")

@@ -3,21 +3,17 @@
 import re
 import shlex
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from experiments.lib import kept, report
+from experiments.lib import kept
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
 from experiments.paper import budget, runs
 from experiments.paper.options import Options
 from experiments.paper.systems import AVERAGE, Column, System, Table
-
-_PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "tokenizers", "bert-jax")
-_DEVICES = re.compile(r"parameters on (\d+ x [^\n(]+?) \(")
 
 
 class Cell(NamedTuple):
@@ -80,7 +76,7 @@ def collect(
     scores: Scores = {key: cell.seeds for key, cell in cells.items()}
     keys = [column.key for column in columns]
     judged = tuple(judge(claim, scores, keys, options.seeds) for claim in table.claims)
-    about = circumstances(options, planned)
+    about = circumstances(options)
     said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
     losses = {
         system.line or system.name: _loss(options, system)
@@ -131,32 +127,21 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
     return {name: lines[-1][name] for name in names if name in lines[-1]}
 
 
-def circumstances(options: Options, planned: Sequence[Run]) -> dict[str, str]:
-    """Where, when and with what; in words."""
-    printed = (run.printed for run in planned if run.is_done and run.printed.exists())
-    devices = {x for file in printed for x in _DEVICES.findall(file.read_text())[-1:]}
-    facts = report.facts("experiments.paper", sys.argv[1:], _PACKAGES)
-    versions = [f"Python {facts['python']}"]
-    versions += [f"{name} {version}" for name, version in facts["versions"].items()]
+def circumstances(options: Options) -> dict[str, str]:
+    """What was asked for, in words."""
     config = options.resolved
     given = f"{config.train.num_steps:,} steps of {config.train.batch_size} sequences"
     if options.words:
         given = f"{options.words:,} words of text for each system"
     configs = ", ".join(Path(spec).name for spec in options.configs.values())
+    begin = {
+        "pre-training": f"{given}, config {configs}",
+        "fields of pre-training": " ".join(options.fields) or "none",
+        "corpus": ", ".join(config.corpus.sources),
+    }
     if options.weights:
         begin = {"weights": ", ".join(options.weights)}
-    else:
-        begin = {
-            "pre-training": f"{given}, config {configs}",
-            "fields of pre-training": " ".join(options.fields) or "none",
-            "corpus": ", ".join(config.corpus.sources),
-        }
     return {
-        "command": facts["command"],
-        "date": facts["date"],
-        "hardware": f"{facts['cores']} cores of {facts['processor']}",
-        "devices": ", ".join(sorted(devices)) or "none yet",
-        "versions": ", ".join(versions),
         "size": options.size,
         **begin,
         "fine-tuning": f"{options.seeds} seeds of each, 0 to {options.seeds - 1}",

@@ -54,17 +54,6 @@ TABLE_1 = (
 )
 SQUAD = (column("squad", "exact_match", "squad/exact_match"), column("squad"))
 SQUAD2 = (column("squad2", "exact_match", "squad2/exact_match"), column("squad2"))
-BOTH = Published(
-    "SQuAD 1.1 and 2.0",
-    "tables 2 and 3, sections 4.2 and 4.3: exact match and F1 on dev",
-    {
-        row: {
-            **published.TABLE_2.rows.get(row, {}),
-            **published.TABLE_3.rows.get(row, {}),
-        }
-        for row in (*published.TABLE_2.rows, *published.TABLE_3.rows)
-    },
-)
 
 
 def build(name: str, size: str) -> Table:
@@ -302,7 +291,6 @@ _OF_BERT: Mapping[str, tuple[Published, tuple[Column, ...], str, tuple[str, ...]
     "table1": (published.TABLE_1, (*TABLE_1, column("imdb")), "section 4.1", _USUAL),
     "table2": (published.TABLE_2, SQUAD, _BY_FIGURES.format(2), ()),
     "table3": (published.TABLE_3, SQUAD2, "", ()),
-    "squad": (BOTH, (*SQUAD, *SQUAD2), _BY_FIGURES.format(2), ()),
     "table4": (published.TABLE_4, (column("swag"),), _BY_FIGURES.format(4), ()),
 }
 TABLES = {

@@ -6,20 +6,15 @@
 
 The work: pre-training of a size on one batch, or fine-tuning a classifier of two
 classes, dropout on, clipping and optimizer included, from the host's arrays to the new
-weights. Ours is the step that a run compiles. Torch's is `transformers`'
-BertForPreTraining or BertForSequenceClassification, by the names of `--torch`:
-`sdpa` and `eager` are its attention, `compile` is torch.compile (with sdpa); the masked
-LM head computes at every position, as it is in `transformers`, and with `-gathered` at
-the predicted ones alone, as ours does (`--torch=`: without torch). bfloat16 is torch's
-autocast there. Rows are full: random pieces, never padding.
+weights. Rows are full. Ours is the step that a run compiles. Torch's is
+`transformers`' model, by the names of `--torch`: `sdpa` and `eager` are its attention,
+`compile` is torch.compile (with sdpa); with `-gathered` the masked LM head computes at
+the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
 
-JAX and torch have a process each for a size, length and dtype, and their sides take
-turns. GFLOP/s are of the model's FLOPs (`pretraining_flops`: matrix products alone, the
-head at the predicted positions, for all sides; of a classifier the encoder's). Ours
-computes the last layer where it is read, at the predicted positions and [CLS], and the
-whole still counts: in two layers of 128 a classifier's step does 60% of these FLOPs.
-`ours / it` is torch's time over ours: above 1 we are faster. Both are of the medians;
-the best turns and the processor times are in the file.
+JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
+model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
+layer only where it is read. `ours / it` is torch's time over ours: above 1 we are
+faster. Both are of the medians; best turns and processor times are in the file.
 """
 
 import argparse

@@ -2,19 +2,16 @@
 
 Of each setting the mean of the score over its seeds and its 95% interval (Student's t).
 The best stands first; of the others also how much they differ from it, with an
-interval: over the seeds that both have, whose runs saw the data in the same order, else
-over all runs (Welch's t). The score is that of the checkpoint that the run's
+interval, over the seeds that both have: their runs saw the data in the same order. The
+score is that of the checkpoint that the run's
 predictions are from: the last one, or the best.
 """
 
 import math
 import statistics
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from scipy import stats
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.results import lower_is_better
@@ -22,7 +19,7 @@ from bert_jax.workdir import folder as workdir
 from experiments.lib import kept, plots
 from experiments.lib.report import Figure, Section, Table
 from experiments.lib.runner import Run
-from experiments.lib.verdicts import LEVEL, estimate, interval, number
+from experiments.lib.verdicts import estimate, interval, number
 
 SCORE = (
     "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of "
@@ -52,11 +49,10 @@ class Setting(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A setting's score less another's: the mean and its 95% interval, without bounds
-    where the seeds are too few, or all differ by the same.
+    """A setting's score less another's, over the `pairs` of seeds that both have.
 
-    Attributes:
-      pairs: the seeds that both settings have, if it is over these; else 0.
+    The 95% interval of the mean has no bounds where these are too few, or all differ
+    by the same.
     """
 
     mean: float
@@ -131,41 +127,32 @@ def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) ->
 
 
 def difference(setting: Setting, other: Setting) -> Difference:
-    """Over the seeds that both have, which had the same order of the data; with fewer
-    than two of these over all runs, by Welch's t."""
+    """The difference over the seeds that both have, which had the same order of data.
+
+    Without such seeds it is that of the means.
+    """
     own, others = setting.scores, other.scores
     pairs = [own[seed] - others[seed] for seed in own if seed in others]
-    if len(pairs) >= 2:
-        ends = interval(pairs)
-        if max(pairs) - min(pairs) < _SAME:
-            ends = (-math.inf, math.inf)
-        return Difference(statistics.fmean(pairs), *ends, len(pairs))
-    mean, both = setting.mean - other.mean, ([*own.values()], [*others.values()])
-    has_spread = any(max(scores) - min(scores) >= _SAME for scores in both)
-    if min(map(len, both)) < 2 or not (has_spread and math.isfinite(mean)):
-        return Difference(mean, -math.inf, math.inf, 0)
-    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):
-        # SciPy warns where one side's scores are all equal; Welch's holds there, too.
-        ends = stats.ttest_ind(*both, equal_var=False).confidence_interval(LEVEL)
-    return Difference(mean, ends.low, ends.high, 0)
+    if not pairs:
+        return Difference(setting.mean - other.mean, -math.inf, math.inf, 0)
+    ends = interval(pairs)
+    if max(pairs) - min(pairs) < _SAME:
+        ends = (-math.inf, math.inf)
+    return Difference(statistics.fmean(pairs), *ends, len(pairs))
 
 
 def sections(found: Sequence[Setting], score: str) -> list[Section]:
-    """The table and the plots; of these the final scores, and the means by step."""
-    named = {f"{n}  {one.name[:40]}": one for n, one in enumerate(found, 1)}
-    finals = {name: [*one.scores.values()] for name, one in named.items()}
-    best = dict(list(named.items())[:_MOST_LINES])
-    curves = {name: _by_step(one, score) for name, one in best.items()}
+    """The table, and a plot of the means by step."""
+    best = found[:_MOST_LINES]
+    curves = {
+        f"{n}  {one.name[:40]}": _by_step(one, score) for n, one in enumerate(best, 1)
+    }
     panel = plots.Panel("", "step", score, curves)
-    scores = Figure(
-        *("scores", lambda: plots.intervals(finals, score)[0]),
-        "Strokes: runs; dot and line: their mean and its 95% interval.",
-    )
     steps = Figure(
         *("steps", lambda: plots.lines([panel], 7.5, 4.5)),
         f"By step: means over seeds and their 95% intervals. Best {len(best)}.",
     )
-    return [Section("", [_table(found, score), scores, steps])]
+    return [Section("", [_table(found, score), steps])]
 
 
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
@@ -192,7 +179,7 @@ def _table(found: Sequence[Setting], score: str) -> Table:
     better = "lower" if lower_is_better(score) else "higher"
     note = (
         f"the best first ({better} is better); less row 1: how much they differ from "
-        "it, over the seeds that both have (pairs), else over all"
+        "it, over the seeds that both have (pairs)"
     )
     return Table(rows, [*header, "less row 1", "95% interval", "pairs"], note)
 

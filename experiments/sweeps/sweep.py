@@ -1,25 +1,17 @@
 """Config files against each other, and grids over their fields.
 
-A grid of learning rates, three seeds each, on the tiny config:
-
     python -m experiments.sweeps.sweep --config=configs/tiny.py \
         --grid=optimizer.learning_rate=1e-3,3e-4 --grid=seed=0,1,2 \
         --config.train.num_steps=200 --config.train.eval_every=50
-
-Config files of your own, which differ in what they define:
-
     python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
         --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
 
-Every --grid is FIELD=A,B,...; all combinations run, one after the other, each as
-bert_jax.main in a folder of its own. The same command resumes. With --together the
-seeds of a combination, which must be consecutive, train in one program: faster for
-small models. A config file that defines something of its own is read anew: after a
-change of its text its runs are others. Other fields of all runs: --config.FIELD=VALUE.
-
-At the end stands a table of the scores on dev: means over the seeds with 95% intervals,
-and the differences from the best. OUTPUT/report.md has it too, with plots, where
-matplotlib is installed.
+All combinations of the files and the grids' values run one after the other, each as
+bert_jax.main in its own folder. The same command resumes. With --together the seeds of
+a combination, which must be consecutive, train in one program: faster for small models.
+A config file that defines something new is part of its runs' names: after a change of
+its text they are others. OUTPUT/report.md compares the scores on dev over the seeds; it
+needs matplotlib, the printed table does not.
 """
 
 import argparse
