@@ -21,8 +21,8 @@ def embeddings(params):
 
 
 def test_each_kept_step_has_its_own_weights(plain):
-    with Checkpoints.of_another(plain, only=10) as checkpoints:
-        params, step = checkpoints.restore_saved(ONE)
+    with Checkpoints(plain, None, only=10) as checkpoints:
+        params, step = checkpoints.restore_params(ONE)
     assert step == 10
     first = weights.read(plain / "checkpoints" / "10")
     last = weights.read(plain / "checkpoints" / "20")

@@ -137,6 +137,20 @@ def complete(
     return config
 
 
+def defined_in(config: ConfigDict) -> dict[str, str]:
+    """The config file that defined a field's value, for each that one did."""
+    files = {n: registry.ADDED.get(value) for n, value in fields.named(config).items()}
+    return {name: file for name, file in files.items() if file}
+
+
+def record(config: ConfigDict) -> dict[str, Any]:
+    """What config.json holds, for `complete`."""
+    from flax.traverse_util import unflatten_dict
+
+    files = unflatten_dict(defined_in(config), sep=".")
+    return config.to_dict() | ({DEFINED_IN: files} if files else {})
+
+
 def _tuples(value: Any) -> Any:
     """Turns JSON's lists back into tuples."""
     if isinstance(value, Mapping):

@@ -156,9 +156,10 @@ class CompiledStep:
             known = self._shapes > 1 and number <= self._shapes
             of = f" ({number} of {self._shapes})" if known else ""
             self._progress.note(f"compiling the step at length {length}{of}")
-            with self._clock("compile"), self._progress.aside():
+            with self._clock("compile"):
                 traced = trace(state, batch, micro_batches)
                 self._compiled[shapes] = traced.lower().compile()
+            self._progress.pause()
             positions = batch["input_ids"].size
             if positions > self._widest:
                 self._widest = positions
