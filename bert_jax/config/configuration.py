@@ -145,9 +145,13 @@ def defined_in(config: ConfigDict) -> dict[str, str]:
 
 def record(config: ConfigDict) -> dict[str, Any]:
     """What config.json holds, for `complete`."""
-    from flax.traverse_util import unflatten_dict
-
-    files = unflatten_dict(defined_in(config), sep=".")
+    files: dict[str, Any] = {}
+    for name, file in defined_in(config).items():
+        *groups, field = name.split(".")
+        group = files
+        for each in groups:
+            group = group.setdefault(each, {})
+        group[field] = file
     return config.to_dict() | ({DEFINED_IN: files} if files else {})
 
 

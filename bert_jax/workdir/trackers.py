@@ -56,7 +56,7 @@ def _mlflow(folder: Path, config: dict[str, Any], name: str | None) -> _Run:
     import mlflow
 
     run = mlflow.start_run(run_id=name, run_name=folder.name, nested=True)
-    mlflow.log_dict(config, "config.json")
+    mlflow.log_params(config if name is None else {})
 
     def write(step: int, numbers: Mapping[str, float]) -> None:
         # A class may have any name, in `f1:CLASS`.

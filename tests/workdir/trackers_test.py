@@ -74,7 +74,7 @@ def mlflow(monkeypatch):
         monkeypatch,
         "mlflow",
         start_run=start_run,
-        log_dict=lambda fields, name: None,
+        log_params=lambda fields: None,
         log_metrics=lambda numbers, step, run_id: service.send(run_id, step, numbers),
         end_run=lambda status: None,
     )
