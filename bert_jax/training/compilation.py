@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from bert_jax import registry
+from bert_jax.runtime import processes
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
@@ -159,6 +160,7 @@ class CompiledStep:
             with self._clock("compile"):
                 traced = trace(state, batch, micro_batches)
                 self._compiled[shapes] = traced.lower().compile()
+                processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
             self._progress.pause()
             positions = batch["input_ids"].size
             if positions > self._widest:

@@ -215,4 +215,5 @@ class Checkpoints:
 
 def _first_line(error: Exception) -> str:
     text = str(error).partition(" See full TensorStore details")[0]
-    return next(iter(text.splitlines()), type(error).__name__)[:200]
+    text = next(iter(text.splitlines()), type(error).__name__)
+    return text if len(text) < 200 else f"{text[:80]} ... {text[-110:]}"  # why is last

@@ -181,8 +181,7 @@ def archive(workdir: Path, attempt: int) -> None:
 
 def drop_best(workdir: Path, after: int = -1) -> None:
     """Deletes the best parameters of steps later than the one where a run resumes."""
-    best = epath.Path(workdir / "best")
-    for path in best.iterdir() if best.exists() else ():
+    for path in epath.Path(workdir).glob("best/*"):
         if path.name.isdecimal() and int(path.name) > after:
             path.rmtree()
 
