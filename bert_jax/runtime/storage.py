@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TextIO, TypeAlias
 
+import fsspec
 from etils import epath
 
 from bert_jax.errors import UserError
@@ -56,8 +57,6 @@ def _set_up_client(text: str) -> None:
     client = _CLIENTS[text[:5]]
     if importlib.util.find_spec(client) is None:
         raise UserError(f"{text}: buckets need a client: pip install {client}")
-    import fsspec
-
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises what it logs
     # An installed TensorFlow may lack support for Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
@@ -74,8 +73,6 @@ def find(pattern: str) -> dict[str, list[str | int]]:
     Each has its full name, size, and time (ns) or version, which change as it does.
     """
     if in_bucket(pattern):
-        import fsspec
-
         client, _ = fsspec.url_to_fs(pattern)
         files = sorted(client.glob(pattern, detail=True).items())
         named = [(pattern[:5] + key, x) for key, x in files if x["type"] == "file"]
@@ -116,8 +113,12 @@ def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
 def move(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
     epath.Path(target).rmtree(missing_ok=True)
+    if in_bucket(target):
+        client, _ = fsspec.url_to_fs(str(target))
+        client.mv(str(folder), str(target), recursive=True)
+        return
     make_folder(target.parent)
-    epath.Path(folder).rename(target)
+    folder.rename(target)
 
 
 def output(text: str, flag: str = "--output") -> Path:
