@@ -27,6 +27,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         with signals.handled():
             _run(argv)
+            sys.stdout.flush()
             processes.close()
             signals.check()
     except Interrupted as interrupted:
@@ -35,17 +36,17 @@ def main(argv: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except BaseException as error:
         if isinstance(error, BrokenPipeError):  # nobody reads standard output
-            return environment.CLOSED_PIPE
+            return 128 + signal.SIGPIPE
         status, text = failures.describe(error)
         if status is None and processes.count() == 1:
             raise
         if status is None:
             traceback.print_exc()  # and no wait for the other processes
         else:
-            environment.say(f"error: {printable(' '.join(text.splitlines()))}")
+            print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
         return status or 1
     finally:
-        processes.leave()
+        processes.close(seconds=5.0)
     return 0
 
 
@@ -84,7 +85,6 @@ def run(
     if line.mode == "serve":
         from bert_jax.serving import server  # noqa: F401 (names packages it lacks)
     # Imported here so that bad flags fail before JAX is imported.
-    from bert_jax.runtime import compilation_cache
     from bert_jax.training import run_config, setup
     from bert_jax.workdir import folder as workdirs
 
@@ -103,9 +103,9 @@ def run(
     if line.mode == "export":
         from bert_jax.training import exporting
 
-        exporting.export(workdir, config, line.output, line.push, line.dtype)
+        exporting.export(workdir, config, line.output, line.dtype)
         return None
-    compilation_cache.keep()
+    environment.keep_programs()
     task = setup.build_task(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
     return _run_mode(line, task, workdir)

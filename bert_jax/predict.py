@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 from tokenizers import Tokenizer
+from tqdm import tqdm
 
 from bert_jax.data.vocabulary_fit import Watch
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.runtime.terminal import RowProgress
+from bert_jax.runtime.terminal import live_line
 from bert_jax.tasks import partial_output, row_files, streaming
 from bert_jax.tasks.partial_output import Output
 from bert_jax.tasks.task import Batch, Outputs, Task
@@ -75,7 +76,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
                 if not count and source != "-" and (place := task.place_of_text(row)):
                     log.info("%s: reading %s", source, place)
                 count += 1
-            progress.add(count - output.rows)
+            progress.update(count - output.rows)
             output.commit(count - output.rows)
         if source != "-":
             said = "1 row" if count == 1 else f"{count:,} rows"
@@ -104,17 +105,14 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _progress(task: Task, source: str, output: Output) -> Iterator[RowProgress]:
+def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
     """Yields the progress of what is written from file to file."""
     total, active = None, output.resumes and processes.is_first()
     if active and not storage.in_bucket(source):
         with streaming.lines(source, task.row_columns) as lines:
             total = sum(1 for _ in lines)
-    progress = RowProgress(total, output.rows, active=active)
-    try:
-        yield progress
-    finally:
-        progress.close()
+    with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
+        yield line
 
 
 def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:

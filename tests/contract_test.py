@@ -196,7 +196,7 @@ def answers(workdir):
 
 def saved(workdir):
     """Everything in the last checkpoint."""
-    with Checkpoints.of_another(workdir) as checkpoints:
+    with Checkpoints(workdir, None) as checkpoints:
         step = checkpoints.latest_step()
     folder = workdir / "checkpoints" / str(step)
     names = [path.name for path in folder.iterdir() if path.is_dir()]

@@ -206,4 +206,4 @@ def test_a_killed_run_leaves_a_hidden_file_at_most(plain, tmp_path, name):
     runs.wait_until(lambda: any(tmp_path.iterdir()), process)
     runs.kill(process)
     (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".") and left.name.endswith(".bert_jax")
+    assert left.name.startswith(".bert_jax.")

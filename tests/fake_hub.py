@@ -1,7 +1,6 @@
 """A Hugging Face Hub in memory, behind the part of its API that huggingface_hub asks:
 https://huggingface.co/docs/hub/api."""
 
-import base64
 import contextlib
 import hashlib
 import json
@@ -20,8 +19,6 @@ class FakeHub:
     Attributes:
       refused: "OWNER/NAME" -> the X-Error-Code that the Hub would send.
       breaks: file -> bytes after which its connection breaks, once.
-      private: "OWNER/NAME" -> whether it was made so.
-      writes: whether the client has the right to.
       requests: (method, path) of each request.
     """
 
@@ -29,8 +26,6 @@ class FakeHub:
         self.models: dict[str, dict[str, dict[str, bytes]]] = {}
         self.refused: dict[str, str] = {}
         self.breaks: dict[str, int] = {}
-        self.private: dict[str, bool] = {}
-        self.writes = True
         self.requests: list[tuple[str, str]] = []
         self.url = ""
 
@@ -58,40 +53,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer()
-
-    def do_POST(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.hub.requests.append((self.command, path))
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not self.hub.writes:
-            return self._send(401, b'{"error": "no token"}', {})
-        if path == "/api/repos/create":
-            given = json.loads(body)
-            name = f"{given['organization']}/{given['name']}"
-            if name in self.hub.models:
-                body = json.dumps({"url": f"{self.hub.url}/{name}"}).encode()
-                return self._send(409, body, {"Content-Type": "application/json"})
-            self.hub.models[name], self.hub.private[name] = (
-                {"main": {}},
-                given["visibility"] == "private",
-            )
-            return self._json({"url": f"{self.hub.url}/{name}"})
-        if path == "/api/validate-yaml":  # of a card
-            return self._json({"warnings": [], "errors": []})
-        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(\w+)/main", path)
-        assert match is not None, path
-        if match[2] == "preupload":
-            files = json.loads(body)["files"]
-            way = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
-            return self._json({"files": [{**way, "path": f["path"]} for f in files]})
-        for line in map(json.loads, body.splitlines()):
-            if line["key"] == "file":
-                content = base64.b64decode(line["value"]["content"])
-                self.hub.models[match[1]]["main"][line["value"]["path"]] = content
-        own = "0" * 40
-        url = f"{self.hub.url}/{match[1]}/commit/{own}"
-        commit = {"commitOid": own, "commitUrl": url}
-        return self._json({"success": True, **commit})
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)

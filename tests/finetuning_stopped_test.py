@@ -80,7 +80,7 @@ def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_p
     workdir = tmp_path / "run"
     for late in (10, 25):
         with Checkpoints(workdir, 1, "best") as best:
-            best.save_params({"another": np.zeros(3)}, late)
+            best.save({"params": {"another": np.zeros(3)}}, late)
             best.wait()
         args = (NO_LEARNING, "--config.evaluate.checkpoint=best")
         out, _ = run(folder, workdir, *args)

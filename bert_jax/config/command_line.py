@@ -24,7 +24,6 @@ class CommandLine(NamedTuple):
     output: str
     host: str
     port: int
-    push: str  # hf:OWNER/NAME; empty: not given
     dtype: str  # of an export's weights
     config: str  # the value of --config; empty: not given
     overrides: list[str]  # each --config.FIELD=VALUE
@@ -45,7 +44,6 @@ def parse(argv: Sequence[str]) -> CommandLine:
     flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
     flags.DEFINE_string("host", "127.0.0.1", "of --mode=serve", flag_values=values)
     flags.DEFINE_integer("port", 8000, "of --mode=serve", 0, 65535, flag_values=values)
-    flags.DEFINE_string("push", "", "hf:OWNER/NAME, of export", flag_values=values)
     flags.DEFINE_enum(
         "dtype", DTYPES[0], DTYPES, "of the weights, of export", flag_values=values
     )
@@ -65,8 +63,6 @@ def parse(argv: Sequence[str]) -> CommandLine:
     for name in ("workdir", "input", "output"):
         if parsed[name].startswith("--"):  # a flag without a value took the next flag
             raise UserError(f"--{name} {parsed[name]}: --{name}=VALUE is required")
-    if parsed["push"] and parsed["mode"] != "export":
-        raise UserError(f"--push={parsed['push']}: is for --mode=export")
     if parsed["dtype"] != DTYPES[0] and parsed["mode"] != "export":
         raise UserError(f"--dtype={parsed['dtype']}: is for --mode=export")
     specs: list[str] = parsed.pop("config")

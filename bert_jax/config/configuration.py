@@ -137,6 +137,24 @@ def complete(
     return config
 
 
+def defined_in(config: ConfigDict) -> dict[str, str]:
+    """The config file that defined a field's value, for each that one did."""
+    files = {n: registry.ADDED.get(value) for n, value in fields.named(config).items()}
+    return {name: file for name, file in files.items() if file}
+
+
+def record(config: ConfigDict) -> dict[str, Any]:
+    """What config.json holds, for `complete`."""
+    files: dict[str, Any] = {}
+    for name, file in defined_in(config).items():
+        *groups, field = name.split(".")
+        group = files
+        for each in groups:
+            group = group.setdefault(each, {})
+        group[field] = file
+    return config.to_dict() | ({DEFINED_IN: files} if files else {})
+
+
 def _tuples(value: Any) -> Any:
     """Turns JSON's lists back into tuples."""
     if isinstance(value, Mapping):

@@ -23,8 +23,8 @@ modes
               --mode=serve --workdir=runs/mine --port=8000
   extract   the same in, vectors of the model's layers out
               --mode=extract --workdir=runs/mine --input=rows.jsonl --output=new.jsonl
-  export    writes a Hugging Face model folder; --push uploads it to the Hub as well
-              --mode=export --workdir=runs/mine --output=FOLDER --push=hf:OWNER/NAME
+  export    writes a Hugging Face model folder (hf upload sends it to the Hub)
+              --mode=export --workdir=runs/mine --output=FOLDER
   describe  shows the config, parameters, FLOPs and memory; runs nothing
               --mode=describe --config=configs/large.py
 

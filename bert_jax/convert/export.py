@@ -16,7 +16,7 @@ from bert_jax import tokenization
 from bert_jax.convert import huggingface, layout, model_card, reading
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import temporary, untrusted
+from bert_jax.runtime import storage, untrusted
 
 _FILES = {
     *("README.md", "config.json", "model.safetensors"),
@@ -29,7 +29,6 @@ def export(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
-    title: str = "",
     dtype: str = "float32",
 ) -> None:
     """Writes a model folder, complete or not at all.
@@ -42,7 +41,6 @@ def export(
       folder: new, empty, or an earlier export, which is replaced.
       provenance: JSON, saved in config.json under `bert_jax`; its `max_seq_length` is
         where the tokenizer cuts, if asked to.
-      title: the model's name in its card; empty: the folder's.
       dtype: float32, or float16 to round them; then `transformers` opens it in float16
         unless told otherwise, and we compute as ever.
 
@@ -55,9 +53,9 @@ def export(
     check_architecture(weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.folder(folder) as new:
+        with storage.temporary_folder(folder) as new:
             _write(weights, tokenizer, new, provenance, dtype)
-            card = model_card.text(title or folder.name, weights, provenance)
+            card = model_card.text(folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
             for path in new.iterdir():
                 with path.open("rb") as file:

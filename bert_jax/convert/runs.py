@@ -47,8 +47,8 @@ def saved(
     name = CHECKPOINTS if only is not None else name or checkpoint_name(config)
     # On one device, whatever mesh it was trained on.
     sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints.of_another(folder, name, only) as checkpoints:
-        restored = checkpoints.restore_saved(sharding)
+    with Checkpoints(folder, None, name, only=only) as checkpoints:
+        restored = checkpoints.restore_params(sharding)
     if restored is None:
         raise UserError(f"{folder}: has no checkpoint yet")
     return config, *restored

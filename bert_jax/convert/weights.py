@@ -65,7 +65,7 @@ def check(path: str | Path) -> None:
     if origins.kind(folder) == "workdir" and step is not None:
         from bert_jax.workdir.checkpoint import Checkpoints
 
-        with Checkpoints.of_another(folder, only=step):
+        with Checkpoints(folder, None, only=step):
             pass  # opening it checks that it is there
 
 
@@ -210,7 +210,6 @@ def export(
     source: Path,
     folder: Path,
     name: str = "",
-    title: str = "",
     dtype: str = "float32",
 ) -> str:
     """Writes weights as a Hugging Face model folder; returns its lengths, in words.
@@ -219,7 +218,6 @@ def export(
       source: a work directory, a Hugging Face folder or one of Google's.
       name: of a work directory's folder of checkpoints; empty: the run's config
         decides.
-      title: the model's name in its card; empty: the folder's.
       dtype: float32, or float16 to round them.
 
     Raises:
@@ -257,7 +255,7 @@ def export(
         case _:
             weights, provenance = read(source), {}
     tokenizer = read_tokenizer(source, weights.config)
-    huggingface_export.export(weights, tokenizer, folder, provenance, title, dtype)
+    huggingface_export.export(weights, tokenizer, folder, provenance, dtype)
     return model_card.lengths(weights.config, provenance)
 
 

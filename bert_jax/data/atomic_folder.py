@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, temporary
+from bert_jax.runtime import storage
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
@@ -30,7 +30,7 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     If another process was faster, its result stays: the two are equal.
     """
     if storage.in_bucket(folder):
-        with temporary.folder(Path(tempfile.gettempdir()) / "prepared") as here:
+        with storage.temporary_folder(Path(tempfile.gettempdir(), "prepared")) as here:
             try:
                 yield here
             except OSError as error:
@@ -43,7 +43,7 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
         return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.folder(Path(folder)) as new:
+        with storage.temporary_folder(Path(folder)) as new:
             yield new
             if not folder.exists():
                 try:

@@ -191,7 +191,7 @@ def _ways_without_network() -> Iterator[None]:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
-def _files(source: str) -> dict[str, storage.StoredFile]:
+def _files(source: str) -> dict[str, list[str | int]]:
     pattern = source.partition(":")[2]
     files = storage.find(pattern)
     if not files:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import Path, StoredFile
+from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _SETTLED = 2_000_000_000
 _BLOCK = 1 << 20  # bytes read at a time
 
 
-def of_files(files: Mapping[str, StoredFile], data_dir: Path) -> list[str]:
+def of_files(files: Mapping[str, list[str | int]], data_dir: Path) -> list[str]:
     """Returns each file's digest; a cached one where the file has not changed.
 
     Args:
@@ -33,10 +33,7 @@ def of_files(files: Mapping[str, StoredFile], data_dir: Path) -> list[str]:
     fresh = {}
     digests = []
     for name, file in files.items():
-        full_name, *state = file.state
-        if file.md5 is not None:
-            digests.append(file.md5)
-            continue
+        full_name, *state = file
         entry = kept.get(str(full_name))
         if entry is None or entry[:-1] != state:
             entry = [*state, _digest(name)]

@@ -67,7 +67,6 @@ def films(folder: str | Path, texts: Sequence[LabelledText]) -> list[str] | None
 
 def _content(path: Path) -> str:
     try:
-        storage.require_file(path)
         return path.read_bytes().removeprefix(_BOM).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(

@@ -45,9 +45,7 @@ def uncompressed(name: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    place = storage.path(path)
-    storage.require_file(place)
-    with storage.reading(place) as file:
+    with storage.reading(storage.path(path)) as file:
         for ending, decompressed in COMPRESSED.items():
             if str(path).endswith(ending):
                 yield decompressed(file)

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 
 
@@ -9,7 +10,7 @@ class Stopwatch:
     """Total wall time by name: `with clock("evaluation"): ...`."""
 
     def __init__(self) -> None:
-        self._totals: dict[str, float] = {}
+        self.totals = defaultdict[str, float](float)  # in the order of first use
 
     @contextlib.contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -17,9 +18,4 @@ class Stopwatch:
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - start
-            self._totals[name] = self._totals.get(name, 0.0) + elapsed
-
-    def totals(self) -> dict[str, float]:
-        """Seconds by name, in the order of first use."""
-        return dict(self._totals)
+            self.totals[name] += time.perf_counter() - start

@@ -1,14 +1,17 @@
-"""A process's start and end: memory, garbage, devices, standard output."""
+"""A process's start and end: memory, garbage, devices, compiled programs."""
 
 import contextlib
 import gc
+import hashlib
 import os
+import pathlib
+import platform
+import re
 import sys
 from typing import NoReturn
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 
-CLOSED_PIPE = 141  # a shell's status for a program that SIGPIPE ended
 # XLA's CPU buffers in huge pages: without them a fourth of a small model's step goes
 # into fetching memory from the system, 4 kB at a time (glibc >= 2.35). Freed buffers of
 # up to 32 MB stay with the process, 256 MB in all: else each call fetches them anew.
@@ -19,10 +22,9 @@ MALLOC = (
 
 
 def prepare() -> None:
-    """Prepares memory; call it first, in the main program.
+    """Prepares memory, first thing in the main program; turns garbage collection off.
 
     It may start the program again, in the same process: glibc reads `MALLOC` only then.
-    Turns Python's garbage collector off, until `started`.
     """
     debugged = bool({"pdb", "debugpy"} & sys.modules.keys())  # would lose the program
     if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ and not debugged:
@@ -32,50 +34,59 @@ def prepare() -> None:
 
 
 def started() -> None:
-    """Call it after the slow imports: Python looks for garbage again, but never among
-    what they made, which stays."""
+    """Turns garbage collection on; leaves out all that the imports have made."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
 
 
 def require_devices() -> None:
-    """Finds the devices.
-
-    Raises:
-      UserError: JAX_PLATFORMS names a device that is not available.
-    """
+    """Raises UserError if JAX_PLATFORMS names a device that is not available."""
     import jax
 
     try:
         jax.devices()
-    # JAX asserts that a platform that it knows is available.
     except (RuntimeError, AssertionError) as error:
-        platforms = os.environ.get("JAX_PLATFORMS", "")
-        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"JAX_PLATFORMS={platforms}: no such device can be used here"
-            f"{f' ({reason})' if reason else ''}; unset the variable and JAX uses what "
-            "is available"
+            f"JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}: no such device is "
+            f"available ({first_line(error)}); unset it, and JAX uses one that is"
         ) from error
 
 
+def keep_programs() -> None:
+    """Turns on JAX's persistent cache of compiled programs.
+
+    JAX_COMPILATION_CACHE_DIR names another folder than `cache_folder`.
+    """
+    import jax
+
+    if jax.config.values["jax_enable_compilation_cache"]:
+        if not jax.config.values["jax_compilation_cache_dir"]:
+            jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        # Shorter compilations are about as fast as reading a file.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+def cache_folder() -> pathlib.Path:
+    """`$XDG_CACHE_HOME/bert_jax/PROCESSOR`; in `~/.cache` if that is not set.
+
+    Code for one processor may not run on another, and JAX's key may not cover it.
+    """
+    processor = {platform.machine(), platform.processor()}
+    if (info := pathlib.Path("/proc/cpuinfo")).exists():
+        # x86 calls its features "flags", ARM "Features"; the same on every core.
+        kinds = r"^(?:model name|flags|Features|CPU part|CPU implementer).*"
+        processor |= set(re.findall(kinds, info.read_text(encoding="utf-8"), re.M))
+    name = hashlib.sha256("\n".join(sorted(processor)).encode()).hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(home, "bert_jax", name)
+
+
 def end(status: int) -> NoReturn:
-    """Flushes standard output and ends the process."""
-    try:
+    """Ends the process, without a wait for threads that compile or write in vain."""
+    with contextlib.suppress(OSError):
         sys.stdout.flush()
-    except OSError as error:  # the reader is gone (`| head -1`), or a full disk
-        if not isinstance(error, BrokenPipeError):
-            say(f"error: standard output: {error.strerror}")
-        status = status or (CLOSED_PIPE if isinstance(error, BrokenPipeError) else 2)
     if status:
-        # Does not wait for threads that may still compile or write.
         os._exit(status)
     gc.freeze()  # Python would look through all objects; the process's end frees them
     sys.exit()
-
-
-def say(line: str) -> None:
-    """Prints to standard error; ignores a reader that is gone."""
-    with contextlib.suppress(BrokenPipeError):
-        print(line, file=sys.stderr, flush=True)

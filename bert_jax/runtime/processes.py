@@ -1,15 +1,10 @@
 """Several processes as one run: they start, wait and end together.
 
 JAX finds them on Cloud TPU slices, under Slurm (`srun`, a task for each GPU) and under
-Open MPI. Elsewhere set for each process:
-
-- `BERT_JAX_COORDINATOR=HOST:PORT`: where process 0 listens;
-- `BERT_JAX_PROCESSES`: their number; 1, set alone, runs one process by itself anywhere;
-- `BERT_JAX_PROCESS_ID`: 0, 1, ...;
-- `BERT_JAX_HEARTBEAT`: seconds without one of JAX's heartbeats after which a process
-  counts as dead (default 40). JAX then ends the others.
-
-A single process skips all of it.
+Open MPI. Elsewhere set for each process BERT_JAX_COORDINATOR=HOST:PORT, where process 0
+listens, BERT_JAX_PROCESSES, their number, and BERT_JAX_PROCESS_ID.
+BERT_JAX_PROCESSES=1 alone runs one process by itself anywhere. If a process sends none
+of JAX's heartbeats for BERT_JAX_HEARTBEAT seconds (40), JAX ends the others.
 """
 
 import contextlib
@@ -26,48 +21,43 @@ from bert_jax.errors import UserError, first_line
 # Timeout of a wait, milliseconds: years, since process 0 may prepare data for days. If
 # a process dies, JAX ends those that wait for it.
 _EVER = 10 * 365 * 24 * 3600 * 1000
-_PARTING = 5.0  # seconds that a failed process waits for the others to disconnect
 
 _count, _index = 1, 0
 _names = itertools.count()
-_points = itertools.count()
 
 
 def start(trains: bool) -> None:
-    """Connects to the other processes, if any; call it before JAX finds its devices.
+    """Connects to the other processes, if any, before JAX finds its devices.
 
-    Args:
-      trains: SIGTERM sets the flag that `reached_stop` reads; else it ends a process.
-
-    Raises:
-      UserError: inconsistent variables; the others did not connect in five minutes.
+    If this run `trains`, SIGTERM then only sets the flag that `signals.check` reads.
+    Raises UserError if the others do not connect in five minutes.
     """
     global _count, _index
     arguments = _arguments()
     if arguments is None:
         return
     import jax
+    from jax._src import distributed
 
     jax.config.update("jax_enable_preemption_service", trains)
     # Two programs in flight may run in a different order in each process and deadlock;
     # on the CPU nothing else keeps them in order.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
-        _keep_standard_output()
+        # Sends Gloo's messages about connections to /dev/null, not to our stdout.
+        sys.stdout.flush()
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    beat = int(os.environ.get("BERT_JAX_HEARTBEAT", "40"))
     try:
-        jax.distributed.initialize(
-            **arguments,
-            heartbeat_timeout_seconds=int(os.environ.get("BERT_JAX_HEARTBEAT", "40")),
-        )
+        jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=beat)
     except (RuntimeError, ValueError, OSError) as error:
         raise UserError(
             "this process could not connect to the run's other processes: "
             f"{first_line(error)}; BERT_JAX_PROCESSES=1 runs it alone"
         ) from error
-    from jax._src import distributed
-
-    _count = distributed.global_state.num_processes
-    _index = distributed.global_state.process_id
+    state = distributed.global_state
+    _count, _index = state.num_processes, state.process_id
 
 
 def _arguments() -> dict[str, Any] | None:
@@ -85,7 +75,7 @@ def _arguments() -> dict[str, Any] | None:
             }
         except (KeyError, ValueError) as error:
             raise UserError(
-                f"several processes need BERT_JAX_COORDINATOR=HOST:PORT, "
+                "several processes need BERT_JAX_COORDINATOR=HOST:PORT, "
                 f"BERT_JAX_PROCESSES and BERT_JAX_PROCESS_ID: {error}"
             ) from error
     by_slurm = "SLURM_STEP_NODELIST" in given and given.get("SLURM_NTASKS", "1") != "1"
@@ -96,14 +86,6 @@ def _arguments() -> dict[str, Any] | None:
 
         return {} if cloud_tpu_init.running_in_cloud_tpu_vm else None
     return None
-
-
-def _keep_standard_output() -> None:
-    """Sends Gloo's messages about connections to /dev/null, not to our stdout."""
-    sys.stdout.flush()
-    sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
 
 
 def count() -> int:
@@ -128,16 +110,6 @@ def barrier() -> None:
         _client().wait_at_barrier(f"barrier/{next(_names)}", _EVER)
 
 
-def all_true(value: bool) -> bool:
-    """Whether `value` is true in every process; all must call it."""
-    if _count == 1:
-        return value
-    import numpy as np
-    from jax.experimental import multihost_utils
-
-    return bool(np.all(multihost_utils.process_allgather(np.array(value))))
-
-
 def of_first(value: Any) -> Any:
     """Returns process 0's value, JSON, in every process; all must call it."""
     if _count == 1:
@@ -148,20 +120,26 @@ def of_first(value: Any) -> Any:
     return json.loads(_client().blocking_key_value_get(key, _EVER))
 
 
+def all_true(value: bool) -> bool:
+    """Whether `value` is true in every process; all must call it."""
+    if _count == 1:
+        return value
+    from jax.experimental import multihost_utils
+
+    return bool(multihost_utils.process_allgather(value).all())
+
+
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
     """Raises UserError if process 0's facts differ from this one's; all must call it.
 
     Processes that continued with different facts would deadlock.
     """
-    if _count == 1:
-        return
-    here, there = json.loads(json.dumps(facts)), of_first(facts)
-    differ = sorted(n for n in here.keys() | there if here.get(n) != there.get(n))
+    here = json.loads(json.dumps(facts))
+    there = of_first(here)
+    differ = [n for n in sorted(here.keys() | there) if here.get(n) != there.get(n)]
     if differ:
-        listed = ", ".join(
-            f"{n} ({there.get(n)!r} there, {here.get(n)!r} here)" for n in differ
-        )
-        raise UserError(f"{what} of process 0 and of {_index} differ: {listed}")
+        names = ", ".join(differ)
+        raise UserError(f"{what} of process 0 and of {_index} differ: {names}")
 
 
 @contextlib.contextmanager
@@ -174,35 +152,15 @@ def first_alone() -> Iterator[None]:
         barrier()
 
 
-def reached_stop() -> bool:
-    """Whether a process was sent SIGTERM and all stop here; all must call it as often.
-
-    JAX picks the point: the first one that no process has passed.
-    """
-    from jax.experimental import multihost_utils
-
-    return multihost_utils.reached_preemption_sync_point(next(_points))
-
-
-def close() -> None:
-    """Disconnects together with the others; afterwards this process may exit."""
-    barrier()
-    _shut_down()
-
-
-def leave() -> None:
-    """Disconnects, if `close` has not; waits briefly for the others."""
-    if _count > 1:
-        thread = threading.Thread(target=_shut_down, daemon=True)
-        thread.start()
-        thread.join(_PARTING)
-
-
-def _shut_down() -> None:
+def close(seconds: float | None = None) -> None:
+    """Disconnects once all have called it; after an error waits some `seconds` only."""
     global _count, _index
     if _count > 1:
         import jax
 
-        with contextlib.suppress(RuntimeError):
-            jax.distributed.shutdown()
+        if seconds is None:
+            barrier()
+        thread = threading.Thread(target=jax.distributed.shutdown, daemon=True)
+        thread.start()
+        thread.join(seconds)
         _count, _index = 1, 0

@@ -1,11 +1,11 @@
 """SIGTERM (preemption), Ctrl-C and SIGHUP (a closed terminal) stop a run.
 
 While a run trains, a signal only sets a flag, which the loop reads once a step. At any
-other time the first one raises Interrupted at once. A second Ctrl-C is Python's: it
-raises KeyboardInterrupt.
+other time the first one raises Interrupted at once. A second Ctrl-C is Python's.
 """
 
 import contextlib
+import itertools
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -17,6 +17,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _received: int | None = None
 _deferred = False
+_points = itertools.count()
 
 
 @contextlib.contextmanager
@@ -24,15 +25,13 @@ def handled() -> Iterator[None]:
     """Handles the signals in this context; an ignored one stays ignored (nohup)."""
     global _received
     _received = None
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _handle)
-    try:
+    with contextlib.ExitStack() as stack:
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            stack.callback(signal.signal, number, before)
+            if before is not signal.SIG_IGN:
+                signal.signal(number, _handle)
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -49,13 +48,15 @@ def deferred() -> Iterator[None]:
 def check() -> None:
     """Raises Interrupted if a signal has arrived; the processes of a run stop together.
 
-    Every process must call it the same number of times.
+    All must call it as often: JAX picks the first call that none has passed.
     """
+    stops = _received is not None
     if processes.count() > 1:
-        if processes.reached_stop():
-            raise Interrupted(_received or signal.SIGTERM)
-    elif _received is not None:
-        raise Interrupted(_received)
+        from jax.experimental import multihost_utils
+
+        stops = multihost_utils.reached_preemption_sync_point(next(_points))
+    if stops:
+        raise Interrupted(_received or signal.SIGTERM)
 
 
 def _handle(number: int, _: FrameType | None) -> None:

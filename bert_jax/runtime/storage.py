@@ -4,7 +4,6 @@ A bucket cannot rename folders or append to objects: an object appears, whole, w
 writer closes it. Anything else is done in a local folder and copied.
 """
 
-import base64
 import contextlib
 import errno
 import glob
@@ -13,29 +12,27 @@ import io
 import logging
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TextIO, TypeAlias
+from typing import TextIO, TypeAlias
 
+import fsspec
 from etils import epath
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import temporary
 
 Path: TypeAlias = pathlib.Path | epath.Path
 
 _CLIENTS = {"gs://": "gcsfs", "s3://": "s3fs"}
-_AHEAD = 1 << 20  # bytes
+# A full disk, a quota, a limit on a file's size.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def path(text: str | os.PathLike[str]) -> Path:
-    """The path of this name.
-
-    Raises:
-      UserError: it is in a bucket, and the client for buckets is not installed.
-    """
+    """The path of this name; raises UserError if its bucket's client is missing."""
     if not in_bucket(text):
         return pathlib.Path(text)
-    _make_ready(os.fspath(text))
+    _set_up_client(os.fspath(text))
     return epath.Path(text)
 
 
@@ -46,29 +43,20 @@ def in_bucket(place: str | os.PathLike[str]) -> bool:
 
 def check(flag: str, text: str) -> None:
     """Raises UserError if a path cannot be used here."""
-    if text.startswith("hf://"):
-        raise UserError(f"{flag}={text}: the Hub's names are hf:OWNER/NAME, without //")
     if in_bucket(text) and text.partition("://")[2].strip("/"):
-        _make_ready(f"{flag}={text}", text[:5])
+        _set_up_client(text)
     elif "://" in text:
         raise UserError(
             f"{flag}={text}: a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER is "
-            "required; mount other storage and name the mounted folder"
+            "required (the Hub's names are hf:OWNER/NAME); mount other storage and "
+            "name the mounted folder"
         )
 
 
-def _make_ready(place: str, scheme: str = "") -> None:
-    """Sets up the libraries before their first use.
-
-    Args:
-      place: for the error if a library is missing.
-      scheme: gs:// or s3://; empty: that of `place`.
-    """
-    client = _CLIENTS[scheme or place[:5]]
+def _set_up_client(text: str) -> None:
+    client = _CLIENTS[text[:5]]
     if importlib.util.find_spec(client) is None:
-        raise UserError(f"{place}: buckets need a client: pip install {client}")
-    import fsspec
-
+        raise UserError(f"{text}: buckets need a client: pip install {client}")
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises what it logs
     # An installed TensorFlow may lack support for Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
@@ -79,50 +67,22 @@ def _make_ready(place: str, scheme: str = "") -> None:
         fsspec.config.conf.setdefault(name, {}).setdefault("use_listings_cache", False)
 
 
-def is_client_error(error: BaseException) -> bool:
-    """Whether a bucket's client raised this: no such bucket, no rights, no network."""
-    if isinstance(error, OSError):
-        return error.errno is None  # the operating system's have a number
-    libraries = ("gcsfs", "google", "aiohttp", "botocore")
-    return type(error).__module__.partition(".")[0] in libraries
+def find(pattern: str) -> dict[str, list[str | int]]:
+    """The files that match a pattern, sorted by name; `**` matches any folders.
 
-
-class StoredFile(NamedTuple):
-    """A file that matches a pattern."""
-
-    # Full name, size, and time (ns) or version: changes whenever the file does.
-    state: list[str | int]
-    md5: str | None  # of its content, in hexadecimal, if the storage knows it
-
-
-def find(pattern: str) -> dict[str, StoredFile]:
-    """The files that match a pattern, sorted by name; `**` matches any folders."""
-    if not in_bucket(pattern):
-        names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
-        stats = [(name, os.stat(name)) for name in names]
+    Each has its full name, size, and time (ns) or version, which change as it does.
+    """
+    if in_bucket(pattern):
+        client, _ = fsspec.url_to_fs(pattern)
+        files = sorted(client.glob(pattern, detail=True).items())
+        named = [(pattern[:5] + key, x) for key, x in files if x["type"] == "file"]
         return {
-            name: StoredFile(
-                [os.path.abspath(name), about.st_size, about.st_mtime_ns], None
-            )
-            for name, about in stats
+            name: [name, x["size"], x.get("generation") or x.get("ETag", "")]
+            for name, x in named
         }
-    files = {}
-    for key, about in sorted(_client(pattern).glob(pattern, detail=True).items()):
-        if about["type"] == "file":
-            name = pattern[:5] + key
-            version = about.get("generation") or about.get("ETag", "")
-            # Google's composite objects have no MD5.
-            md5 = base64.b64decode(about.get("md5Hash", "")).hex() or None
-            files[name] = StoredFile([name, about["size"], version], md5)
-    return files
-
-
-def require_file(place: Path) -> None:
-    """Raises OSError for a pipe or a device: files are read more than once."""
-    if in_bucket(place) or not place.exists() or place.is_file() or place.is_dir():
-        return
-    reason = "a pipe or a device can be read only once; copy it to a file and name that"
-    raise OSError(errno.EINVAL, reason, str(place))
+    names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
+    stats = [(name, os.stat(name)) for name in names]
+    return {n: [os.path.abspath(n), x.st_size, x.st_mtime_ns] for n, x in stats}
 
 
 @contextlib.contextmanager
@@ -130,7 +90,7 @@ def reading(place: Path) -> Iterator[io.BufferedReader]:
     """Opens a file for reading bytes."""
     with place.open("rb") as file:
         # A bucket's file sends one request per line.
-        yield io.BufferedReader(file, _AHEAD) if in_bucket(place) else file
+        yield io.BufferedReader(file, 1 << 20) if in_bucket(place) else file
 
 
 def absolute(place: Path) -> Path:
@@ -143,37 +103,52 @@ def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
 
     A folder with a config.json of its own is any other path, whatever its name.
     """
-    if place.name.isdecimal() and place.parent.name == name:
-        home, config_file = place.parent.parent, place / "config.json"
-        if (home / config_file.name).exists() and not config_file.exists():
-            return home, int(place.name)
-    return place, None
+    home = place.parent.parent
+    is_named = place.name.isdecimal() and place.parent.name == name
+    has_config = [(folder / "config.json").exists() for folder in (home, place)]
+    is_checkpoint = is_named and has_config == [True, False]
+    return (home, int(place.name)) if is_checkpoint else (place, None)
 
 
 def move(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
     epath.Path(target).rmtree(missing_ok=True)
     if in_bucket(target):
-        _client(target).mv(str(folder), str(target), recursive=True)
+        client, _ = fsspec.url_to_fs(str(target))
+        client.mv(str(folder), str(target), recursive=True)
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     folder.rename(target)
 
 
 def output(text: str, flag: str = "--output") -> Path:
-    """The path of a file to write.
-
-    Args:
-      flag: that names the file.
-
-    Raises:
-      UserError: it is not a file in an existing folder.
-    """
+    """The path of a file to write; raises UserError if it cannot be one."""
     place = path(text)
-    is_new = not place.exists() and (in_bucket(place) or place.parent.is_dir())
-    if not (place.is_file() or is_new) or (is_new and os.path.islink(place)):
+    is_new = not os.path.lexists(place) and (in_bucket(place) or place.parent.is_dir())
+    if not (place.is_file() or is_new):
         raise UserError(f"{flag}={text}: must be a file in an existing folder")
     return place
+
+
+@contextlib.contextmanager
+def naming(place: object) -> Iterator[None]:
+    """Names the file in the error of a full disk: the system does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            error.filename = error.filename or str(place)
+        raise
+
+
+@contextlib.contextmanager
+def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields an empty folder beside `target`, to be moved there; else deletes it."""
+    with tempfile.TemporaryDirectory(
+        prefix=".bert_jax.", dir=target.parent, ignore_cleanup_errors=True
+    ) as home:
+        (new := pathlib.Path(home, "new")).mkdir()  # with the user's permissions
+        yield new
 
 
 @contextlib.contextmanager
@@ -184,23 +159,21 @@ def replacing(place: Path) -> Iterator[TextIO]:
         yield text
         place.write_text(text.getvalue(), encoding="utf-8")
         return
-    with temporary.file(link_target(place)) as file:
-        yield file
-
-
-def link_target(place: Path) -> pathlib.Path:
-    """Returns the file to write: a link's target, so that the link stays."""
-    return pathlib.Path(os.path.realpath(place))
+    target = pathlib.Path(os.path.realpath(place))
+    with temporary_folder(target) as folder:
+        with naming(target), (folder / "file").open("w", encoding="utf-8") as file:
+            yield file
+        (folder / "file").replace(target)
 
 
 def write_atomically(place: Path, content: str | bytes) -> None:
     """Writes a file completely or not at all; makes its folders."""
     encoded = content.encode() if isinstance(content, str) else content
-    make_folder(place.parent)
     if in_bucket(place):
         place.write_bytes(encoded)
         return
-    with temporary.file(pathlib.Path(place)) as file:
+    make_folder(place.parent)
+    with replacing(place) as file:
         file.buffer.write(encoded)
 
 
@@ -215,9 +188,3 @@ def upload(folder: pathlib.Path, target: Path, last: str) -> None:
     names = {path.name for path in folder.iterdir()} - {last}
     for name in (*sorted(names), last):
         epath.Path(folder / name).copy(target / name, overwrite=True)
-
-
-def _client(place: str | os.PathLike[str]) -> Any:
-    import fsspec
-
-    return fsspec.url_to_fs(os.fspath(place))[0]

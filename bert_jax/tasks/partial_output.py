@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from bert_jax.data.columns import BY_NAME
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage, temporary
+from bert_jax.runtime import processes, storage
 from bert_jax.tasks import streaming
 from bert_jax.tasks.streaming import Line
 
@@ -149,14 +149,14 @@ def opened(
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             yield PartialOutput(nowhere, None, state, f"{target}.part")
         return
-    whole = storage.link_target(storage.output(target))
+    whole = Path(os.path.realpath(storage.output(target)))
     # A file's name has at most 255 bytes.
     name = whole.name.encode()[:240].decode(errors="ignore")
     part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
     if part.exists() and part.stat().st_size and not journal.exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
     with (
-        temporary.naming(part),
+        storage.naming(part),
         part.open("a", encoding="utf-8") as file,
         journal.open("a+", encoding="utf-8") as log_file,
     ):

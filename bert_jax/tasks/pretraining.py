@@ -6,6 +6,7 @@ What prepares and reads the data is imported on use: an answer needs none of it.
 import dataclasses
 import functools
 import json
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,6 @@ from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import init_model
-from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
@@ -232,7 +232,8 @@ class Pretraining(Task):
         rows = predictor.show(features, wanted, run(predictor.step)(features))
         print(f"\n{held_out(data.report['totals'])}")
         print("\na few held-out sentences, what stood at a number, and the guesses")
-        print(printed(rows, terminal.width(), predictor.blank))
+        width = min(100, shutil.get_terminal_size().columns)
+        print(printed(rows, width, predictor.blank))
         lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_atomically(folder / "dev.jsonl", lines)
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage, temporary, untrusted
+from bert_jax.runtime import processes, storage, untrusted
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Batch, Outputs, Predictor
 
@@ -189,7 +189,7 @@ def output(target: str) -> Iterator[TextIO]:
             yield nowhere
         return
     if target == "-":
-        with temporary.naming("standard output"):
+        with storage.naming("standard output"):
             yield sys.stdout
         return
     with storage.replacing(storage.output(target)) as file:

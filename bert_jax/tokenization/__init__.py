@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import failures, storage
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
@@ -47,7 +47,6 @@ def load(
     """
     path = storage.path(path)
     try:
-        storage.require_file(path)
         content = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or type(error).__name__
@@ -220,7 +219,10 @@ def _from_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
     except BaseException as error:  # the library raises nothing narrower
-        if not (isinstance(error, Exception) or failures.is_panic(error)):
+        if (
+            not isinstance(error, Exception)
+            and type(error).__name__ != "PanicException"
+        ):
             raise
         raise UserError(
             f"{path}: not a tokenizer.json ({error}); "

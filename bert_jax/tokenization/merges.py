@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tokenizers import Tokenizer
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
@@ -69,7 +69,6 @@ def contents(tokenizer: Tokenizer) -> dict[str, str]:
 def _merges(path: Path) -> list[tuple[int, Pair]]:
     """The merges, each with its line."""
     try:
-        storage.require_file(path)
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or type(error).__name__

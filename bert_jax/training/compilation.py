@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array
 
 from bert_jax import registry
+from bert_jax.runtime import processes
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
@@ -156,9 +157,11 @@ class CompiledStep:
             known = self._shapes > 1 and number <= self._shapes
             of = f" ({number} of {self._shapes})" if known else ""
             self._progress.note(f"compiling the step at length {length}{of}")
-            with self._clock("compile"), self._progress.aside():
+            with self._clock("compile"):
                 traced = trace(state, batch, micro_batches)
                 self._compiled[shapes] = traced.lower().compile()
+                processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
+            self._progress.pause()
             positions = batch["input_ids"].size
             if positions > self._widest:
                 self._widest = positions

@@ -1,4 +1,4 @@
-"""`--mode=export`: a Hugging Face folder; perhaps also a model on the Hub."""
+"""`--mode=export`: a Hugging Face folder."""
 
 import pathlib
 
@@ -6,35 +6,26 @@ from ml_collections import ConfigDict
 
 from bert_jax import family
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.training import run_config
 from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
 
-def export(
-    folder: Path, config: ConfigDict, target: str, name: str, dtype: str
-) -> None:
+def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
     """Exports the checkpoint in `folder`, or else the weights of `config.init_from`.
 
     Args:
       target: the folder to write.
-      name: `hf:OWNER/NAME`, to upload it too; or empty.
       dtype: of the weights: float32 or float16.
 
     Raises:
-      UserError: there are no weights; the folder has other files; the Hub refuses.
+      UserError: there are no weights; the folder has other files.
     """
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
-    if name:
-        hub.check_new(name)
     is_run = has_checkpoint(folder)
     source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    title = name.removeprefix(hub.PREFIX)
     writer = family.of(config).weights
-    written = writer.export(source, pathlib.Path(target), checkpoint, title, dtype)
+    written = writer.export(source, pathlib.Path(target), checkpoint, dtype=dtype)
     print(f"exported: {target} ({written})")
-    if name:
-        print(f"pushed: {hub.push(pathlib.Path(target), name)}")

@@ -126,7 +126,7 @@ class Speed:
         `tokens_per_second` counts positions, including padding, but not in packed
         rows; `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
-        totals = self._clock.totals()
+        totals = self._clock.totals
         seconds = totals["step"] + totals["data wait"]
         sequences, positions, flops = (
             float(done) / (seconds - self._seconds) for done in self._done

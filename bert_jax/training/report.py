@@ -16,6 +16,7 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import family, tokenization
+from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.family import FAMILIES
@@ -118,7 +119,7 @@ def close(
                     print(f"\n{details}")
     tell(task.notices)
     if processes.is_first():
-        totals = evaluator.clock.totals()
+        totals = evaluator.clock.totals
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
@@ -136,7 +137,7 @@ def close(
 def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
     """Commands to try with a trained model."""
     run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    own = workdir.defined_in(task.config)
+    own = configuration.defined_in(task.config)
     asks = f"{run} --workdir={place}"
     asks += f" --config={shlex.quote(next(iter(own.values())))}" if own else ""
     export = f"{asks} --mode=export --output=FOLDER"

@@ -88,7 +88,6 @@ class Session:
                 keep_every=config.checkpoint.keep_every,
             )
         )
-        self._checkpoints.check(self.due.num_steps)
         restored = self._newest()
         self.state, self.now = restored or (self._first_state(), 0)
         if processes.is_first():
@@ -153,7 +152,7 @@ class Session:
             scores = self._evaluator.scores(self.state.params, split, self.now)
             better = split == dev[0] and self.history.add(self.now, scores[0])
             if better and self._best is not None:
-                self._best.save_params(self.state.params, self.now)
+                self._best.save({"params": self.state.params}, self.now)
                 self._best.wait()  # must be saved before its line is written
             means = self.log.write(self.now, split, scores)
             self.progress.tell(self.task.notices)

@@ -150,7 +150,7 @@ def restored_params(
 
         yield Restored(mesh, whole(params, report, unused), 0, report.missing)
         return
-    with Checkpoints.of_another(folder, checkpoint_name(task.config)) as saved:
+    with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
         if restored is None:
             raise UserError(

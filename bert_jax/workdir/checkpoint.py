@@ -5,32 +5,51 @@ the weights alone does not read the optimizer's state, two thirds of the bytes.
 """
 
 import contextlib
-import functools
+import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from absl import logging as absl_logging
+from jax.sharding import Sharding
 from ml_collections import ConfigDict
 from orbax.checkpoint import checkpoint_managers as policies
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
-from bert_jax.workdir import silence_orbax
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences Orbax's warnings, and its reports of a damaged file, one per reader."""
+    verbosity, hook = absl_logging.get_verbosity(), sys.unraisablehook
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    except Exception:
+        gc.collect()  # the readers report when they are collected
+        raise
+    finally:
+        absl_logging.set_verbosity(verbosity)
+        sys.unraisablehook = hook
+
+
+# TensorStore raises "Event loop is closed" for each write in progress after one failed.
+_show = sys.unraisablehook
+sys.unraisablehook = lambda x: "loop is closed" in str(x.exc_value) or _show(x)
 
 # Orbax cuts an array that is on several devices into slices, and each device saves one.
 # The training loop waits for the cutting, so slices of less than 1 MB cost too much.
 _HANDLER = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=2**20)
-with silence_orbax.quietly():  # Orbax warns that this replaces its default
+with _quietly():  # Orbax warns that this replaces its default
     ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
-
-# Maps a step to the shapes, dtypes and shardings to restore to, by name.
-Abstract = Callable[[int], Mapping[str, Any]]
 
 
 def checkpoint_name(config: ConfigDict) -> str:
@@ -47,102 +66,61 @@ class Checkpoints:
     """The checkpoints of a work directory; saves in the background, keeps a few.
 
     Args:
-      workdir: the work directory.
-      keep: number of newest checkpoints to keep.
+      keep: number of newest checkpoints to keep. None reads those of another run:
+        creates, moves and deletes nothing.
       name: of the folder in the work directory.
-      keep_every: also keeps checkpoints at multiples of this step; 0: none.
-      read_only: for another run's folder: creates, moves and deletes nothing.
-      only: reads the checkpoint of this step; None: all.
+      keep_every: also keeps checkpoints at multiples of this step. 0 means none.
+      only: reads the checkpoint of this step. None means the newest.
     """
 
     def __init__(
         self,
         workdir: Path,
-        keep: int,
+        keep: int | None,
         name: str = "checkpoints",
         keep_every: int = 0,
-        *,
-        read_only: bool = False,
         only: int | None = None,
     ):
-        self._folder, self._read_only = storage.absolute(workdir) / name, read_only
-        self._only = only
+        self._folder = storage.absolute(workdir) / name
+        self._read_only, self._only = keep is None, only
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
             kept.append(policies.EveryNSteps(keep_every))
-        with silence_orbax.quietly():  # Orbax warns about read_only
-            options = ocp.CheckpointManagerOptions(
-                preservation_policy=policies.AnyPreservationPolicy(kept),
-                read_only=read_only,
-                # Two managers may save at once: keeps their barriers apart.
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    barrier_sync_key_prefix=name
+        # Two managers may save at once: keeps their barriers apart.
+        barriers = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
+        with _quietly(), self._one_line_errors("read"):  # Orbax warns about read_only
+            self._manager = ocp.CheckpointManager(
+                self._folder,
+                item_names=("params", "opt_state", "running_stats", "carry"),
+                options=ocp.CheckpointManagerOptions(
+                    preservation_policy=policies.AnyPreservationPolicy(kept),
+                    read_only=self._read_only,
+                    multiprocessing_options=barriers,
                 ),
             )
-            items = ("params", "opt_state", "running_stats", "carry")
-            try:
-                self._manager = ocp.CheckpointManager(
-                    self._folder, item_names=items, options=options
-                )
-            except (ValueError, OverflowError, TypeError) as error:
-                raise UserError(
-                    f"{self._folder}: a checkpoint's _CHECKPOINT_METADATA cannot be "
-                    f"read ({silence_orbax.first_line(error)}); move it away"
-                ) from error
         if only is not None and only not in (steps := self._manager.all_steps()):
-            there = ", ".join(map(str, sorted(steps))) or "none"
-            raise UserError(f"{self._folder / str(only)}: no such step; it has {there}")
-
-    @classmethod
-    def of_another(
-        cls, workdir: Path, name: str = "checkpoints", only: int | None = None
-    ) -> "Checkpoints":
-        """The checkpoints of another run, read-only."""
-        return cls(workdir, 1, name, read_only=True, only=only)
+            raise UserError(f"{self._folder / str(only)}: no such step; it has {steps}")
 
     def __enter__(self) -> "Checkpoints":
-        self._hook = sys.unraisablehook
-        sys.unraisablehook = functools.partial(
-            silence_orbax.but_closed_loops, self._hook
-        )
         return self
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self._manager.close()  # after an error it may raise the same error again
-        if not error:  # after an error, background writes may still complain later
-            sys.unraisablehook = self._hook
 
     def latest_step(self) -> int | None:
         """The newest finished checkpoint's step; None if there is none."""
         return self._manager.latest_step()
 
-    def check(self, num_steps: int) -> None:
-        """Raises UserError if a checkpoint's step is larger than `num_steps`."""
-        newest = self.latest_step() or 0
-        if newest > num_steps:
-            raise UserError(
-                f"{self._folder / str(newest)}: not a checkpoint of this run, which "
-                f"has {num_steps} steps; move it away"
-            )
-
     def save(self, items: Mapping[str, Any], step: int) -> None:
-        """Starts saving trees by name; returns once their arrays may be donated.
-
-        Raises:
-          UserError: saving this or the previous checkpoint failed, such as on a full
-            disk; no half-written checkpoint stays.
-        """
-        if step == self.latest_step():
-            return
-        # Orbax saves no tree without arrays, such as the state of plain SGD.
-        args = {
-            name: ocp.args.StandardSave(item)
-            for name, item in items.items()
-            if jax.tree.leaves(item)
-        }
-        with self._one_line_errors():
-            self._manager.save(step, args=ocp.args.Composite(**args), force=True)
+        """Starts saving trees by name; returns once their arrays may be donated. Raises
+        UserError if this or the previous save fails, of which nothing is left."""
+        if step != self.latest_step():
+            # Orbax saves no tree without arrays, such as the state of plain SGD.
+            trees = {n: tree for n, tree in items.items() if jax.tree.leaves(tree)}
+            args = {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
+            with self._one_line_errors("written"):
+                self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def drop(self, step: int) -> None:
         """Deletes a checkpoint if it exists."""
@@ -151,107 +129,79 @@ class Checkpoints:
             self._manager.delete(step)
 
     def wait(self) -> None:
-        """Waits until all saves are on disk.
-
-        Raises:
-          UserError: a save failed.
-        """
-        with self._one_line_errors():
+        """Waits until all saves are on disk; raises UserError if one failed."""
+        with self._one_line_errors("written"):
             self._manager.wait_until_finished()
 
     @contextlib.contextmanager
-    def _one_line_errors(self) -> Iterator[None]:
+    def _one_line_errors(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except (OSError, RuntimeError, ValueError) as error:
-            why = silence_orbax.first_line(error)
-            raise UserError(
-                f"{self._folder}: a checkpoint cannot be written: {why}"
-            ) from error
-
-    def save_params(self, params: Any, step: int) -> None:
-        """As `save`, the parameters only."""
-        self.save({"params": params}, step)
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            text = f"a checkpoint cannot be {verb}: {_first_line(error)}"
+            raise UserError(f"{self._folder}: {text}") from error
 
     def restore(self, abstract: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
-        """The newest checkpoint that can be read, its trees by name, and its step.
+        """The newest checkpoint's trees by name, and its step; None if there is none.
+
+        Skips a damaged checkpoint with a warning; a run moves its own damaged ones to
+        `damaged_checkpoints/`. Raises UserError if none can be read.
 
         Args:
-          abstract: shapes, dtypes and shardings to restore to, by name; the mesh may
-            differ from the one that saved it.
-
-        Returns:
-          None where nothing was saved. Skips a damaged checkpoint with a warning; a
-          run moves its own damaged ones to `damaged_checkpoints/`.
-
-        Raises:
-          UserError: there are checkpoints, but none can be read.
+          abstract: shapes, dtypes and shardings by name, of any mesh; or one sharding
+            for whatever tree was saved.
         """
-        return self._restore_newest(lambda step: abstract)
+        damaged: dict[int, str] = {}
+        steps = self._manager.all_steps() if self._only is None else [self._only]
+        for step in sorted(steps, reverse=True):
+            trees, reason = None, "another process cannot read it"
+            try:
+                with _quietly():
+                    trees = self._restore(step, abstract)
+            except jax.errors.JaxRuntimeError:
+                raise  # a device failed, not the file
+            except Exception as error:  # Orbax and TensorStore may raise anything
+                reason = _first_line(error)
+            if processes.all_true(trees is not None) and trees is not None:
+                for bad in () if self._read_only else damaged:
+                    self._set_aside(bad)
+                return trees, step
+            log.warning("checkpoint %d cannot be read: %s", step, reason)
+            damaged[step] = reason
+        if damaged:
+            newest = max(damaged)
+            raise UserError(
+                f"{self._folder}: no checkpoint can be read (newest: step {newest}: "
+                f"{damaged[newest]}); restore one, or use another --workdir"
+            )
+        return None
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
         """As `restore`, the parameters only."""
         restored = self.restore({"params": abstract})
-        return None if restored is None else (restored[0]["params"], restored[1])
+        return restored and (restored[0]["params"], restored[1])
 
-    def restore_saved(self, sharding: jax.sharding.Sharding) -> tuple[Any, int] | None:
-        """As `restore_params`, for whatever tree was saved, with one sharding."""
+    def _restore(self, step: int, abstract: Mapping[str, Any]) -> dict[str, Any]:
+        trees = {
+            name: self._saved(step, name, tree) if isinstance(tree, Sharding) else tree
+            for name, tree in abstract.items()
+        }
+        args = {
+            name: ocp.args.StandardRestore(tree)
+            for name, tree in trees.items()
+            if tree is None or jax.tree.leaves(tree)  # None: as it was saved
+        }
+        restored = self._manager.restore(step, args=ocp.args.Composite(**args))
+        return {**trees, **dict(restored.items())}
 
-        def saved(step: int) -> dict[str, Any]:
-            folder = self._folder / str(step) / "params"
-            metadata = ocp.StandardCheckpointHandler().metadata(folder)
-            return {
-                "params": jax.tree.map(
-                    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-                    metadata.tree,
-                )
-            }
-
-        restored = self._restore_newest(saved)
-        return None if restored is None else (restored[0]["params"], restored[1])
-
-    def _restore_newest(self, abstract: Abstract) -> tuple[dict, int] | None:
-        damaged = []
-        steps = self._manager.all_steps() if self._only is None else [self._only]
-        for step in sorted(steps, reverse=True):
-            restored, reason = self._restore(step, abstract)
-            if restored is None:
-                log.warning("checkpoint %d cannot be read: %s", step, reason)
-                damaged.append((step, reason))
-                continue
-            for bad, _ in () if self._read_only else damaged:
-                self._set_aside(bad)
-            return restored, step
-        if damaged:
-            raise UserError(
-                f"{self._folder}: no checkpoint can be read (newest: step "
-                f"{damaged[0][0]}: {damaged[0][1]}); restore one from a copy, or "
-                f"start again with another --workdir"
-            )
-        return None
-
-    def _restore(
-        self, step: int, abstract: Abstract
-    ) -> tuple[dict[str, Any] | None, str]:
-        """A checkpoint's items; or None in every process if one failed, and why."""
-        items, reason = None, "another process could not read it"
-        try:
-            with silence_orbax.quietly():
-                trees = abstract(step)
-                args = {
-                    name: ocp.args.StandardRestore(tree)
-                    for name, tree in trees.items()
-                    if tree is None or jax.tree.leaves(tree)  # None: as it was saved
-                }
-                restored = self._manager.restore(step, args=ocp.args.Composite(**args))
-                items = {**trees, **dict(restored.items())}
-        except jax.errors.JaxRuntimeError:
-            raise  # a device failed, not the file
-        # A damaged file can make Orbax or TensorStore raise anything. If no checkpoint
-        # can be read, the error message has the first reason.
-        except Exception as error:  # see above
-            reason = silence_orbax.first_line(error)
-        return (items if processes.all_true(items is not None) else None), reason
+    def _saved(self, step: int, name: str, sharding: Sharding) -> Any:
+        saved = ocp.StandardCheckpointHandler().metadata(
+            self._folder / f"{step}" / name
+        )
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            saved.tree,
+        )
 
     def _set_aside(self, step: int) -> None:
         """Moves a damaged checkpoint away, so that its step can be saved again."""
@@ -261,3 +211,9 @@ class Checkpoints:
         processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; using the one before", step, aside)
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).partition(" See full TensorStore details")[0]
+    text = next(iter(text.splitlines()), type(error).__name__)
+    return text if len(text) < 200 else f"{text[:80]} ... {text[-110:]}"  # why is last

@@ -1,19 +1,17 @@
 """The work directory: which run it belongs to, and the run's vocabulary."""
 
-import itertools
 import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
-from flax.traverse_util import flatten_dict, unflatten_dict
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import registry, tokenization
+from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.config.fields import named
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
@@ -23,27 +21,14 @@ log = logging.getLogger(__name__)
 # Fields that may change on resuming: where a run continues, what it logs and saves, and
 # how it is queried. None shapes its numbers, except after an anomaly.
 FREE_FIELDS = (
-    *("mesh.", "model.remat", "predict.", "serve.", "corpus.data_dir"),
-    *("corpus.runner", "corpus.beam_options"),
-    # Not evaluate.score: the best checkpoint so far is the best by that score.
-    *("evaluate.batch_size", "evaluate.splits", "evaluate.checkpoint"),
-    *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
-    *("train.log_every", "train.trackers", "train.extend"),
-    *("train.deterministic", "task.words"),
-    "train.budget",  # num_steps has its result; bert_jax.budget compares it
+    *("checkpoint.", "mesh.", "predict.", "serve.", "model.remat", "task.words"),
+    *("corpus.data_dir", "corpus.runner", "corpus.beam_options", "evaluate.splits"),
+    *("evaluate.batch_size", "evaluate.checkpoint"),  # not score: by it "best" is best
+    *("train.budget", "train.deterministic", "train.extend", "train.log_every"),
+    *("train.on_anomaly", "train.spike_factor", "train.trackers"),
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
-_NEWER = {
-    "model.epilogue": "xla",
-    "task.texts_per_row": 1,
-    "task.format": "",
-    "task.label_names": [],
-}
-# These may grow with train.extend.
-_LENGTH = ("train.num_steps", "train.num_epochs")
-
-# The files of a run that move when it is archived.
-_OF_A_RUN = ("checkpoints", "best", "events*", "predictions", "metrics.jsonl")
+_NEWER = {"task.texts_per_row": 1, "task.format": "", "task.label_names": []}
 
 
 def claim(
@@ -54,60 +39,38 @@ def claim(
     *,
     write: bool = True,
 ) -> None:
-    """Claims the folder for this run: writes config.json, vocab.txt, tokenizer.json.
+    """Claims the folder for this run: writes config.json, vocab.txt, tokenizer.json and
+    the record of its `data`. Without `write` it only checks that process 0 has done so.
 
-    Args:
-      data: the record of the prepared data, for `read_data`.
-      write: False: only checks that process 0's files are visible to this process.
-
-    Raises:
-      UserError: the folder belongs to a run with another config, vocabulary or data,
-        or cannot be written.
+    Raises UserError if it belongs to a run of another config, vocabulary or data.
     """
     check(workdir, config)
-    check_vocabulary(workdir, tokenizer)
+    _check_vocabulary(workdir, tokenizer)
     _check_data(workdir, data or {})
     if not write:
-        if not (workdir / "config.json").exists():
-            raise UserError(
-                f"--workdir={workdir}: this process does not see what process 0 writes "
-                "there; all processes need the same shared folder"
-            )
+        if not has_config(workdir):
+            why = "does not see what process 0 writes there; share one folder"
+            raise UserError(f"--workdir={workdir}: this process {why}")
         return
-    defined = unflatten_dict(defined_in(config), sep=".")
-    record = config.to_dict() | ({configuration.DEFINED_IN: defined} if defined else {})
-    resolved = json.dumps(record, indent=2) + "\n"
-    try:
-        for name, text in tokenization.files(tokenizer).items():
-            write_atomically(workdir / name, text)
-        if data:
-            write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
-        write_atomically(workdir / "config.json", resolved)
-    except OSError as error:
-        if storage.is_client_error(error):
-            raise
-        raise UserError(f"--workdir={workdir}: {error.strerror}") from error
-
-
-def defined_in(config: ConfigDict) -> dict[str, str]:
-    """The config file that defined a field's value, for each that one did."""
-    added = {name: registry.ADDED.get(value) for name, value in named(config).items()}
-    return {name: file for name, file in added.items() if file}
+    for name, text in tokenization.files(tokenizer).items():
+        write_atomically(workdir / name, text)
+    if data:
+        write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
+    record = json.dumps(configuration.record(config), indent=2) + "\n"
+    write_atomically(workdir / "config.json", record)
 
 
 def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
     """Raises UserError if a run's rows are not those that it began with."""
-    began = read_data(workdir)
-    known, now = (
-        {"training": each.get("rows")} | each.get("dev", {}) for each in (began, data)
+    began, now = (
+        {"training": each.get("rows")} | each.get("dev", {})
+        for each in (read_data(workdir), data)
     )
-    for name, digest in known.items():
+    for name, digest in began.items():
         if digest and now.get(name) not in (None, digest):
-            dev = ", or score the run on it with --mode=evaluate"
             raise UserError(
                 f"--workdir={workdir}: the {name} data is not what this run began "
-                f"with; restore it, or use another --workdir"
-                f"{dev if name != 'training' else ''}"
+                "with; restore it, or use another --workdir"
             )
 
 
@@ -119,25 +82,19 @@ def has_config(workdir: Path) -> bool:
 def require_one_seed(workdir: Path, config: ConfigDict) -> None:
     """Raises UserError if the run's weights are in a folder for each seed."""
     if config.train.seeds > 1:
+        one = workdir / f"seed_{config.seed}"
         raise UserError(
-            f"{workdir}: a run of {config.train.seeds} seeds; name one seed's folder, "
-            f"such as {workdir / f'seed_{config.seed}'}"
+            f"{workdir}: has a folder for each seed; name one, such as {one}"
         )
 
 
 def read_config(workdir: Path) -> dict[str, Any]:
-    """The fields of the run's config.json.
-
-    Raises:
-      UserError: it is missing, or is not a run's config.
-    """
-    path = workdir / "config.json"
-    if not path.exists():
+    """The fields of the run's config.json; raises UserError if it is none."""
+    if not has_config(workdir):
         raise UserError(f"--workdir={workdir}: has no run; train one first")
-    fields = _read_json(path)
-    groups = ("model", "tokenizer", "task", "train", "checkpoint", "evaluate")
-    if not all(isinstance(fields.get(group), dict) for group in groups):
-        raise UserError(f"{path}: not a run's config; is this a work directory?")
+    fields = _read_json(workdir / "config.json")
+    if not all(isinstance(fields.get(x), dict) for x in ("model", "task", "train")):
+        raise UserError(f"{workdir}: not a run's config.json; is this a run's folder?")
     return fields
 
 
@@ -148,128 +105,99 @@ def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
 
 
 def check(workdir: Path, config: ConfigDict) -> int:
-    """Compares config.json with `config`.
+    """Returns the run's `train.num_steps`; without a run that of `config`.
 
-    A field that is newer than config.json has its default there.
-
-    Returns:
-      `train.num_steps` of config.json; without a run, of `config`.
-
-    Raises:
-      UserError: fields differ that shape the run; names them.
+    Raises UserError if config.json, where newer fields have their defaults, differs in
+    fields that shape the run.
     """
-    if workdir.exists() and not workdir.is_dir():
-        raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
-        return config.train.num_steps
-    before = recorded(workdir, code=False).to_dict()
-    there = flatten_dict(json.loads(json.dumps(before)), sep=".")
-    here = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
-    there = {f: value for f, value in _NEWER.items() if f in here} | there
-    fields = sorted(
-        field
-        for field in there.keys() | here.keys()
-        if there.get(field) != here.get(field) and not field.startswith(FREE_FIELDS)
+        return int(config.train.num_steps)
+    there, here = _flat(recorded(workdir, code=False)), _flat(config)
+    there |= {n: x for n, x in _NEWER.items() if n in here and n not in there}
+    differ = sorted(
+        name
+        for name in there.keys() | here.keys()
+        if there.get(name) != here.get(name) and not name.startswith(FREE_FIELDS)
     )
-    before, now = (flat["train.num_steps"] for flat in (there, here))
-    grows = set(fields) <= set(_LENGTH) and now > before
-    if fields and not (grows and config.train.extend):
-        differences = ", ".join(
-            f"{f} ({there.get(f)!r} there, {here.get(f)!r} now)" for f in fields
-        )
-        instead = "use another --workdir"
-        if grows:
-            instead = (
-                "to train this run longer, add --config.train.extend=True (the "
-                f"learning rate then follows a schedule of {now} steps); else {instead}"
-            )
-        if fields == ["train.num_steps"] and here["train.num_epochs"]:
-            instead += "; or has the training data another number of rows now?"
+    before, now = there["train.num_steps"], here["train.num_steps"]
+    grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and now > before
+    if differ and not (grows and config.train.extend):
+        values = [f"{n} ({there.get(n)!r} there, {here.get(n)!r} now)" for n in differ]
+        extend = "add --config.train.extend=True to train it longer, or "
         raise UserError(
-            f"--workdir={workdir} belongs to a run of another config: {differences}; "
-            f"{instead}"
+            f"--workdir={workdir} belongs to a run of another config: "
+            f"{', '.join(values)}; {extend if grows else ''}use another --workdir"
         )
     if grows and config.phase2.fraction:
         raise UserError(
-            f"--workdir={workdir}: config.train.extend would move the start of phase 2 "
-            f"of this run (config.phase2.fraction={config.phase2.fraction}); start "
-            "another run with --config.init_from"
+            f"--workdir={workdir}: config.train.extend would move the start of this "
+            "run's phase 2; start another run with --config.init_from"
         )
     return before
 
 
+def _flat(config: ConfigDict) -> dict[str, Any]:
+    return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
+
+
 def fields(config: ConfigDict) -> dict[str, Any]:
     """The fields that all processes of a run must agree on: all but corpus.data_dir."""
-    flat = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
-    return {name: value for name, value in flat.items() if name != "corpus.data_dir"}
+    return {n: value for n, value in _flat(config).items() if n != "corpus.data_dir"}
 
 
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:
     """What a run has learned besides weights: of its data (`facts` in data.json), and
     at the checkpoint of a step (task.json)."""
-    path = workdir / "task.json"
-    facts = _read_json(path).get(str(step), {}) if path.exists() else {}
+    facts = _read_json(workdir / "task.json").get(str(step), {})
     return {**read_data(workdir).get("facts", {}), **facts}
 
 
 def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
     """Saves what a run has learned besides weights at a step, if anything."""
-    if not facts:
-        return
-    path = workdir / "task.json"
-    known = _read_json(path) if path.exists() else {}
-    text = json.dumps({**known, str(step): facts}, indent=2)
-    write_atomically(path, text + "\n")
+    if facts:
+        known = _read_json(workdir / "task.json") | {str(step): facts}
+        write_atomically(workdir / "task.json", json.dumps(known, indent=2) + "\n")
 
 
 def read_data(workdir: Path) -> dict[str, Any]:
     """The record of the run's prepared data that `claim` wrote; empty without a run."""
-    path = workdir / "data.json"
-    return _read_json(path) if path.exists() else {}
+    return _read_json(workdir / "data.json")
 
 
 def archived_runs(workdir: Path) -> int:
     """The number of archived, collapsed runs."""
-    names = (workdir / f"collapsed_{n}" / "metrics.jsonl" for n in itertools.count())
-    return next(n for n, path in enumerate(names) if not path.exists())
+    return len([*workdir.glob("collapsed_*/metrics.jsonl")])
 
 
 def archive(workdir: Path, attempt: int) -> None:
-    """Archives a collapsed run: moves a run's files to `collapsed_<attempt>`.
-
-    An attempt that is killed here is repeated: metrics.jsonl, which moves last, counts.
-    """
+    """Moves a collapsed run's files to `collapsed_<attempt>`; metrics.jsonl is last, so
+    a move that is killed is repeated."""
     target = workdir / f"collapsed_{attempt}"
-    for pattern in _OF_A_RUN:
+    for pattern in ("checkpoints", "best", "events*", "predictions", "metrics.jsonl"):
         for path in workdir.glob(pattern):
             storage.move(path, target / path.name)
     log.info("archived in %s; the run restarts with the next seed", target)
 
 
 def drop_best(workdir: Path, after: int = -1) -> None:
-    """Deletes the best parameters of later steps than `after`: of an attempt that died
-    past the checkpoint its run resumes from, or before the first one (-1)."""
-    best = epath.Path(workdir / "best")
-    for path in best.iterdir() if best.exists() else ():
+    """Deletes the best parameters of steps later than the one where a run resumes."""
+    for path in epath.Path(workdir).glob("best/*"):
         if path.name.isdecimal() and int(path.name) > after:
             path.rmtree()
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return untrusted.read_object(path, "; is this a work directory?")
+    """Reads a JSON file; empty if it does not exist."""
+    hint = "; is this a work directory?"
+    return untrusted.read_object(path, hint) if path.exists() else {}
 
 
-def check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
-    """Raises UserError if the run has another vocabulary.
-
-    A trained vocabulary changes with its text, even under the same config.
-    """
+def _check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
+    """Raises UserError if a vocabulary has changed with the text it is trained on."""
     path = workdir / "tokenizer.json"
-    if not path.exists():
-        return
-    if tokenization.load(path, whole=False).get_vocab() != tokenizer.get_vocab():
+    run = tokenization.load(path, whole=False) if path.exists() else tokenizer
+    if run.get_vocab() != tokenizer.get_vocab():
         raise UserError(
-            f"{path}: not the vocabulary that config.corpus.sources gives now; the "
-            "text has changed since the run started: restore it, or use another "
-            "--workdir"
+            f"{path}: not the vocabulary of config.corpus.sources now: the text has "
+            "changed since the run started; restore it, or use another --workdir"
         )

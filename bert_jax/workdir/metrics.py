@@ -12,32 +12,21 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-from bert_jax.runtime import temporary
-from bert_jax.runtime.storage import Path, in_bucket, write_atomically
-
-COPY_SECONDS = 60  # between two copies to a bucket
+from bert_jax.runtime.storage import Path, in_bucket, naming, write_atomically
 
 
 class MetricWriter:
     """Appends to `workdir`/metrics.jsonl and to a TensorBoard event file beside it.
 
     A line is an object: `step`, `split`, `time` (seconds since 1970), then the numbers,
-    floats in full precision. JSON has no nan and infinities; they are written as the
-    strings "nan", "inf" and "-inf", which Python's float() reads.
-
-    Every line is flushed, so a killed run loses at most the line it was writing. A
-    bucket cannot append: both files stay on this machine; `flush` copies them to
-    `workdir`, and `write` does so once a minute.
+    floats in full precision; "nan", "inf" and "-inf" are strings, which float() reads.
+    Every line is flushed. A bucket cannot append: both files stay on this machine, and
+    `flush` copies them. Raises OSError if the files cannot be written.
 
     Args:
-      workdir: an existing folder, or one in a bucket.
-      resume_step: the step of the checkpoint that the run resumes from. Drops earlier
-        lines of later steps, which will be written again, and a half-written last
-        line. None: no checkpoint, so drops every earlier line.
+      resume_step: the step of the checkpoint that the run resumes from. Drops lines of
+        later steps, which will be written again. None means no checkpoint.
       active: False for processes other than process 0, which writes.
-
-    Raises (here, and from `write` and `close`):
-      OSError: the files cannot be written, such as on a full disk.
     """
 
     def __init__(self, workdir: Path, *, resume_step: int | None, active: bool):
@@ -55,8 +44,6 @@ class MetricWriter:
             write_atomically(self._here / path.name, b"".join(lines))
         self._lines = (self._here / path.name).open("a", encoding="utf-8")
         self._events = _Events(self._here, last + 1)
-        self._copied, self._is_ahead = 0.0, True  # time of copy; bucket is behind
-        self.flush()
 
     def write(self, step: int, split: str, values: Mapping[str, SupportsFloat]) -> None:
         """Writes one line, and each value as the TensorBoard scalar `split/name`."""
@@ -64,45 +51,34 @@ class MetricWriter:
         if not self._active:
             return
         now = time.time()
-        # Python's numbers, of NumPy's and JAX's scalars too.
-        plain: dict[str, int | float] = {
+        plain: dict[str, int | float] = {  # of NumPy's and JAX's scalars too
             name: int(value) if isinstance(value, numbers.Integral) else float(value)
             for name, value in values.items()
         }
         line: dict[str, Any] = {"step": step, "split": split, "time": now}
         line |= {n: x if math.isfinite(x) else str(x) for n, x in plain.items()}
-        with temporary.naming(self._path):
+        with naming(self._path):
             self._lines.write(json.dumps(line, allow_nan=False) + "\n")
             self._lines.flush()
             self._events.write(now, step, {f"{split}/{n}": x for n, x in plain.items()})
-        self._is_ahead = True
-        if time.monotonic() - self._copied > COPY_SECONDS:
-            self.flush()
 
     def flush(self) -> None:
         """Returns once every line is in `workdir`."""
-        if self._active and self._here is not self._workdir and self._is_ahead:
+        if self._active and self._here is not self._workdir:
             for path in (self._here / "metrics.jsonl", *self._here.glob("events*")):
-                target = self._workdir / path.relative_to(self._here)
-                target.write_bytes(path.read_bytes())
-            self._copied, self._is_ahead = time.monotonic(), False
+                (self._workdir / path.name).write_bytes(path.read_bytes())
 
     def has(self, step: int, split: str) -> bool:
-        """Whether there is such a line, also from before resuming.
-
-        Every process returns the same, provided that all see the same `workdir`.
-        """
+        """Whether there is such a line, also from before resuming, in any process."""
         return (step, split) in self._written
 
     def close(self) -> None:
         if self._active:
             self._lines.close()
             self._events.close()
-            try:
-                self.flush()
-            finally:
-                if self._here is not self._workdir:
-                    shutil.rmtree(self._here)
+            self.flush()
+            if self._here is not self._workdir:
+                shutil.rmtree(self._here)
 
 
 class _Events:
@@ -117,29 +93,25 @@ class _Events:
         # Not SummaryWriter: its thread hides a full disk's error. The process id makes
         # the name unique when two runs start in the same second.
         self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
+        self.close = self._writer.close
         # Makes TensorBoard hide earlier files' values of this and later steps.
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._writer.write_event(
-            self._event(wall_time=time.time(), step=step, session_log=start)
-        )
+        self._add(time.time(), step=step, session_log=start)
 
     def write(self, now: float, step: int, scalars: Mapping[str, int | float]) -> None:
-        """Writes tagged scalars; `now` is in seconds since 1970."""
         values = [
             self._summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
         ]
-        summary = self._summary(value=values)
-        self._writer.write_event(self._event(wall_time=now, step=step, summary=summary))
+        self._add(now, step=step, summary=self._summary(value=values))
         self._writer.flush()
 
-    def close(self) -> None:
-        self._writer.close()
+    def _add(self, now: float, **fields: Any) -> None:
+        self._writer.write_event(self._event(wall_time=now, **fields))
 
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
-    """The lines of one split in `workdir`/metrics.jsonl, in order: `step`, `time` and
-    the numbers. Skips a half-written last line; empty without a file."""
+    """The complete lines of one split: `step`, `time` and the numbers."""
     return [
         {n: float(x) if isinstance(x, str) else x for n, x in line.items()}
         for line in _lines_until(workdir / "metrics.jsonl", math.inf).values()

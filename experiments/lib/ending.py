@@ -42,10 +42,10 @@ def start(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 def compute() -> None:
     """To be called by a command that computes in its own process."""
-    from bert_jax.runtime import compilation_cache  # brings JAX, half a second
+    from bert_jax.runtime import environment
 
     absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
-    compilation_cache.keep()
+    environment.keep_programs()
 
 
 def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:

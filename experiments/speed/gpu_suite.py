@@ -287,11 +287,11 @@ def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     """The step and its config, with what the case leaves out of today's code."""
     from bert_jax.models import heads
-    from bert_jax.runtime import compilation_cache
+    from bert_jax.runtime import environment
     from bert_jax.training import compilation
     from experiments.speed import our_step
 
-    compilation_cache.keep()
+    environment.keep_programs()
     if case["dry"]:
         _interpret()
     config = our_step.sized_config(case["size"], case["length"], case["batch"])

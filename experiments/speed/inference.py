@@ -110,12 +110,12 @@ def texts_of(args: argparse.Namespace) -> Texts:
 def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     """`--mode=predict` without its files."""
     from bert_jax.config import configuration
-    from bert_jax.runtime import compilation_cache, storage
+    from bert_jax.runtime import environment, storage
     from bert_jax.tasks import streaming
     from bert_jax.training import run_config, setup
     from bert_jax.training.inference import async_predict, batch_size
 
-    compilation_cache.keep()
+    environment.keep_programs()
     fields = {"init_from": case["folder"], "predict.batch_size": batch}
     fields |= {"task.max_seq_length": LIMIT, "model.dtype": case["dtype"]}
     fields["model.attention"] = attention

@@ -65,10 +65,10 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """Our step with each of the case's attentions."""
     import jax
 
-    from bert_jax.runtime import compilation_cache, environment
+    from bert_jax.runtime import environment
 
     environment.require_devices()
-    compilation_cache.keep()
+    environment.keep_programs()
     config = _config(case)
     batch, found = our_step.random_batch(config), Sides()
     not_run, parameters = {}, set()

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import temporary, untrusted
+from bert_jax.runtime import storage, untrusted
 from families.elmo.config import GATES, ElmoConfig
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
@@ -148,7 +148,7 @@ def export(
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.folder(target) as new:
+        with storage.temporary_folder(target) as new:
             write(new, config, params, batch_size=batch_size)
             (new / "vocab.txt").write_bytes(words)
             new.rename(target)

@@ -103,9 +103,7 @@ def start(task: Task, abstract: Any, name: str = "") -> tuple[dict[str, Any], Re
     return take(abstract, params, resolved, "ELMo", left_over, weights.facts)
 
 
-def export(
-    source: Path, folder: Path, name: str = "", title: str = "", dtype: str = "float32"
-) -> str:
+def export(source: Path, folder: Path, name: str = "", dtype: str = "float32") -> str:
     """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and its
     vocabulary; arguments as in `weights.export`.
 
@@ -117,8 +115,6 @@ def export(
         raise refusal(source)
     if dtype != "float32":
         raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
-    if title:
-        raise UserError(f"--push=hf:{title}: an ELMo is written to --output only")
     target = folder.absolute()
     released.check_target(target)
     config = workdir.recorded(source)

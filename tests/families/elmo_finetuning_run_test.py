@@ -74,8 +74,8 @@ def trained(folder):
 
 def restored(workdir, name=""):
     one = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    with Checkpoints.of_another(workdir, name or "checkpoints") as checkpoints:
-        found, step = checkpoints.restore_saved(one)
+    with Checkpoints(workdir, None, name or "checkpoints") as checkpoints:
+        found, step = checkpoints.restore_params(one)
     return jax.device_get(found), step
 
 

@@ -57,8 +57,8 @@ def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
     model = elmo.load(tmp_path / "out")
     assert (tmp_path / "out" / "vocab.txt").read_text().startswith("<S>\n</S>\n<UNK>\n")
     (found,) = model.encode([["the", "quick", "cats"]])
-    with Checkpoints.of_another(workdir) as checkpoints:
-        params, _ = checkpoints.restore_saved(ONE)
+    with Checkpoints(workdir, None) as checkpoints:
+        params, _ = checkpoints.restore_params(ONE)
     sentences = [["the", "quick", "cats"]]
     ids = jnp.asarray(elmo.characters.of_sentences(sentences, 8))
     module = models.Elmo(model.config)

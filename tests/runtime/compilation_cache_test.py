@@ -4,7 +4,7 @@ import jax
 import pytest
 import runs
 
-from bert_jax.runtime import compilation_cache
+from bert_jax.runtime import environment
 from bert_jax.workdir import metrics
 
 
@@ -58,13 +58,13 @@ def enabled(jax_as_before, monkeypatch, tmp_path):
 
 def test_a_folder_of_the_user_is_taken_and_nothing_removed_from_it(enabled, tmp_path):
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    compilation_cache.keep()
+    environment.keep_programs()
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
-    assert not compilation_cache.default_folder().exists()
+    assert not environment.cache_folder().exists()
 
 
 def test_disabled(jax_as_before, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compilation_cache.keep()
+    environment.keep_programs()
     assert jax.config.jax_compilation_cache_dir is None
     assert list(tmp_path.iterdir()) == []

