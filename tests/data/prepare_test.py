@@ -1,5 +1,6 @@
 """Preparation as a whole: what is written, that it is complete, and its name."""
 
+import hashlib
 import json
 import os
 import random
@@ -260,3 +261,38 @@ def test_records_are_read_back_by_parse(config):
     parts = [part.tolist() for part in np.split(pairs.tokens, ends)]
     rows = zip(parts[::2], parts[1::2], pairs.is_random_next, strict=True)
     assert list(rows) == read(folder, "train")
+
+
+# Shards that an early version made of the text below.
+BYTES = {
+    "pairs-dev.array_record-00000-of-00001": "c3b5ee8270b72fd5",
+    "pairs-train.array_record-00000-of-00001": "da55521550d34ebc",
+}
+
+
+def test_the_bytes_of_shards_stay(tmp_path):
+    words = [f"{a}{b}" for a in ("tor", "mel", "sin", "var") for b in ("a", "en", "is")]
+    rows = []
+    for seed in range(12):
+        rng = random.Random(seed)
+        sentences = [
+            f"At {seed} {n} {' '.join(rng.choices(words, k=6))}." for n in range(10)
+        ]
+        pairs = zip(sentences[::2], sentences[1::2], strict=True)
+        rows.append(json.dumps({"text": "\n\n".join(map(" ".join, pairs))}) + "\n")
+    (tmp_path / "corpus.jsonl").write_text("".join(rows))
+    pieces = [*tokenization.SPECIAL_TOKENS, *"0123456789.", "at", *words]
+    pieces += [f"##{digit}" for digit in range(10)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    config = make_config(
+        tmp_path,
+        **{
+            "corpus.sources": (f"jsonl:{tmp_path}/corpus.jsonl",),
+            "tokenizer.vocab_file": str(tmp_path / "vocab.txt"),
+        },
+    )
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for path in made(config).glob("*.array_record*")
+    }
+    assert found == BYTES
