@@ -1,6 +1,6 @@
 """Turns text into sentence pairs on disk, once: a TFDS data set, sharded ArrayRecord.
 
-    documents (cleaned: data/cleaning/) -> pieces -> train and dev -> chunks
+    documents -> pieces -> train and dev -> chunks
     -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
 
 Dev is written last, without the sentences that train also has.
@@ -95,13 +95,6 @@ def prepare(
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
-    told = {}
-    if config.corpus.clean:
-        from bert_jax.data.cleaning import cleaned
-
-        clean = cleaned.clean(config)
-        identity["cleaned"] = clean.name
-        told["cleaning"] = cleaned.report(clean)
     folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
     if record and recorded(record, max_seq_length) not in (None, folder.name):
         raise UserError(
@@ -117,7 +110,7 @@ def prepare(
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
-            writing.write(config, tokenizer, settings, identity | told, temporary)
+            writing.write(config, tokenizer, settings, identity, temporary)
             page.write(temporary)
     return open_folder(folder)
 
@@ -170,8 +163,8 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
     for name in ("tokenizer", "libraries", "format"):
         if before[name] != now[name] and (name != "tokenizer" or not changed):
             changed.append(name)
-    if not changed and before.get("cleaned") != now.get("cleaned"):
-        changed.append("clean_against's files or py3langid (config.corpus.clean)")
+    if "cleaned" in before:
+        changed.append("it was cleaned by an earlier version")
     return ", ".join(changed)
 
 
@@ -202,10 +195,6 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     }
     if not settings.strip_accents:  # vocabularies that have them stripped keep names
         identity["strip_accents"] = False
-    if config.corpus.clean:
-        from bert_jax.data.cleaning import cleaned
-
-        identity["cleaned"] = cleaned.clean(config).name
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
         identity["kind"] = kind.name
