@@ -105,7 +105,7 @@ def prepare(
             "use another --workdir"
         )
     if not atomic_folder.is_whole(folder, _REPORT):
-        from bert_jax.data.report import page  # what is prepared has its page
+        from bert_jax.data import report_page as page  # what is prepared has its page
 
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:

@@ -113,7 +113,7 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
-        from bert_jax.data.report import summary as preparation_report
+        from bert_jax.data import report as preparation_report
 
         datasets = self._data.all()
         return Data(

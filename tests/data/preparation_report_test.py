@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 from preparing import made, make_config, read, write_corpus
 
 from bert_jax.data import prepare
-from bert_jax.data.report import summary as preparation_report
+from bert_jax.data import report as preparation_report
 from configs import common
 
 

@@ -13,7 +13,7 @@ from preparing import made, make_config, names, read, write_corpus
 from runs import LIMIT
 
 from bert_jax.data import chunks, prepare, shards, writing
-from bert_jax.data.report import summary
+from bert_jax.data import report as summary
 from bert_jax.errors import Interrupted, UserError
 
 

@@ -5,8 +5,8 @@ from html import escape
 from typing import Any
 
 from bert_jax.data import records
-from bert_jax.data.report import summary
-from bert_jax.data.report.summary import Contents
+from bert_jax.data import report as summary
+from bert_jax.data.report import Contents
 from bert_jax.data.source_counts import counts
 from bert_jax.runtime import storage
 
