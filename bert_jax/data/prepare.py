@@ -23,7 +23,15 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import atomic_folder, chunks, corpus, pairs, vocabulary, writing
+from bert_jax.data import (
+    atomic_folder,
+    chunks,
+    corpus,
+    pairs,
+    report,
+    vocabulary,
+    writing,
+)
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -71,8 +79,8 @@ def prepare(
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
     `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
-    totals) and report.html, made from these. It is named after the settings and the
-    contents of the text's files.
+    totals) and report.txt. It is named after the settings and the contents of the
+    text's files.
 
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
@@ -105,13 +113,11 @@ def prepare(
             "use another --workdir"
         )
     if not atomic_folder.is_whole(folder, _REPORT):
-        from bert_jax.data import report_page as page  # what is prepared has its page
-
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             writing.write(config, tokenizer, settings, identity, temporary)
-            page.write(temporary)
+            (temporary / "report.txt").write_text(f"{summary(temporary)}\n", "utf-8")
     return open_folder(folder)
 
 
@@ -122,13 +128,23 @@ def open_folder(folder: storage.Path) -> Prepared:
       UserError: they are missing or damaged.
     """
     try:
-        report = json.loads((folder / _REPORT).read_bytes())
+        settings = json.loads((folder / _REPORT).read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(
             f"{folder / _REPORT}: cannot be read ({error}); delete this folder to "
             "prepare the data again"
         ) from error
-    return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
+    return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
+
+
+def summary(folder: storage.Path) -> str:
+    """Returns the lines of report.txt, read from a prepared folder.
+
+    Raises:
+      UserError: the folder is damaged.
+    """
+    data = open_folder(folder)
+    return report.text(folder, data.report, data.tokenizer, data.token_counts())
 
 
 def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | None:

@@ -113,14 +113,14 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the vocabulary's fit is the first phase's."""
-        from bert_jax.data import report as preparation_report
+        from bert_jax.data import prepare
 
         datasets = self._data.all()
         return Data(
             self._data.fit(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=preparation_report.text,
+            report=prepare.summary,
             notes=tuple(self._data.mix()),
         )
 

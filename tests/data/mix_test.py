@@ -106,7 +106,11 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     )
     for name, row in zip(names, rows, strict=True):
         assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
-    assert b"Sources of train" in (data.folder / "report.html").read_bytes()
+    for number, each in enumerate(pairs, 1):
+        line = (
+            f"source {number} of train: {documents[number - 1]:,} documents, {each:,}"
+        )
+        assert line in (data.folder / "report.txt").read_text()
 
 
 @pytest.mark.slow
