@@ -106,10 +106,8 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     )
     for name, row in zip(names, rows, strict=True):
         assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
-    for number, each in enumerate(pairs, 1):
-        line = (
-            f"source {number} of train: {documents[number - 1]:,} documents, {each:,}"
-        )
+    for number, sizes in enumerate(zip(documents, pairs, strict=True), 1):
+        line = "source {} of train: {:,} documents, {:,} pairs".format(number, *sizes)
         assert line in (data.folder / "report.txt").read_text()
 
 
