@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from ml_collections import ConfigDict
 from preparing import make_config, write_corpus
 
 from bert_jax.data import chunks, prepare
@@ -28,10 +29,10 @@ def mapped(tmp_path):
     from bert_jax.data import beam
 
     def run(function, count, *options):
-        runner = beam.Runner("FnApiRunner", options)
+        settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
         job = Job(tmp_path, None, 0, "en", 0, None)
         numbered = [Chunk("train", number, []) for number in range(count)]
-        return beam.ordered_map(runner, tmp_path, function, job, numbered)
+        return beam.ordered_map(settings, tmp_path, function, job, numbered)
 
     return run
 
@@ -87,7 +88,7 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
-    with pytest.raises(UserError, match=r"worker process died.*same command again"):
+    with pytest.raises(UserError, match=r"worker process died.*same command"):
         list(mapped(dies_at_three, 8, TWO))
     # The pool is asked for each bundle twice, and does nothing twice.
     shards = list(mapped(notes, 8, TWO, TWICE))
