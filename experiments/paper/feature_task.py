@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, power_of_two
-from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.tagger import FeatureTagger
@@ -152,7 +151,7 @@ class VectorNer(Ner):
         rows = self._rows("train")
         lengths = len(set(map(_padded, rows.lengths)))
         dev = {split: self._rows(split).digest() for split in self.splits}
-        return Data(Fit(), 0, lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(0.0, 0, lengths, {"rows": rows.digest(), "dev": dev})
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Every sentence once an epoch; see `order`."""
