@@ -79,8 +79,8 @@ def prepare(
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
     `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
-    totals) and report.txt. It is named after the settings and the contents of the
-    text's files.
+    totals) and report.txt. It is named after the settings and the sizes and times of
+    the text's files.
 
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
@@ -173,8 +173,11 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
     ):
         if one == other:
             continue
-        files = one[0] not in ("tfds", "pydocs") and one[1] != other[1]
-        change = f"{one[1]} files then, {other[1]} now" if files else "other text"
+        change = "another version"
+        if one[0] in corpus.FILE_KINDS:
+            change = "files of another size or time: copy them with cp -p or rsync -a"
+        if one[0] not in ("tfds", "pydocs") and one[1] != other[1]:
+            change = f"{one[1]} files then, {other[1]} now"
         changed.append(f"{source} ({change})")
     for name in ("tokenizer", "libraries", "format"):
         if before[name] != now[name] and (name != "tokenizer" or not changed):

@@ -4,7 +4,6 @@ A bucket cannot rename folders or append to objects: an object appears, whole, w
 writer closes it. Anything else is done in a local folder and copied.
 """
 
-import base64
 import contextlib
 import errno
 import glob
@@ -90,9 +89,8 @@ def is_client_error(error: BaseException) -> bool:
 class StoredFile(NamedTuple):
     """A file that matches a pattern."""
 
-    # Full name, size, and time (ns) or version: changes whenever the file does.
-    state: list[str | int]
-    md5: str | None  # of its content, in hexadecimal, if the storage knows it
+    size: int  # bytes
+    version: int | str  # the time of the last change (ns), or a bucket's version
 
 
 def find(pattern: str) -> dict[str, StoredFile]:
@@ -101,19 +99,14 @@ def find(pattern: str) -> dict[str, StoredFile]:
         names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
         stats = [(name, os.stat(name)) for name in names]
         return {
-            name: StoredFile(
-                [os.path.abspath(name), about.st_size, about.st_mtime_ns], None
-            )
-            for name, about in stats
+            name: StoredFile(about.st_size, about.st_mtime_ns) for name, about in stats
         }
     files = {}
     for key, about in sorted(_client(pattern).glob(pattern, detail=True).items()):
         if about["type"] == "file":
             name = pattern[:5] + key
             version = about.get("generation") or about.get("ETag", "")
-            # Google's composite objects have no MD5.
-            md5 = base64.b64decode(about.get("md5Hash", "")).hex() or None
-            files[name] = StoredFile([name, about["size"], version], md5)
+            files[name] = StoredFile(about["size"], version)
     return files
 
 
