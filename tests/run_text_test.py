@@ -81,6 +81,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     for lost in ("checkpoints", "metrics.jsonl"):  # as if killed after it had prepared
         path = stopped / lost
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copy2(text, tmp_path / "text with its time")
     more(text)
     _, err = run(micro, stopped, *own)
     assert losses(stopped).tolist() == straight
@@ -92,7 +93,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     other = [*own, f"--config.corpus.data_dir={tmp_path}/other"]
     _, err = run(micro, stopped, *other, status=2)
     assert "no file matches" in err
-    own_text(tmp_path)
+    shutil.copy2(tmp_path / "text with its time", text)
     _, err = run(micro, stopped, *other)
     assert (tmp_path / "other" / name).exists()
 
