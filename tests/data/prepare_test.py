@@ -160,6 +160,17 @@ def test_a_folder_is_opened_without_its_text(config, tmp_path):
     assert prepare.reopen(config, "pairs-0", LENGTH) is None
 
 
+def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
+    path = made(config) / "preparation.json"
+    cleaned = {
+        "clean": {"stages": ["headings"]},
+        "cleaned": "cleaned-0",
+        "cleaning": {},
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
+    assert prepare.reopen(config, path.parent.name, LENGTH)
+
+
 @pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
     """Nor what is left out of dev, which stands in other processes' shards."""
