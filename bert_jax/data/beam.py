@@ -91,14 +91,15 @@ def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
     """Runs the pipeline in a new process; at the end kills what is left of it."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_run, args=(settings, place, count))
+    with workers.without_main():
+        process.start()
+    assert process.pid is not None
     try:
-        with workers.without_main():
-            process.start()
         process.join()
     finally:
         process.kill()
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid or 0, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
         process.join()
     if process.exitcode:
         failed = place / "error"
