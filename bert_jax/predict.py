@@ -120,7 +120,7 @@ def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:
     watch = Watch(tokenizer)
 
     def watched(batch: Batch) -> Callable[[], Outputs]:
-        if fault := watch.fault(batch["input_ids"], source):
+        if fault := watch.fault(batch, source):
             log.warning("warning: %s", fault)
         return submit(batch)
 

@@ -104,24 +104,6 @@ def _corpus() -> ConfigDict:
     # How often a row of each source is seen, beside one of weight 1: (2.0, 1.0) shows
     # those of the first source twice as often (docs/data.md). Empty: all alike.
     corpus.weights = ()
-    # Stages of clean-up, which run in this order: boilerplate, headings, lists,
-    # overlap, min_length, language, exact_duplicates, near_duplicates (docs/data.md).
-    # Empty: the text as it is.
-    corpus.clean = ()
-    # overlap: files that a model will be tested on (GLOBs of tables, JSON, any text).
-    # Paragraphs that share words in a row with them are taken out.
-    corpus.clean_against = ()
-    # overlap: how many words in a row (Brown et al. 2020, appendix C: 8 to 13).
-    corpus.clean_overlap_words = 13
-    # min_length: words of the shortest document that stays (Rae et al. 2021, appendix
-    # A.1).
-    corpus.clean_min_words = 50
-    # language: a document stays if it is in corpus.language with at least this
-    # probability (Wenzek et al. 2020, CCNet).
-    corpus.clean_language = 0.5
-    # near_duplicates: the share of five-word sequences that two documents have in
-    # common, of all that either has, from which one goes (Lee et al. 2022: 0.8).
-    corpus.clean_similarity = 0.8
     corpus.language = "en"  # whose rules split sentences: a code such as en, de or ko
     corpus.data_dir = "data"  # the folder for prepared data; runs may share it
     # What prepares the data; the result is the same to the byte. Empty: this machine's

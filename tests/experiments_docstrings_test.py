@@ -23,7 +23,7 @@ def extracted(folder, each):
 
 def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
     path = extracted(tmp_path, 4)
-    monkeypatch.setattr(pydocs, "extract", lambda folder, packages: path)
+    monkeypatch.setattr(pydocs, "extract", lambda folder: path)
     output = tmp_path / "rows.jsonl"
     assert docstrings.main([f"--output={output}", "--each=3"]) == 0
     assert f"{3 * len(docstrings.PACKAGES)} paragraphs" in capsys.readouterr().out

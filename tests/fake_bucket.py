@@ -44,7 +44,6 @@ class FakeGcs:
         self.blobs: dict[tuple[str, str], Blob] = {}
         self.requests: Counter[str] = Counter()
         self.refuse: Any = None
-        self.composed: set[tuple[str, str]] = set()  # of other objects: without an MD5
         self.url = ""
         self._lock = threading.Lock()
         self._generation = 0
@@ -145,8 +144,6 @@ class FakeGcs:
         }
 
     def _md5(self, bucket: str, name: str) -> dict[str, str]:
-        if (bucket, name) in self.composed:
-            return {}
         digest = hashlib.md5(self.blobs[bucket, name].content, usedforsecurity=False)
         return {"md5Hash": base64.b64encode(digest.digest()).decode()}
 

@@ -81,6 +81,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     for lost in ("checkpoints", "metrics.jsonl"):  # as if killed after it had prepared
         path = stopped / lost
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copy2(text, tmp_path / "text with its time")
     more(text)
     _, err = run(micro, stopped, *own)
     assert losses(stopped).tolist() == straight
@@ -92,7 +93,7 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
     other = [*own, f"--config.corpus.data_dir={tmp_path}/other"]
     _, err = run(micro, stopped, *other, status=2)
     assert "no file matches" in err
-    own_text(tmp_path)
+    shutil.copy2(tmp_path / "text with its time", text)
     _, err = run(micro, stopped, *other)
     assert (tmp_path / "other" / name).exists()
 
@@ -109,7 +110,7 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     _, err = run(micro, workdir, *own)
     config = (workdir / "config.json").read_bytes()
     more(text)
-    for words in ("(other text)", "(1 files then, 2 now)"):
+    for words in ("(files of another size or time: ", "(1 files then, 2 now)"):
         for mode in ("train", "evaluate"):
             shutil.rmtree(data, ignore_errors=True)
             _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
@@ -127,7 +128,7 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     more(text)
     shutil.rmtree(data)
     _, err = run(micro, other, *fixed, status=2)
-    assert "(other text)" in err
+    assert "(files of another size or time: " in err
     text.unlink()
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK] fox"}\n')

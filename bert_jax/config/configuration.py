@@ -25,16 +25,19 @@ from bert_jax.registry import FAMILIES
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
-# Fields of earlier versions that a config.json may still have.
-WITHDRAWN = (("train", "stall_seconds"),)
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-# Each field of corpus that one stage of corpus.clean reads.
-_CLEANING = {
-    "clean_overlap_words": "overlap",
-    "clean_min_words": "min_length",
-    "clean_language": "language",
-    "clean_similarity": "near_duplicates",
+# Fields of earlier versions, which a config.json may still have, and their substitutes.
+WITHDRAWN = {
+    "train.stall_seconds": "metrics.jsonl has the time of each line",
+    **dict.fromkeys(
+        (
+            *("corpus.clean", "corpus.clean_against", "corpus.clean_overlap_words"),
+            *("corpus.clean_min_words", "corpus.clean_language"),
+            "corpus.clean_similarity",
+        ),
+        "clean the text first, as examples/clean_text.py does (docs/data.md)",
+    ),
 }
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -73,7 +76,6 @@ def checked(
         for text in overrides:
             override(config, text)
         fields.check(config)
-        _check_cleaning(config)
     except RecursionError as error:
         raise UserError(f"{name}: the config contains itself") from error
     return config
@@ -123,7 +125,8 @@ def complete(
     try:
         defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
-        for group, field in WITHDRAWN:
+        for name in WITHDRAWN:
+            group, _, field = name.partition(".")
             if field in config[group]:
                 del config[group][field]
         if code and defined_in:
@@ -274,19 +277,6 @@ def _check_fields(config: ConfigDict, spec: str) -> None:
             raise UserError(
                 f"{spec}: config.{name}={values[name]!r:.80}: must be of type "
                 f"{kind.__name__}"
-            )
-
-
-def _check_cleaning(config: ConfigDict) -> None:
-    """Raises UserError if a field is set that only a stage left out would read."""
-    default = defaults().corpus
-    for name, stage in _CLEANING.items():
-        value = config.corpus[name]
-        if value != default[name] and stage not in config.corpus.clean:
-            raise UserError(
-                f"config.corpus.{name}={value}: only the stage {stage} reads it, and "
-                f"config.corpus.clean={tuple(config.corpus.clean)} has it not; add "
-                f"{stage} there, or leave {name} out"
             )
 
 

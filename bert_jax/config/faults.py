@@ -71,6 +71,8 @@ def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
       path: GROUP.NAME.
       shown: the field as the user wrote it, after what comes before it on the line.
     """
+    if instead := configuration.WITHDRAWN.get(path):
+        return UserError(f"{shown}: withdrawn; {instead}")
     before = "--config." if shown.startswith("--") else "config."
     groups = [] if "." in path else list(config)
     likely = near(path, [*groups, *(name for name, _ in fields.each(config))])

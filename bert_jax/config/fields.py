@@ -57,15 +57,6 @@ _TABLE: dict[str, rules.Rule] = {
     "corpus.seed": rules.whole(),
     "corpus.dev_fraction": rules.number("(0, 1)"),
     "corpus.nsp": rules.flag,
-    "corpus.clean": rules.several_of(
-        *("boilerplate", "headings", "lists", "overlap", "min_length", "language"),
-        *("exact_duplicates", "near_duplicates"),
-    ),
-    "corpus.clean_against": rules.texts,
-    "corpus.clean_overlap_words": rules.whole(1, 1000),
-    "corpus.clean_min_words": rules.whole(1),
-    "corpus.clean_language": rules.number("[0, 1]"),
-    "corpus.clean_similarity": rules.number("(0, 1]"),
     "corpus.full_sentences": rules.flag,
     "corpus.packing": rules.flag,
     "corpus.packed_pairs": rules.whole(1, 64),
@@ -260,11 +251,6 @@ def _check_together(config: ConfigDict) -> None:
         )
     if config.corpus.weights:
         _check_weights(config)
-    if ("overlap" in config.corpus.clean) != bool(config.corpus.clean_against):
-        raise UserError(
-            f"config.corpus.clean_against={tuple(config.corpus.clean_against)}: names "
-            "the files for overlap in config.corpus.clean; set both or neither"
-        )
     if config.task.get("bilstm") and config.model.hidden_size % 2:
         raise UserError(
             f"config.model.hidden_size={config.model.hidden_size}: must be even for "

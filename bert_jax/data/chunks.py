@@ -22,38 +22,25 @@ SPLITS = ("train", "dev")
 
 
 def documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Each document of `config.corpus.sources`, cleaned, as its pieces.
+    """Yields each document of `config.corpus.sources`, in parts of limited size.
 
     Raises:
-      UserError: see `corpus.documents` and `cleaned.clean`.
+      UserError: see `corpus.documents`.
     """
     settings = config.corpus
-    if settings.clean:
-        from bert_jax.data.cleaning import cleaned
-
-        texts = cleaned.documents(config)
-    else:
-        place = storage.path(settings.data_dir)
-        texts = corpus.documents(tuple(settings.sources), place)
+    texts = corpus.documents(tuple(settings.sources), storage.path(settings.data_dir))
     return segments.read(texts, settings.max_document_bytes, settings.language)
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
     """The settings that shape the documents and their splits, besides the text."""
-    settings = config.corpus
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
-    shape = {name: settings[name] for name in names}
-    if settings.clean:
-        from bert_jax.data.cleaning import settings as clean_settings
-
-        shape["clean"] = clean_settings.of(config).identity()
-    return shape
+    return {name: config.corpus[name] for name in names}
 
 
 def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether a prepared folder's report has these settings, `identity` among them."""
-    asked = {"clean": None, **settings}  # a cleaned folder does not do for all the text
-    return all(report.get(name) == asked[name] for name in asked)
+    return all(report.get(name) == value for name, value in settings.items())
 
 
 def split_rule(config: ConfigDict) -> Callable[[int], str]:

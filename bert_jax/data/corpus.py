@@ -18,6 +18,8 @@ document at a time (parquet: a batch of rows).
 import contextlib
 import hashlib
 import itertools
+import json
+import logging
 import os
 import pathlib
 import re
@@ -26,11 +28,15 @@ from typing import Any, NamedTuple
 
 import sentencex
 
-from bert_jax.data import digests
 from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path
+
+log = logging.getLogger(__name__)
+
+# Holds the revisions of the Hub's data sets; earlier versions kept files' digests too.
+_REVISIONS = ".digests.json"
 
 
 class Document(NamedTuple):
@@ -103,13 +109,14 @@ def _unwrapped(block: str) -> str:
 
 
 def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
-    """Identifies the text, wherever it is stored: one list per source.
+    """Identifies the text without reading it: one list per source.
 
-    Each has the source's kind, then: for files their number and the digest of their
-    contents, in order; for TFDS the name, version and sizes; for pydocs the versions.
+    Each has the source's kind, then: for files their number and a hash of their sizes
+    and times, in order; for the Hub the same of its files' revisions; for TFDS the
+    name, version and sizes; for pydocs the versions.
 
     Args:
-      data_dir: where the files' digests are kept.
+      data_dir: where the revisions are kept, for a machine without a network.
     """
     return [_identity(source, data_dir) for source in sources]
 
@@ -129,11 +136,32 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         return [kind, info.full_name, sizes]
     if kind == "hf":
         with _ways_without_network():
-            files = digests.of_source(source, lambda: _hub_files(source), data_dir)
+            files = _revisions(source, data_dir)
         kind = "hf passages" if _is_wikipedia(name) else kind
     else:
-        files = digests.of_files(_files(source), data_dir)
+        files = [f"{size} {version} " for size, version in _files(source).values()]
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
+
+
+def _revisions(source: str, data_dir: Path) -> list[str]:
+    """Returns the names that the Hub's cache gives files by their contents.
+
+    Raises:
+      UserError: the Hub cannot be reached, and `data_dir` has no names from before.
+    """
+    place = data_dir / _REVISIONS
+    kept = untrusted.read_object(place, "; delete it") if place.exists() else {}
+    try:
+        names = [path.resolve().name for path in _hub_files(source)]
+    except UserError as error:
+        if source not in kept:
+            raise
+        log.warning("warning: %s; its text is taken to be as it was last time", error)
+        return list(kept[source])
+    if names != kept.get(source):
+        with contextlib.suppress(OSError):  # data_dir may be read-only
+            storage.write_atomically(place, json.dumps(kept | {source: names}))
+    return names
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -191,7 +219,7 @@ def _ways_without_network() -> Iterator[None]:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
-def _files(source: str) -> dict[str, list[str | int]]:
+def _files(source: str) -> dict[str, tuple[int, int | str]]:
     pattern = source.partition(":")[2]
     files = storage.find(pattern)
     if not files:

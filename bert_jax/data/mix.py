@@ -105,7 +105,7 @@ def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]
         if not pairs:
             why = "its documents give no rows"
             if not documents:
-                why = "all its documents are held back for dev, or cleaned away"
+                why = "all its documents are held back for dev"
             lines.append(
                 f"warning: {source} is not trained on, whatever its weight: {why}; "
                 "give it more documents, or leave it out"

@@ -1,6 +1,6 @@
 """Turns text into sentence pairs on disk, once: a TFDS data set, sharded ArrayRecord.
 
-    documents (cleaned: data/cleaning/) -> pieces -> train and dev -> chunks
+    documents -> pieces -> train and dev -> chunks
     -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
 
 Dev is written last, without the sentences that train also has.
@@ -23,7 +23,15 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import atomic_folder, chunks, corpus, pairs, vocabulary, writing
+from bert_jax.data import (
+    atomic_folder,
+    chunks,
+    corpus,
+    pairs,
+    report,
+    vocabulary,
+    writing,
+)
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -71,8 +79,8 @@ def prepare(
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
     `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
-    totals) and report.html, made from these. It is named after the settings and the
-    contents of the text's files.
+    totals) and report.txt. It is named after the settings and the sizes and times of
+    the text's files.
 
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
@@ -95,13 +103,6 @@ def prepare(
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
-    told = {}
-    if config.corpus.clean:
-        from bert_jax.data.cleaning import cleaned
-
-        clean = cleaned.clean(config)
-        identity["cleaned"] = clean.name
-        told["cleaning"] = cleaned.report(clean)
     folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
     if record and recorded(record, max_seq_length) not in (None, folder.name):
         raise UserError(
@@ -112,13 +113,11 @@ def prepare(
             "use another --workdir"
         )
     if not atomic_folder.is_whole(folder, _REPORT):
-        from bert_jax.data.report import page  # what is prepared has its page
-
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
-            writing.write(config, tokenizer, settings, identity | told, temporary)
-            page.write(temporary)
+            writing.write(config, tokenizer, settings, identity, temporary)
+            (temporary / "report.txt").write_text(f"{summary(temporary)}\n", "utf-8")
     return open_folder(folder)
 
 
@@ -129,13 +128,23 @@ def open_folder(folder: storage.Path) -> Prepared:
       UserError: they are missing or damaged.
     """
     try:
-        report = json.loads((folder / _REPORT).read_bytes())
+        settings = json.loads((folder / _REPORT).read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(
             f"{folder / _REPORT}: cannot be read ({error}); delete this folder to "
             "prepare the data again"
         ) from error
-    return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
+    return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
+
+
+def summary(folder: storage.Path) -> str:
+    """Returns the lines of report.txt, read from a prepared folder.
+
+    Raises:
+      UserError: the folder is damaged.
+    """
+    data = open_folder(folder)
+    return report.text(folder, data.report, data.tokenizer, data.token_counts())
 
 
 def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | None:
@@ -164,14 +173,17 @@ def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str])
     ):
         if one == other:
             continue
-        files = one[0] not in ("tfds", "pydocs") and one[1] != other[1]
-        change = f"{one[1]} files then, {other[1]} now" if files else "other text"
+        change = "another version"
+        if one[0] in corpus.FILE_KINDS:
+            change = "files of another size or time: copy them with cp -p or rsync -a"
+        if one[0] not in ("tfds", "pydocs") and one[1] != other[1]:
+            change = f"{one[1]} files then, {other[1]} now"
         changed.append(f"{source} ({change})")
     for name in ("tokenizer", "libraries", "format"):
         if before[name] != now[name] and (name != "tokenizer" or not changed):
             changed.append(name)
-    if not changed and before.get("cleaned") != now.get("cleaned"):
-        changed.append("clean_against's files or py3langid (config.corpus.clean)")
+    if "cleaned" in before:
+        changed.append("it was cleaned by an earlier version")
     return ", ".join(changed)
 
 
@@ -202,10 +214,6 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     }
     if not settings.strip_accents:  # vocabularies that have them stripped keep names
         identity["strip_accents"] = False
-    if config.corpus.clean:
-        from bert_jax.data.cleaning import cleaned
-
-        identity["cleaned"] = cleaned.clean(config).name
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
         identity["kind"] = kind.name

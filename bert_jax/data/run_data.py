@@ -16,14 +16,9 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import phase_at, phases
-from bert_jax.data import (
-    loader,
-    prepare,
-    vocabulary_fit,
-)
+from bert_jax.data import loader, prepare
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
-from bert_jax.data.vocabulary_fit import Fit
 
 
 class RunData:
@@ -142,18 +137,12 @@ class RunData:
         data = self.of(phase.max_seq_length)
         return loader.dataset(self._config, phase, data, "dev", rows)
 
-    def fit(self) -> Fit:
-        """The vocabulary's, to a sample of the first phase's pairs; [UNK] of all."""
-        from bert_jax.data import record_source
-
+    def unknown_share(self) -> float:
+        """Returns the share of [UNK] among the training tokens of the first phase."""
         first = self.of(self._config.corpus.max_seq_length)
-        source = record_source.Source(first.folder, "train")
-        pairs = source.read(vocabulary_fit.sample(len(source)).tolist())
         counts = first.token_counts()
         unknown = tokenization.special_ids(first.tokenizer).unk
-        return vocabulary_fit.measured(pairs.tokens, first.tokenizer)._replace(
-            ids=int(counts.sum()), unknown=int(counts[unknown])
-        )
+        return float(counts[unknown] / max(1, counts.sum()))
 
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.

@@ -51,7 +51,7 @@ def require(settings: ConfigDict) -> None:
         )
     from bert_jax.data import beam
 
-    beam.Runner(settings.runner, tuple(settings.beam_options)).check()
+    beam.pipeline(settings)
 
 
 def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
@@ -59,8 +59,7 @@ def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
         return workers.ordered_map
     from bert_jax.data import beam
 
-    runner = beam.Runner(settings.runner, tuple(settings.beam_options))
-    return functools.partial(beam.ordered_map, runner, aside)
+    return functools.partial(beam.ordered_map, settings, aside)
 
 
 def write(

@@ -67,22 +67,22 @@ def _set_up_client(text: str) -> None:
         fsspec.config.conf.setdefault(name, {}).setdefault("use_listings_cache", False)
 
 
-def find(pattern: str) -> dict[str, list[str | int]]:
+def find(pattern: str) -> dict[str, tuple[int, int | str]]:
     """The files that match a pattern, sorted by name; `**` matches any folders.
 
-    Each has its full name, size, and time (ns) or version, which change as it does.
+    Each has its size and its time (ns) or version, which change as it does.
     """
     if in_bucket(pattern):
         client, _ = fsspec.url_to_fs(pattern)
         files = sorted(client.glob(pattern, detail=True).items())
         named = [(pattern[:5] + key, x) for key, x in files if x["type"] == "file"]
         return {
-            name: [name, x["size"], x.get("generation") or x.get("ETag", "")]
+            name: (x["size"], x.get("generation") or x.get("ETag", ""))
             for name, x in named
         }
     names = filter(os.path.isfile, sorted(glob.glob(pattern, recursive=True)))
     stats = [(name, os.stat(name)) for name in names]
-    return {n: [os.path.abspath(n), x.st_size, x.st_mtime_ns] for n, x in stats}
+    return {name: (x.st_size, x.st_mtime_ns) for name, x in stats}
 
 
 @contextlib.contextmanager

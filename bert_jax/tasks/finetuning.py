@@ -189,11 +189,11 @@ class Finetuning(Task, Generic[Example, Answer]):
         rows, train = self._rows("train"), self.config.train
         size = train.batch_size * train.seeds  # all seeds' batches have one length
         lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
-        fit = vocabulary_fit.of_rows(rows, self.tokenizer)
+        unknown = vocabulary_fit.of_rows(rows, self.tokenizer)
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
-        return Data(fit, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(unknown, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)

@@ -112,15 +112,15 @@ class Pretraining(Task):
         return tokenizer
 
     def training_data(self) -> Data:
-        """Prepares every phase's data; the vocabulary's fit is the first phase's."""
-        from bert_jax.data.report import summary as preparation_report
+        """Prepares every phase's data; the share of [UNK] is the first phase's."""
+        from bert_jax.data import prepare
 
         datasets = self._data.all()
         return Data(
-            self._data.fit(),
+            self._data.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=preparation_report.text,
+            report=prepare.summary,
             notes=tuple(self._data.mix()),
         )
 

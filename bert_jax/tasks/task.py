@@ -13,7 +13,6 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import Batch, BatchSize, RowIndex
-from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
@@ -105,8 +104,8 @@ class Data:
     """Facts about a run's training data.
 
     Attributes:
-      fit: of the vocabulary, from a sample of the rows; in pre-training its [UNK] are
-        counted in all.
+      unknown_share: of [UNK] among the tokens of a sample of the rows; in pre-training
+        of all rows.
       epoch_size: rows; 0 if the run does not count epochs.
       lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON. Its `facts` are of the data
@@ -116,7 +115,7 @@ class Data:
       notes: how the run uses them, in lines for its log.
     """
 
-    fit: Fit
+    unknown_share: float
     epoch_size: int = 0
     lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from bert_jax import family, tokenization
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize
-from bert_jax.data.vocabulary_fit import Fit
+from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, WARNING
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
@@ -32,8 +32,6 @@ from bert_jax.training.seeds import RunLog
 from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 
-# Fraction of [UNK] in the training data; about 0.0001 for bert-base-uncased in English.
-MANY_UNKNOWN = 0.02
 LINE = 79  # columns of a line in the log
 
 
@@ -59,7 +57,7 @@ def opening(
         f"{jax.devices()[0].device_kind} ({shape})"
     )
     yield memory.of_state(state.params, state.opt_state)
-    yield _tokenizer_line(task, setup.data.fit)
+    yield _tokenizer_line(task, setup.data.unknown_share)
     yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
@@ -212,20 +210,14 @@ def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
     )
 
 
-def _tokenizer_line(task: Task, fit: Fit) -> str:
-    """Describes the tokenizer; warns if much of the text is [UNK] or letters."""
+def _tokenizer_line(task: Task, unknown_share: float) -> str:
+    """Describes the tokenizer; warns if much of the text is [UNK]."""
     its = family.of(task.config)
     if its.vocabulary is None and task.config.task.name not in FAMILIES:
         return f"words: {its.words(task.config)}"
     summary = tokenization.summary(task.tokenizer)
-    line = f"tokenizer: {summary}; {fit.unknown_share:.2%} [UNK]"
-    texts = task.config.task.get("train_file") or task.config.task.get("data_dir")
-    if fault := fit.fault(texts or ", ".join(task.config.corpus.sources)):
-        return f"{line}\nwarning: {fault}"
+    line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
     reads_all = its.vocabulary is None  # rare words, too
-    if fit.unknown_share <= MANY_UNKNOWN or reads_all:
+    if unknown_share <= MANY_UNKNOWN or reads_all:
         return line
-    return (
-        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
-        "the texts and the weights"
-    )
+    return f"{line}\nwarning: {WARNING}"

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     command_line.check_counts(options, "each")
     with tempfile.TemporaryDirectory() as folder:
-        path = pydocs.extract(Path(folder), PACKAGES)
+        path = pydocs.extract(Path(folder))
         rows = paragraphs(path, options.each)
     write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
     count = f"{len(rows)} paragraphs of {len(PACKAGES)} packages"

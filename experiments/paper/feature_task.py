@@ -23,7 +23,6 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
-from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.tagger import FeatureTagger
@@ -139,7 +138,7 @@ class VectorNer(Ner):
         limit = int(rows.lengths.max())
         lengths = rows.expected_lengths(size, self.config.train.num_steps, limit=limit)
         dev = {split: self._rows(split).digest() for split in self.splits}
-        return Data(Fit(), len(rows), lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(0.0, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
 
     @functools.cached_property
     def model(self) -> FeatureTagger:  # type: ignore[override]  # no BERT

@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import RowIndex
-from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import Guesses
@@ -80,7 +79,7 @@ class Elmo(Task):
             self.notices[f"distinct words of more than {most - 2} bytes, cut"] = cut
         unknown = int(data.counts[classes:].sum())
         return Data(
-            Fit(ids=int(data.counts.sum()), unknown=unknown),
+            unknown / max(1, int(data.counts.sum())),
             record={
                 "sources": list(self.config.corpus.sources),
                 "folder": data.folder.name,

@@ -23,7 +23,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, overlap
-from bert_jax.data.cleaning import cleaned
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from families.elmo import characters
@@ -103,8 +102,6 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
-    if config.corpus.clean:
-        identity["cleaned"] = cleaned.clean(config).name
     folder = data_dir / f"words-{atomic_folder.fingerprint(identity)}"
     if recorded and folder.name != recorded:
         raise UserError(

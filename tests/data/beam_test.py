@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from ml_collections import ConfigDict
 from preparing import make_config, write_corpus
 
 from bert_jax.data import chunks, prepare
@@ -28,10 +29,10 @@ def mapped(tmp_path):
     from bert_jax.data import beam
 
     def run(function, count, *options):
-        runner = beam.Runner("FnApiRunner", options)
+        settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
         job = Job(tmp_path, None, 0, "en", 0, None)
         numbered = [Chunk("train", number, []) for number in range(count)]
-        return beam.ordered_map(runner, tmp_path, function, job, numbered)
+        return beam.ordered_map(settings, tmp_path, function, job, numbered)
 
     return run
 
@@ -87,13 +88,28 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
-    with pytest.raises(UserError, match=r"worker process died.*same command again"):
+    with pytest.raises(UserError, match=r"worker process died.*same command"):
         list(mapped(dies_at_three, 8, TWO))
     # The pool is asked for each bundle twice, and does nothing twice.
     shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
     assert len({shard.totals["pid"] for shard in shards}) == 2
     assert len(list(tmp_path.glob("call-*"))) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("runner", "Nope"), ("beam_options", ("direct_num_workers=2",))],
+)
+def test_what_beam_does_not_know_is_refused_before_the_work(tmp_path, field, value):
+    pytest.importorskip("apache_beam", reason="needs the beam extra")
+    write_corpus(tmp_path / "corpus.txt")
+    changes = {"corpus.runner": "FnApiRunner", f"corpus.{field}": value}
+    config = make_config(tmp_path, **changes)
+    with pytest.raises(UserError, match=f"^config.corpus.{field}"):
+        prepare.prepare(config, 32)
+    assert not (tmp_path / "data").exists()
 
 
 def test_without_the_extra(tmp_path, monkeypatch):

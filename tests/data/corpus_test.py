@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import shutil
 from pathlib import Path
 
 import pyarrow
@@ -196,10 +198,14 @@ def test_identity_follows_the_text(tmp_path):
     sources = (f"text:{path}",)
     before = corpus.identity(sources, tmp_path)
     assert corpus.identity(sources, tmp_path) == before
+    time = path.stat().st_mtime_ns
     path.write_text("Two.")  # as long
+    os.utime(path, ns=(0, time + 1))  # however coarse the file system's clock is
     assert corpus.identity(sources, tmp_path) != before
     copy = tmp_path / "elsewhere" / "b.txt"
     copy.parent.mkdir()
-    copy.write_text("One.")
+    path.write_text("One.")
+    os.utime(path, ns=(0, time))
+    shutil.copy2(path, copy)
     assert corpus.identity((f"text:{copy}",), tmp_path) == before
     assert corpus.identity((f"jsonl:{copy}",), tmp_path) != before

@@ -106,7 +106,9 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     )
     for name, row in zip(names, rows, strict=True):
         assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
-    assert b"Sources of train" in (data.folder / "report.html").read_bytes()
+    for number, sizes in enumerate(zip(documents, pairs, strict=True), 1):
+        line = "source {} of train: {:,} documents, {:,} pairs".format(number, *sizes)
+        assert line in (data.folder / "report.txt").read_text()
 
 
 @pytest.mark.slow

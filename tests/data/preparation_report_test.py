@@ -1,63 +1,38 @@
-"""The report on a prepared folder: counts against the folder itself, and the page."""
+"""The report on a prepared folder against the folder itself, and its warnings."""
 
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from preparing import made, make_config, read, write_corpus
 
 from bert_jax.data import prepare
-from bert_jax.data.report import summary as preparation_report
-from configs import common
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Of sixty documents, some with headings and one twice."""
-    root = tmp_path_factory.mktemp("report")
-    texts = [
-        "\n\n".join(
-            f"In {n} we met & <b>left</b> a{n * k % 7} b{k} c{n % 5}."
-            for k in range(30)
-        )
-        for n in range(60)
-    ]
-    texts[7] += "\n\nA <i>title</i>"
-    rows = (json.dumps({"text": text}) + "\n" for text in [*texts, texts[3]])
-    (root / "corpus.jsonl").write_text("".join(rows))
-    config = common.get_config()
-    config.corpus.sources = (f"jsonl:{root}/corpus.jsonl",)
-    config.corpus.data_dir = str(root / "data")
-    config.corpus.dev_fraction = 0.1
-    config.corpus.clean = ("headings", "exact_duplicates")
-    config.tokenizer.vocab_size = 90
-    return prepare.prepare(config, 32).folder
-
-
-def rows(folder):
-    return list(tfds.builder_from_directory(folder).as_data_source("train"))
 
 
 @pytest.mark.slow
-def test_lengths_and_unknown_words_are_the_folders(folder):
-    found = preparation_report.contents(folder)
-    expected = [
-        len(r["tokens_a"]) + len(r["tokens_b"]) + 3 if len(r["tokens_b"]) else
-        len(r["tokens_a"]) + 2
-        for r in rows(folder)
-    ]  # fmt: skip
-    assert found.lengths.tolist() == expected
-    tokens = np.concatenate(
-        [r[n] for r in rows(folder) for n in ("tokens_a", "tokens_b")]
-    )
-    assert found.unknown == pytest.approx((tokens == 1).mean())
-    bins = preparation_report.histogram(found)
-    assert [low for low, _, _ in bins] == [1, 5, 9, 13, 17, 21, 25, 29]
+def test_the_report_s_figures_are_the_folder_s(tmp_path):
+    write_corpus(tmp_path / "corpus.txt", documents=60)
+    path = tmp_path / "corpus.txt"
+    path.write_text(path.read_text().replace("\n\n", "\nAll rights reserved.\n\n"))
+    config = make_config(tmp_path, **{"tokenizer.vocab_size": 20})
+    folder = made(config)
+    text = (folder / "report.txt").read_text()
+    assert text == f"{prepare.summary(folder)}\n"
+    rows = read(folder, "train")
+    lengths = np.array([len(a) + len(b) + (3 if len(b) else 2) for a, b, _ in rows])
+    bins = re.findall(r"(\d+)-(\d+) (\d+)%", text)
+    assert [int(low) for low, _, _ in bins] == [1, 5, 9, 13, 17, 21, 25, 29]
     for low, high, share in bins:
-        inside = [low <= length <= high for length in expected]
-        assert share == pytest.approx(np.mean(inside))
+        inside = (int(low) <= lengths) & (lengths <= int(high))
+        assert f"{inside.mean():.0%}" == f"{share}%"
+    tokens = np.concatenate([tokens for a, b, _ in rows for tokens in (a, b)])
+    assert f"[UNK]: {(tokens == 1).mean():.3%} of train's tokens" in text
+    totals = json.loads((folder / "preparation.json").read_text())["totals"]
+    assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
+    assert f"left out of dev: {totals['dev']['left_out']:,} sentences" in text
+    assert text.count(" | ") == 10
 
 
 def test_tokens_in_no_pair_are_counted(tmp_path, capfd):

@@ -13,7 +13,6 @@ from preparing import made, make_config, names, read, write_corpus
 from runs import LIMIT
 
 from bert_jax.data import chunks, prepare, shards, writing
-from bert_jax.data.report import summary
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -124,7 +123,7 @@ def test_damaged_counts_are_one_line(config, content):
     np.save(path, np.arange(3)) if content is None else path.write_bytes(content)
     for read_counts in (
         found.token_counts,
-        lambda: summary.text(path.parent),
+        lambda: prepare.summary(path.parent),
     ):
         with pytest.raises(UserError, match="prepare the data again") as raised:
             read_counts()

@@ -1,8 +1,10 @@
 """Preparation as a whole: what is written, that it is complete, and its name."""
 
+import hashlib
 import json
 import os
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, digests, prepare, records, shards, workers
+from bert_jax.data import chunks, corpus, prepare, records, shards, workers
 
 
 @pytest.fixture
@@ -132,22 +134,15 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config) != folder
 
 
-def test_text_is_read_for_its_digest_once(config, tmp_path, monkeypatch):
+def test_the_time_of_a_file_stands_for_its_text(config, tmp_path):
     path = tmp_path / "corpus.txt"
-    content = path.read_bytes()
-    folder = made(config)  # the file is too young to be sure that it stays
     os.utime(path, (10, 10))
-    read = []
-    digest = digests._digest
-    monkeypatch.setattr(
-        digests, "_digest", lambda name: read.append(name) or digest(name)
-    )
+    folder = made(config)
+    shutil.copy2(path, tmp_path / "copy.txt")
+    config.corpus.sources = (f"sentences:{tmp_path}/copy.txt",)
     assert made(config) == folder
-    assert len(read) == 1
-    assert made(config) == folder
-    assert len(read) == 1
-    path.write_bytes(content.replace(b"document0", b"document1"))  # of the same length
-    os.utime(path, (20, 20))
+    content = path.read_bytes().replace(b"document0", b"document1")  # as long
+    (tmp_path / "copy.txt").write_bytes(content)
     assert made(config) != folder
 
 
@@ -163,6 +158,17 @@ def test_a_folder_is_opened_without_its_text(config, tmp_path):
     config.corpus.dev_fraction = 0.2
     assert prepare.reopen(config, data.folder.name, LENGTH) is None
     assert prepare.reopen(config, "pairs-0", LENGTH) is None
+
+
+def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
+    path = made(config) / "preparation.json"
+    cleaned = {
+        "clean": {"stages": ["headings"]},
+        "cleaned": "cleaned-0",
+        "cleaning": {},
+    }
+    path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
+    assert prepare.reopen(config, path.parent.name, LENGTH)
 
 
 @pytest.mark.slow
@@ -260,3 +266,38 @@ def test_records_are_read_back_by_parse(config):
     parts = [part.tolist() for part in np.split(pairs.tokens, ends)]
     rows = zip(parts[::2], parts[1::2], pairs.is_random_next, strict=True)
     assert list(rows) == read(folder, "train")
+
+
+# Shards that an early version made of the text below.
+BYTES = {
+    "pairs-dev.array_record-00000-of-00001": "c3b5ee8270b72fd5",
+    "pairs-train.array_record-00000-of-00001": "da55521550d34ebc",
+}
+
+
+def test_the_bytes_of_shards_stay(tmp_path):
+    words = [f"{a}{b}" for a in ("tor", "mel", "sin", "var") for b in ("a", "en", "is")]
+    rows = []
+    for seed in range(12):
+        rng = random.Random(seed)
+        sentences = [
+            f"At {seed} {n} {' '.join(rng.choices(words, k=6))}." for n in range(10)
+        ]
+        pairs = zip(sentences[::2], sentences[1::2], strict=True)
+        rows.append(json.dumps({"text": "\n\n".join(map(" ".join, pairs))}) + "\n")
+    (tmp_path / "corpus.jsonl").write_text("".join(rows))
+    pieces = [*tokenization.SPECIAL_TOKENS, *"0123456789.", "at", *words]
+    pieces += [f"##{digit}" for digit in range(10)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    config = make_config(
+        tmp_path,
+        **{
+            "corpus.sources": (f"jsonl:{tmp_path}/corpus.jsonl",),
+            "tokenizer.vocab_file": str(tmp_path / "vocab.txt"),
+        },
+    )
+    found = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+        for path in made(config).glob("*.array_record*")
+    }
+    assert found == BYTES

@@ -36,9 +36,8 @@ def make_config(folder, **changes):
 
 
 def names(folder):
-    """What is in a folder, but for the digests of the corpus's files."""
-    paths = Path(folder).iterdir()
-    return sorted(path.name for path in paths if path.name != ".digests.json")
+    """The names in a folder, sorted."""
+    return sorted(path.name for path in Path(folder).iterdir())
 
 
 def made(config, length=LENGTH):

@@ -67,16 +67,6 @@ def test_extract_keeps_its_result(few_files, monkeypatch):
     assert pydocs.extract(few_files / "data") == path
 
 
-def test_extract_of_some_packages(few_files, monkeypatch):
-    good = few_files / "good.py"
-    files = [(f"{name}/good.py", str(good)) for name in ("os", "osmium", "jax")]
-    monkeypatch.setattr(pydocs, "_files", lambda: iter(files))
-    some = pydocs.extract(few_files / "data", ("jax", "os"))
-    names = [json.loads(line)["module"] for line in some.read_text().splitlines()]
-    assert names == ["os/good.py", "jax/good.py"]
-    assert len(pydocs.extract(few_files / "data").read_text().splitlines()) == 3
-
-
 def test_which_files_are_read():
     names = {name for name, _ in pydocs._files()}
     assert "argparse.py" in names

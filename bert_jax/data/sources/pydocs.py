@@ -15,7 +15,7 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -54,18 +54,13 @@ def identity() -> list[Any]:
     return [FORMAT, platform.python_version(), sorted(_versions().items())]
 
 
-def extract(data_dir: storage.Path, packages: Sequence[str] = ()) -> storage.Path:
-    """Returns a file of JSON lines, each with `module` and `text`; made if missing.
-
-    Args:
-      packages: of these alone; by default of all.
-    """
-    shaped_by = json.dumps([*identity(), *packages])
-    key = hashlib.sha256(shaped_by.encode()).hexdigest()[:16]
+def extract(data_dir: storage.Path) -> storage.Path:
+    """Returns a file of JSON lines, each with `module` and `text`; made if missing."""
+    key = hashlib.sha256(json.dumps(identity()).encode()).hexdigest()[:16]
     path = data_dir / f"pydocs-{key}.jsonl"
     if path.exists():
         return path
-    files = [f for f in _files() if not packages or f[0].split("/")[0] in packages]
+    files = list(_files())
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
     storage.make_folder(data_dir)
     with (

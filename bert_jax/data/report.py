@@ -1,0 +1,96 @@
+"""A summary of a prepared folder: report.txt, also printed by --mode=prepare."""
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data import record_source, records
+from bert_jax.data.source_counts import counts
+from bert_jax.errors import printable
+from bert_jax.runtime.storage import Path
+
+EXAMPLES = 10
+_BINS = 8  # of the lengths
+_ROWS = 20_000  # at most: reading every row of a large corpus would take hours
+_WIDTH = 44  # characters of a sentence
+
+
+def text(
+    folder: Path,
+    report: Mapping[str, Any],
+    tokenizer: Tokenizer,
+    token_counts: Int[np.ndarray, " vocab"],
+) -> str:
+    """Returns the sizes, the overlap, the lengths, the share of [UNK] and examples.
+
+    Lengths are those of all rows of train, or of 20,000 at even distances.
+
+    Args:
+      folder: with the records.
+      report: its preparation.json.
+      tokenizer: of the records.
+      token_counts: of train.
+
+    Raises:
+      UserError: the records cannot be read.
+    """
+    source = record_source.Source(folder, "train")
+    special = tokenization.kind_of(tokenizer).around
+    rows = np.linspace(0, len(source) - 1, min(len(source), _ROWS)).astype(int)
+    parts = source.read(rows.tolist()).lengths
+    lengths = parts.sum(axis=1) + special + (parts[:, 1] > 0)
+    # `max_seq_length` counts a pair's special tokens, which a GPT's rows do not have.
+    limit = report["settings"]["max_seq_length"] - 2 + special
+    edges = np.unique(np.linspace(0, limit, _BINS + 1).round().astype(int))
+    shares = np.histogram(lengths, edges + 0.5)[0] / max(1, len(lengths))
+    bins = zip(edges[:-1] + 1, edges[1:], shares, strict=True)
+    unknown = token_counts[tokenization.special_ids(tokenizer).unk]
+    chosen = random.Random(0).sample(range(len(source)), min(EXAMPLES, len(source)))
+    lines = [
+        *_sizes(report),
+        f"tokens a pair: {', '.join(f'{a}-{b} {share:.0%}' for a, b, share in bins)}",
+        f"[UNK]: {unknown / max(1, token_counts.sum()):.3%} of train's tokens",
+        "pairs of train, drawn at random:",
+        *(_example(tokenizer, source.read([row])) for row in sorted(chosen)),
+    ]
+    return "\n".join(lines)
+
+
+def _sizes(report: Mapping[str, Any]) -> Iterator[str]:
+    for split, its in report["totals"].items():
+        share = records.random_share(its)
+        yield (
+            f"{split}: {its['documents']:,} documents, {its['sentences']:,} sentences, "
+            f"{its['tokens']:,} tokens, {its['pairs']:,} pairs"
+            + f" ({share:.1%} random)"
+            * bool(share)
+        )
+    dev = report["totals"]["dev"]
+    yield (
+        f"left out of dev: {dev['left_out']:,} sentences that train has too; "
+        f"{dev['in_train']:,} are still in both"
+    )
+    both = zip(counts(report, "documents"), counts(report, "pairs"), strict=True)
+    for number, (documents, pairs) in enumerate(both, 1):
+        yield f"source {number} of train: {documents:,} documents, {pairs:,} pairs"
+
+
+def _example(tokenizer: Tokenizer, pairs: records.Pairs) -> str:
+    kind = tokenization.kind_of(tokenizer)
+    one, other = (
+        kind.text(tokenizer.id_to_token(int(token)) or "" for token in part)
+        for part in np.split(pairs.tokens, [int(pairs.lengths[0, 0])])
+    )
+    if not other:
+        return f"  {_cut(one)}"
+    label = "random" if pairs.is_random_next[0] else "next"
+    return f"  {label:6} {_cut(one)} | {_cut(other)}"
+
+
+def _cut(text: str) -> str:
+    return printable(text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...")

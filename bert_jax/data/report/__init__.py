@@ -1,1 +1,0 @@
-"""What a prepared folder holds: a summary, and a page for a browser."""
