@@ -44,10 +44,6 @@ def train(task: Task, folder: Path) -> int:
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
-        if config.budget:
-            from bert_jax.budget import plan as budget
-
-            budget.plan_steps(task, folder)
         if restarts:
             require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
@@ -94,12 +90,9 @@ def loop(run: Session) -> None:
             run.state, metrics = update(run.state, batch, seeds.array, rate)
             run.now += 1
             # At most one step runs while the next batch is put together.
-            goes_back = run.anomalies.add(run.now, metrics)
+            run.anomalies.add(run.now, metrics)
             if due.any_event(run.now):
-                goes_back = goes_back or run.anomalies.check_last()
-        if goes_back:
-            run.go_back()
-            continue
+                run.anomalies.check_last()
         run.speed.add(task, batch, seeds.count, run.counted)
         run.progress.update(run.now)
 

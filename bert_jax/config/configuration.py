@@ -6,8 +6,10 @@ A config file defines `get_config()`, which returns a ConfigDict; or `extends = 
 (`glue.py:task=mnli,size=large`) are passed to `get_config` by name.
 """
 
+import functools
 import importlib.util
 import inspect
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,11 +24,13 @@ from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.registry import FAMILIES
 
+log = logging.getLogger(__name__)
+
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
-# Fields of earlier versions that a config.json may still have.
-WITHDRAWN = (("train", "stall_seconds"),)
+# Fields of earlier versions that a config.json may still have, and their defaults.
+WITHDRAWN = {"train.stall_seconds": 300.0, "train.budget": ""}
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Each field of corpus that one stage of corpus.clean reads.
 _CLEANING = {
@@ -123,9 +127,7 @@ def complete(
     try:
         defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
-        for group, field in WITHDRAWN:
-            if field in config[group]:
-                del config[group][field]
+        _drop_withdrawn(config, where)
         if code and defined_in:
             registry.named(_FAULTS).require_code(dict(fields.each(config)), defined_in)
         fields.check(config, defined_in)
@@ -135,6 +137,25 @@ def complete(
         text = " ".join(str(error).split())
         raise UserError(f"{where}: damaged: {text}") from error
     return config
+
+
+def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
+    """Deletes fields of earlier versions; says so if the run had set them."""
+    for name, default in WITHDRAWN.items():
+        group, field = name.split(".")
+        value = config[group].get(field, default)
+        if field in config[group]:
+            del config[group][field]
+        if value != default:
+            _warn(f"{where}: config.{name}={value} is withdrawn and not used")
+    if config.train.on_anomaly == "roll_back":
+        _warn(f"{where}: config.train.on_anomaly=roll_back is withdrawn, now skip")
+        config.train.on_anomaly = "skip"
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    log.warning("%s (CHANGELOG.md says what to use instead)", line)  # once
 
 
 def _tuples(value: Any) -> Any:

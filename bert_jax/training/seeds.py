@@ -36,8 +36,6 @@ class Seeds:
         asked = [f for f in alone if config[f.split(".")[0]][f.split(".")[1]]]
         if config.evaluate.checkpoint == "best":
             asked.append("evaluate.checkpoint")
-        if config.train.on_anomaly == "roll_back":
-            asked.append("train.on_anomaly")
         if self.count > 1 and asked:
             raise UserError(
                 f"config.train.seeds={self.count}: config.{asked[0]} is for a single "

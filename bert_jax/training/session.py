@@ -111,7 +111,7 @@ class Session:
         stack.callback(self.progress.close)
         self.speed = Speed(self.clock)
         self.anomalies = anomaly.Anomalies(
-            config.train.on_anomaly,
+            config.train.on_anomaly == "stop",
             self.seeds.floats,
             self.log.anomaly,
             self.progress.note,
@@ -177,23 +177,9 @@ class Session:
         with self.clock("checkpoint"):
             self._checkpoints.save(self.state.items(), self.now)
 
-    def go_back(self) -> None:
-        """Rolls back to the newest good checkpoint; resumes after the last anomaly."""
-        self.now = self.anomalies.step
-        self.progress.note(f"rolled back; resuming at step {self.now}")
-        with self.clock("checkpoint"):
-            # Holding both states would need twice the memory.
-            jax.tree.map(lambda x: x.delete(), self.state)
-            self._checkpoints.drop(self.now - 1)  # the anomaly came right after it
-            good, _ = self._newest() or (self._first_state(again=True), 0)
-            self.state = self.anomalies.leave_out(good)
-        self.save()
-        self._batches = self.seeds.batches(self.task, self.now, self._rows)
-
     def save_on_signal(self) -> None:
         """Saves the current state; only seconds may be left."""
-        if self.anomalies.check_last():
-            self.go_back()
+        self.anomalies.check_last()
         self.progress.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
         with self.clock("checkpoint"):
             self._checkpoints.save(self.state.items(), self.now)
@@ -238,16 +224,9 @@ class Session:
         saved = self._checkpoints.restore(abstract.items())
         return saved and (abstract.restored(*saved), saved[1])
 
-    def _first_state(self, again: bool = False) -> TrainState:
-        """The state before the first step, of all seeds.
-
-        Args:
-          again: the arrays of the first time are deleted, those of `init_from` too.
-        """
-        program, weights = self._setup.program, self._setup.weights
-        state = program.first_state()
-        if again:
-            weights = setup.init_weights(self.task, program.abstract.params)
+    def _first_state(self) -> TrainState:
+        """The state before the first step, of all seeds."""
+        state, weights = self._setup.program.first_state(), self._setup.weights
         if weights is None:
             return state._replace(params=self.task.start(state.params))
         from bert_jax.convert import merge

@@ -30,7 +30,6 @@ FREE_FIELDS = (
     *("checkpoint.", "train.on_anomaly", "train.spike_factor"),
     *("train.log_every", "train.trackers", "train.extend"),
     *("train.deterministic", "task.words"),
-    "train.budget",  # num_steps has its result; bert_jax.budget compares it
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
 _NEWER = {

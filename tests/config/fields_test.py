@@ -191,6 +191,20 @@ def test_a_run_from_before_a_field_has_its_default(name):
         configuration.complete(recorded, "config.json")
 
 
+def test_a_run_that_recorded_withdrawn_fields_opens_and_says_so_once(caplog):
+    recorded = configuration.defaults().to_dict() | {"task": {"name": "squad"}}
+    configuration.complete({**recorded, "train": recorded["train"] | {"budget": ""}}, "")
+    assert not caplog.records
+    recorded["train"] |= {"budget": "20min", "on_anomaly": "roll_back"}
+    for _ in range(2):
+        config = configuration.complete(recorded, "there.json")
+    assert "budget" not in config.train and config.train.on_anomaly == "skip"
+    assert [line.getMessage().partition(" is ")[0] for line in caplog.records] == [
+        "there.json: config.train.budget=20min",
+        "there.json: config.train.on_anomaly=roll_back",
+    ]
+
+
 def test_a_config_file_without_a_field_of_its_task(tmp_path):
     path = tmp_path / "own.py"
     path.write_text(

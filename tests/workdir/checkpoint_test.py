@@ -31,18 +31,6 @@ def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
     assert names == ["20", "40", "60", "70"]
 
 
-def test_dropping_one_while_it_is_being_written(tmp_path, state):
-    with Checkpoints(tmp_path, 3) as checkpoints:
-        checkpoints.save(state.items(), 10)
-        checkpoints.save(state.items(), 20)
-        checkpoints.drop(20)
-        checkpoints.drop(15)
-        assert checkpoints.latest_step() == 10
-        checkpoints.save(state.items(), 20)
-    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names == ["10", "20"]
-
-
 def test_all_of_the_state_comes_back(tmp_path, state):
     stats = state.running_stats._replace(
         loss=jnp.float32(1 / 3), steps=jnp.int32(7), recent=jnp.float32(2.5)
