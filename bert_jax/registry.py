@@ -103,7 +103,7 @@ OPTIMIZERS = Registry(
     {
         "bert_adam": "bert_jax.training.optimizer:bert_adam",
         "adamw": "bert_jax.training.optimizer:adamw",
-        "lamb": "bert_jax.training.lamb:lamb",
+        "lamb": "bert_jax.training.optimizer:lamb",
         "muon": "bert_jax.training.muon:muon",
         "stable_adamw": "bert_jax.training.stable_adamw:stable_adamw",
         "adagrad": "bert_jax.training.optimizer:adagrad",

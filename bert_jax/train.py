@@ -6,9 +6,8 @@ from bert_jax.errors import Interrupted, UserError
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import run_setup
 from bert_jax.training.history import collapsed, require_losses
-from bert_jax.training.session import Session
+from bert_jax.training.run import Run
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import lock as workdir_lock
 
@@ -48,13 +47,12 @@ def train(task: Task, folder: Path) -> int:
             require_losses(config)
         first = min(workdir.archived_runs(folder), restarts)
         for attempt in range(first, restarts + 1):
-            setup = run_setup.build(task, folder, task.config.seed + attempt)
-            with Session(setup) as session:
+            with Run(task, folder, task.config.seed + attempt) as run:
                 try:
-                    loop(session)
-                    baseline, step = session.finish()
+                    loop(run)
+                    baseline, step = run.finish()
                 except Interrupted:
-                    session.save_on_signal()
+                    run.save_on_signal()
                     raise
             processes.barrier()
             if not collapsed(task, folder, baseline) or attempt == restarts:
@@ -66,7 +64,7 @@ def train(task: Task, folder: Path) -> int:
     return step
 
 
-def loop(run: Session) -> None:
+def loop(run: Run) -> None:
     """Takes steps until the last one, or until dev scores stop improving.
 
     The order matters: evaluation comes before the step that leaves a state, so a run
@@ -76,16 +74,17 @@ def loop(run: Session) -> None:
     Raises:
       Interrupted: a signal arrived; `run.state` is consistent, after `run.now` steps.
     """
-    task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
+    task, due, log, seeds = run.task, run.due, run.log, run.seeds
     while True:
         if due.evaluation(run.now):
             run.evaluate()
-        if run.now == due.num_steps or run.history.stops(task.config.train.early_stop):
+        patience = task.config.train.early_stop
+        if run.now == due.num_steps or run.best_score.stops(patience):
             return
 
         batch = run.next_batch()
         update = run.compiled_step(batch)
-        with clock("step"):
+        with log.clock("step"):
             rate = run.learning_rates[run.now]
             run.state, metrics = update(run.state, batch, seeds.array, rate)
             run.now += 1
@@ -93,11 +92,10 @@ def loop(run: Session) -> None:
             run.anomalies.add(run.now, metrics)
             if due.any_event(run.now):
                 run.anomalies.check_last()
-        run.speed.add(task, batch, seeds.count, run.counted)
-        run.progress.update(run.now)
+        log.count(run.now, task, batch, run.counted)
 
         if due.log(run.now):
-            run.write_metrics(metrics)
+            log.write_step(run.now, metrics)
         if due.save(run.now):
             run.save()
         signals.check()

@@ -248,7 +248,7 @@ def _train() -> ConfigDict:
     train.early_stop = 0
     train.restarts = 0  # maximum restarts of a collapsed run, each with the next seed
     train.seeds = 1  # runs trained in one program, with seed, seed + 1, ...
-    # When a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
+    # If a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
     train.on_anomaly = "stop"
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0

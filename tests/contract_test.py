@@ -127,7 +127,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     if len(devices) == 1:
         config.mesh.data = config.mesh.fsdp = config.mesh.tensor = 1
     mesh = sharding.make_mesh(config, devices=devices)
-    program = compilation.Program(task, mesh)
+    program = compilation.Step(task, mesh)
     state = program.first_state()
     metrics = []
     for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):

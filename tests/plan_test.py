@@ -15,7 +15,8 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.training import memory, optimizer, sharding, step
+from bert_jax.training import optimizer, sharding, step
+from bert_jax.training.state import bytes_per_device, init_state
 from experiments.capacity import devices, estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs
@@ -94,7 +95,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
 
     def create():
         params = nn.meta.unbox(task.init_params(jax.random.key(0)))
-        return step.init_state(params, optimizer.make(task.config))
+        return init_state(params, optimizer.make(task.config))
 
     state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()
     lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}
@@ -156,7 +157,7 @@ def test_traffic_is_that_of_the_collectives(small, fields, axes):
             found[match[2]] += 4 * math.prod(sizes)
     sent = {x.name: x.value for x in estimate.traffic(task.config, mesh, 0)}
     fsdp, tensor = mesh.shape["fsdp"], mesh.shape["tensor"]
-    params = memory.bytes_per_device(estimate.state(task.config, mesh).params)
+    params = bytes_per_device(estimate.state(task.config, mesh).params)
     if axes == "data":
         assert sent["data"] == 2 * 7 / 8 * params
         # The embeddings' gradient is added in two parts, the look-up's and the head's;

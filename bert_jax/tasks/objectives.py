@@ -1,6 +1,6 @@
 """What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
 
-import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from bert_jax.models.encoder import Packed
 from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.results import Results
+from bert_jax.tasks.results import Results, Table
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 
@@ -145,43 +145,39 @@ def of_pieces(
     return {name: (jnp.sum(weights * each), total) for name, each in values.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Guesses(Results):
-    """Scores on held-out text, next to trivial ones: of the pieces' counts, and of the
-    commoner kind of pair.
+def lm_table(
+    prefix: str, split: str, scores: Mapping[str, float], baseline: Mapping[str, float]
+) -> Table:
+    """Tabulates scores on held-out text next to trivial ones: of the pieces' counts,
+    and of the commoner kind of pair.
 
-    Attributes:
+    Args:
       prefix: of the language model's scores, as in `Objective`.
     """
-
-    prefix: str
-
-    def table(
-        self, split: str, scores: Mapping[str, float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
-        del split
-        perplexity = math.exp(scores["unigram_loss"])
-        name, what = self.prefix, self.prefix.replace("lm", "LM").replace("_", " ")
-        rows = [
-            (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
-            (f"{what} perplexity", "perplexity", perplexity),
-            (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
-        ]
-        table: list[tuple] = [
-            (name, f"{scores[key]:.4g}", f"{uni:.4g}", "unigrams")
-            for name, key, uni in rows
-        ]
-        if "next_sentence_accuracy" in scores:
-            shown = (
-                f"{scores[f'next_sentence_{name}']:.4g}"
-                for name in ("accuracy", "majority")
-            )
-            table.append(("next sentence accuracy", *shown, "majority class"))
-        return table, ("", "model", "baseline", "which is")
+    del split, baseline
+    name, what = prefix, prefix.replace("lm", "LM").replace("_", " ")
+    perplexity = math.exp(scores["unigram_loss"])
+    rows = [
+        (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
+        (f"{what} perplexity", "perplexity", perplexity),
+        (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
+    ]
+    table: list[tuple] = [
+        (name, f"{scores[key]:.4g}", f"{uni:.4g}", "unigrams")
+        for name, key, uni in rows
+    ]
+    if "next_sentence_accuracy" in scores:
+        shown = (
+            f"{scores[f'next_sentence_{name}']:.4g}"
+            for name in ("accuracy", "majority")
+        )
+        table.append(("next sentence accuracy", *shown, "majority class"))
+    return table, ("", "model", "baseline", "which is")
 
 
-def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> Guesses:
+def lm_results(
+    prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> Results:
     """Adds the batches' sums and weights in double precision, divides once.
 
     Args:
@@ -207,4 +203,4 @@ def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> 
     perplexity = math.exp(min(scores[f"{prefix}_loss"], 700.0))
     loss = sum(losses.values())
     means_of_all = {**losses, **scores, "loss": loss, "perplexity": perplexity}
-    return Guesses(means_of_all, prefix)
+    return Results(means_of_all, table=functools.partial(lm_table, prefix))

@@ -26,7 +26,7 @@ from bert_jax.models.heads import init_model
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask, printed
-from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
+from bert_jax.tasks.objectives import OBJECTIVES, lm_results, of_pieces
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import ApplyFn, Batch, Data, Phase, PredictFn, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
@@ -217,9 +217,9 @@ class Pretraining(Task):
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """See `objectives.guesses`."""
+        """See `objectives.lm_results`."""
         del split, learns
-        return guesses(self.objective.prefix, fetched)
+        return lm_results(self.objective.prefix, fetched)
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""

@@ -108,7 +108,6 @@ class Data:
       fit: of the vocabulary, from a sample of the rows; in pre-training its [UNK] are
         counted in all.
       epoch_size: rows; 0 if the run does not count epochs.
-      lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON. Its `facts` are of the data
         and become `Task.facts` when the run is queried.
       folders: of the prepared data.
@@ -118,7 +117,6 @@ class Data:
 
     fit: Fit
     epoch_size: int = 0
-    lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     report: Callable[[Path], str] = str
@@ -135,7 +133,6 @@ class Task(abc.ABC):
       model_config: the model's sizes.
       main_score: the name of the score on the first dev split that selects the best,
         unless `config.evaluate.score` names another one.
-      answers_rows: it has a `predictor`.
       facts: what a run learns besides its weights, such as a threshold; JSON, saved in
         the work directory's task.json.
       notices: counts records that were cut, skipped or changed, by split and reason;
@@ -144,7 +141,6 @@ class Task(abc.ABC):
 
     model_config: BertConfig
     main_score: str
-    answers_rows = True
 
     def __init__(self, config: ConfigDict):
         self.config = config

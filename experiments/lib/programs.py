@@ -130,9 +130,9 @@ def trace(
     phase = task.phases()[index]
     if mode == "train":
         batch = _placed(columns(task, phase), mesh)
-        program = compilation.Program(task, mesh)
-        state, batch = map(program.seeds.abstract, (program.abstract, batch))
-        traced = program.trace(state, batch, phase.micro_batches)
+        step = compilation.Step(task, mesh)
+        state, batch = map(step.seeds.abstract, (step.abstract, batch))
+        traced = step.trace(state, batch, phase.micro_batches)
         return Program(traced, mesh, state, phase.batch_size, _length(phase))
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns(task, phase, rows)

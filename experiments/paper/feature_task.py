@@ -29,7 +29,7 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ner.task import Example, Ner
-from bert_jax.tasks.results import Answered
+from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
 from experiments.lib import programs
@@ -82,8 +82,6 @@ class VectorNer(Ner):
         `<split>_vectors`, files of [hidden states, words, hidden] in float32; from
         `config.model` the BiLSTM's layers, size (of both directions) and dropout.
     """
-
-    answers_rows = False
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         # Words have numbers, not pieces: any vocabulary will do.
@@ -150,9 +148,8 @@ class VectorNer(Ner):
 
     def training_data(self) -> Data:
         rows = self._rows("train")
-        lengths = len(set(map(_padded, rows.lengths)))
         dev = {split: self._rows(split).digest() for split in self.splits}
-        return Data(Fit(), 0, lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(Fit(), 0, {"rows": rows.digest(), "dev": dev})
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Every sentence once an epoch; see `order`."""
@@ -204,7 +201,7 @@ class VectorNer(Ner):
 
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
-    ) -> Answered:
+    ) -> Results:
         """The scores; of a sum also `weight_<hidden state>` and `scale`."""
         results = super().results(split, fetched, learns=learns)
         if self._mixes and results.scores:

@@ -17,7 +17,7 @@ from bert_jax.data.rows import RowIndex
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.objectives import Guesses
+from bert_jax.tasks.objectives import lm_table
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Batch, Data, Phase, Predictor, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
@@ -33,7 +33,6 @@ class Elmo(Task):
     """The task of pre-training an ELMo."""
 
     main_score = "loss"
-    answers_rows = False
     splits = ("dev",)
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
@@ -210,7 +209,7 @@ class Elmo(Task):
         }
         perplexity = math.exp(min(means["lm_loss"], 700.0))
         scores = {"loss": means["lm_loss"], **means, "perplexity": perplexity}
-        return Guesses(scores, "lm")
+        return Results(scores, table=functools.partial(lm_table, "lm"))
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         """There is none: raises UserError."""

@@ -12,6 +12,7 @@ import runs
 
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
+from bert_jax.training.state import init_state
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 
@@ -69,7 +70,7 @@ def test_an_anomaly_changes_nothing_but_the_counters(seeds):
 
     take = jax.jit(jax.vmap(one))
     params = {"w": jnp.tile(jnp.array([0.5, -1.0]), (seeds, 1))}
-    state = jax.vmap(lambda p: step.init_state(p, optimizer))(params)
+    state = jax.vmap(lambda p: init_state(p, optimizer))(params)
     good = {"x": np.ones((seeds, 2), np.float32)}
     bad = {"x": np.ones((seeds, 2), np.float32)}
     bad["x"][0, 0] = np.nan

@@ -17,7 +17,7 @@ def state_of(devices=1, seeds=1, **mesh):
     config.train.seeds = seeds
     config.mesh.update(data=-1, **mesh)
     grid = sharding.make_mesh(config, devices=jax.devices()[:devices])
-    program = compilation.Program(tasks.create(config), grid, 3)
+    program = compilation.Step(tasks.create(config), grid, 3)
     state = program.first_state()
     expected = sharding.shardings_of(program.seeds.abstract(program.abstract))
     assert sharding.shardings_of(state) == expected

@@ -11,13 +11,13 @@ import optax
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.training import step
+from bert_jax.training.state import init_state
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
 
 
 @pytest.fixture
 def state():
-    return step.init_state({"w": jnp.arange(4.0)}, optax.adam(0.1))
+    return init_state({"w": jnp.arange(4.0)}, optax.adam(0.1))
 
 
 @pytest.mark.slow
