@@ -94,8 +94,8 @@ MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:pieces_or_wo
 OBJECTIVES = Registry(
     "task.objective",
     {
-        "mlm": "bert_jax.tasks.objectives:Objective",
-        "ltr": "bert_jax.tasks.left_to_right:LeftToRight",
+        "mlm": "bert_jax.tasks.objectives:MASKED_LM",
+        "ltr": "bert_jax.tasks.left_to_right:LEFT_TO_RIGHT",
     },
 )
 OPTIMIZERS = Registry(

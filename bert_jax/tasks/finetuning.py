@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config.phases import Phase
 from bert_jax.data import vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
@@ -24,7 +25,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Results, score_table
-from bert_jax.tasks.task import Data, Phase, Task
+from bert_jax.tasks.task import Data, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Example = TypeVar("Example")
@@ -273,9 +274,10 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def phases(self) -> list[Phase]:
         """One phase, at `config.task.max_seq_length`."""
-        train = self.config.train
-        shapes = {"input_ids": (train.batch_size, *self.row_shape)}
-        return [Phase(0, train.num_steps, train.micro_batches, shapes)]
+        train, length = self.config.train, self.config.task.max_seq_length
+        rows, parts = train.batch_size, train.micro_batches
+        shapes = {"input_ids": (rows, *self.row_shape)}
+        return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config.phases import Phase, find
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import Batch, BatchSize, RowIndex
 from bert_jax.data.vocabulary_fit import Fit
@@ -24,25 +25,6 @@ Outputs = dict[str, Any]
 ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
 PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-class Phase(NamedTuple):
-    """A part of the schedule in which all batches have the same shape."""
-
-    first_step: int
-    end_step: int
-    micro_batches: int  # the number of parts that a batch is split into
-    shapes: Shapes  # of a whole batch, as `Task.flops` takes them
-
-    @property
-    def steps(self) -> int:
-        """The number of steps."""
-        return self.end_step - self.first_step
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a whole batch."""
-        return self.shapes["input_ids"][0]
 
 
 class PredictionBatches(NamedTuple):
@@ -163,7 +145,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
-        """The schedule: one or more phases in order, from step 0."""
+        """The schedule: one or more phases with their shapes, in order, from step 0."""
 
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -316,5 +298,4 @@ class Task(abc.ABC):
 
     def phase_at(self, step: int) -> Phase:
         """The phase of `step`; after the end, the last phase."""
-        *earlier, last = self.phases()
-        return next((phase for phase in earlier if step < phase.end_step), last)
+        return find(self.phases(), step)

@@ -8,9 +8,10 @@ from unittest import mock
 
 import pytest
 
+from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.tasks.task import Phase, Task
+from bert_jax.tasks.task import Task
 from bert_jax.training.anomaly import DECAY
 from bert_jax.training.history import BestScore, collapsed
 from configs import tiny
@@ -27,7 +28,7 @@ def make(tmp_path):
         task = mock.create_autospec(Task, instance=True)
         ends = list(itertools.accumulate(steps for steps, _ in phases))
         task.phases.return_value = [
-            Phase(end - steps, end, 1, shapes)
+            Phase(end - steps, end, 0, 0, 0, 1, shapes)
             for end, (steps, shapes) in zip(ends, phases, strict=True)
         ]
         task.phase_at.side_effect = functools.partial(Task.phase_at, task)
