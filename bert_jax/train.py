@@ -2,21 +2,17 @@
 
 import contextlib
 
-from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import processes, signals, storage
+from bert_jax.errors import Interrupted
+from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training.history import collapsed, require_losses
+from bert_jax.training.history import warn_if_collapsed
 from bert_jax.training.run import Run
-from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import lock as workdir_lock
 
 
 def train(task: Task, folder: Path) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
-
-    Reports a run that has learned nothing as collapsed, archives it and restarts with
-    the next seed, at most `config.train.restarts` times.
 
     Args:
       task: its config is resolved.
@@ -29,38 +25,22 @@ def train(task: Task, folder: Path) -> int:
       UserError: what the user can fix; leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
-    config = task.config.train
-    if config.trackers:
+    if names := task.config.train.trackers:
         from bert_jax.workdir import trackers
 
-        trackers.require(config.trackers)
-    restarts = config.restarts
-    if restarts and storage.in_bucket(folder):
-        raise UserError(
-            f"config.train.restarts={restarts}: a run in a bucket ({folder}) cannot be "
-            "archived; use a --workdir on a disk, or restarts=0"
-        )
+        trackers.require(names)
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
-        if restarts:
-            require_losses(config)
-        first = min(workdir.archived_runs(folder), restarts)
-        for attempt in range(first, restarts + 1):
-            with Run(task, folder, task.config.seed + attempt) as run:
-                try:
-                    loop(run)
-                    baseline, step = run.finish()
-                except Interrupted:
-                    run.save_on_signal()
-                    raise
-            processes.barrier()
-            if not collapsed(task, folder, baseline) or attempt == restarts:
-                break
-            processes.barrier()  # all have read the files that move now
-            if is_first:
-                workdir.archive(folder, attempt)
-            processes.barrier()
+        with Run(task, folder) as run:
+            try:
+                loop(run)
+                baseline, step = run.finish()
+            except Interrupted:
+                run.save_on_signal()
+                raise
+        if is_first:
+            warn_if_collapsed(task, folder, baseline)
     return step
 
 

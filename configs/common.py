@@ -246,7 +246,6 @@ def _train() -> ConfigDict:
     # Stop after this many evaluations without a better score, counted per phase; 0:
     # never. The last checkpoint is the result, unless evaluate.checkpoint is best.
     train.early_stop = 0
-    train.restarts = 0  # maximum restarts of a collapsed run, each with the next seed
     train.seeds = 1  # runs trained in one program, with seed, seed + 1, ...
     # If a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
     train.on_anomaly = "stop"

@@ -30,7 +30,7 @@ _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
 # Fields of earlier versions that a config.json may still have, and their defaults.
-WITHDRAWN = {"train.stall_seconds": 300.0, "train.budget": ""}
+WITHDRAWN = {"train.stall_seconds": 300.0, "train.budget": "", "train.restarts": 0}
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 # Each field of corpus that one stage of corpus.clean reads.
 _CLEANING = {

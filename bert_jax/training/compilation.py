@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from bert_jax import registry
 from bert_jax.tasks.task import Task
 from bert_jax.training import frozen, sharding, step
 from bert_jax.training import optimizer as optimizers
@@ -37,20 +36,17 @@ class Step:
       abstract: shapes, dtypes and shardings of one seed's state.
     """
 
-    def __init__(self, task: Task, mesh: Mesh, first_seed: int = 0):
+    def __init__(self, task: Task, mesh: Mesh):
         """Computes nothing.
 
         Raises:
           UserError: a field of the optimizer, or several seeds where one is needed.
         """
         self.task, self.mesh = task, mesh
-        self.seeds = Seeds(task.config, first_seed)
+        self.seeds = Seeds(task.config)
         self._optimizer = optimizers.make(task.config, task.unused())
         self.abstract = abstract_state(task, self._optimizer, mesh)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
-        if (name := task.config.optimizer.name) in registry.ADDED:
-            _, params, opt_state, *_ = self.abstract
-            optimizers.check_state(name, self._optimizer, params, opt_state)
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, of all seeds, from random values.

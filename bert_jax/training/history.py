@@ -5,10 +5,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.anomaly import DECAY
@@ -80,7 +78,6 @@ def require_dev(task: Task) -> None:
     """
     config = task.config
     needs = {
-        f"train.restarts={config.train.restarts}": config.train.restarts,
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
@@ -94,30 +91,15 @@ def require_dev(task: Task) -> None:
             )
 
 
-def require_losses(train: ConfigDict) -> None:
-    """Raises UserError if a run would log too few losses to be judged by `collapsed`.
-
-    Args:
-      train: `config.train`, resolved.
-    """
-    if train.num_steps <= train.log_every:
-        raise UserError(
-            f"config.train.restarts={train.restarts}: whether a run has learned is "
-            f"judged by its first and last logged losses, and this one logs a single "
-            f"one, after {train.num_steps} steps; set --config.train.log_every="
-            f"{max(1, train.num_steps // 8)}"
-        )
-
-
-def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
-    """Whether a finished run has learned nothing; if so, prints a warning.
+def warn_if_collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> None:
+    """Prints a warning if a finished run has learned nothing.
 
     That is: its last score is no better than the majority baseline's, and its loss has
     hardly fallen. This happens to some seeds on small data sets (section 4.1).
 
     Args:
       baseline: the baseline's scores on the first dev split; without the score that
-        selects the best checkpoint the result is False.
+        selects the best checkpoint there is no warning.
     """
     losses = _mean_losses(metrics.read(folder, "train"))
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
@@ -125,18 +107,14 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     name = task.selection_score
     floor = baseline.get(name)
     if not dev or len(losses) < 2 or floor is None or dev[-1][name] > floor:
-        return False
-    if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
-        return False
-    if not processes.is_first():
-        return True
-    print(
-        f"\nCOLLAPSED: {folder} has learned nothing: its score on "
-        f"{task.dev_splits[0]} is no better than the majority baseline's, and its loss "
-        "is flat (docs/faq.md)",
-        file=sys.stderr,
-    )
-    return True
+        return
+    if np.mean(losses[-quarter:]) >= (1 - FLAT) * np.mean(losses[:quarter]):
+        print(
+            f"\nCOLLAPSED: {folder} has learned nothing: its score on "
+            f"{task.dev_splits[0]} is no better than the majority baseline's, and its "
+            "loss is flat (docs/faq.md)",
+            file=sys.stderr,
+        )
 
 
 def _mean_losses(lines: Sequence[Mapping[str, int | float]]) -> list[float]:

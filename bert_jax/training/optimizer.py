@@ -262,61 +262,6 @@ def _clip(norm: float) -> optax.GradientTransformation:
     )
 
 
-def check_state(
-    name: str,
-    optimizer: optax.GradientTransformation,
-    params: PyTree,
-    state: optax.OptState,
-) -> None:
-    """Checks, from shapes alone, that a state can be carried and saved.
-
-    Args:
-      params: Shapes of the parameters.
-      state: Shapes of what `init` gives.
-
-    Raises:
-      UserError: An array is empty, which no checkpoint holds, or `update` gives a
-        state of another structure.
-    """
-
-    def update(params: PyTree, state: Any) -> Any:
-        unless = anomaly.Unless(jnp.bool_(False))
-        rule = optax.with_extra_args_support(optimizer)
-        return rule.update(params, state, params, unless=unless)[1]
-
-    where = f"config.optimizer.name={name}: its state"
-    new = jax.eval_shape(update, params, state)
-    before, after = _shapes(state), _shapes(new)
-    for path, shape in before.items():
-        if "[0" in shape or ", 0" in shape:
-            raise UserError(
-                f"{where} has an empty array, {path} {shape}, which no checkpoint can "
-                "hold; use () in its place"
-            )
-    for path in dict.fromkeys([*before, *after]):
-        there, then = before.get(path, "absent"), after.get(path, "absent")
-        if there != then:
-            raise UserError(
-                f"{where} has another structure after an update: {path} is {there} in "
-                f"init and {then} in update; return the same from both"
-            )
-    if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
-        raise UserError(
-            f"{where} has other containers after an update; return the same from init "
-            "and update"
-        )
-
-
-def _shapes(tree: PyTree) -> dict[str, str]:
-    """The dtype and shape of each array, such as int32[2, 3], by its path."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): (
-            f"{leaf.dtype}{list(leaf.shape)}"
-        )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
 def bert_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:

@@ -65,7 +65,6 @@ class Run:
     Args:
       task: its config is resolved.
       folder: the work directory.
-      first_seed: the first of `config.train.seeds`.
 
     Attributes:
       step: the training step.
@@ -83,10 +82,10 @@ class Run:
     now: int
     counted: tuple[float, float]  # of the last batch, see `Task.counted`
 
-    def __init__(self, task: Task, folder: Path, first_seed: int):
+    def __init__(self, task: Task, folder: Path):
         config = task.config
         self.task, self.folder = task, folder
-        self.step = Step(task, sharding.make_mesh(config), first_seed)
+        self.step = Step(task, sharding.make_mesh(config))
         self.seeds, self.mesh = self.step.seeds, self.step.mesh
         self._abstract = self.seeds.abstract(self.step.abstract)
         require_memory(self._abstract)

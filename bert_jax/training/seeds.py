@@ -23,16 +23,15 @@ from bert_jax.workdir.checkpoint import Checkpoints
 class Seeds:
     """The seeds of a run: with one, arrays keep their shapes; several are stacked."""
 
-    def __init__(self, config: ConfigDict, first: int):
-        """Uses `config.train.seeds` seeds: `first`, `first + 1`, ...
+    def __init__(self, config: ConfigDict):
+        """Uses `config.train.seeds` seeds: `config.seed`, `config.seed + 1`, ...
 
         Raises:
           UserError: the config sets a field that only works with one seed.
         """
         self.count = config.train.seeds
-        self.numbers = range(first, first + self.count)
-        alone = ("train.early_stop", "train.restarts")
-        asked = [f for f in alone if config[f.split(".")[0]][f.split(".")[1]]]
+        self.numbers = range(config.seed, config.seed + self.count)
+        asked = ["train.early_stop"] if config.train.early_stop else []
         if config.evaluate.checkpoint == "best":
             asked.append("evaluate.checkpoint")
         if self.count > 1 and asked:
@@ -46,7 +45,7 @@ class Seeds:
         """One seed, for evaluation."""
         single = config.copy_and_resolve_references()
         single.train.seeds = 1
-        return cls(single, config.seed)
+        return cls(single)
 
     @property
     def array(self) -> Int[np.ndarray, "*seeds"]:

@@ -1,8 +1,6 @@
 """The work directory: which run it belongs to, and the run's vocabulary."""
 
-import itertools
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +15,6 @@ from bert_jax.config.fields import named
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
-
-log = logging.getLogger(__name__)
 
 # Fields that may change on resuming: where a run continues, what it logs and saves, and
 # how it is queried. None shapes its numbers, except after an anomaly.
@@ -40,9 +36,6 @@ _NEWER = {
 }
 # These may grow with train.extend.
 _LENGTH = ("train.num_steps", "train.num_epochs")
-
-# The files of a run that move when it is archived.
-_OF_A_RUN = ("checkpoints", "best", "events*", "predictions", "metrics.jsonl")
 
 
 def claim(
@@ -161,6 +154,12 @@ def check(workdir: Path, config: ConfigDict) -> int:
         raise UserError(f"--workdir={workdir}: not a folder")
     if not has_config(workdir):
         return config.train.num_steps
+    if (workdir / "collapsed_0" / "metrics.jsonl").exists():
+        raise UserError(
+            f"--workdir={workdir}: an earlier version restarted this run with another "
+            "seed than config.json's (train.restarts, withdrawn); start another "
+            "--workdir"
+        )
     before = recorded(workdir, code=False).to_dict()
     there = flatten_dict(json.loads(json.dumps(before)), sep=".")
     here = flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
@@ -225,24 +224,6 @@ def read_data(workdir: Path) -> dict[str, Any]:
     """The record of the run's prepared data that `claim` wrote; empty without a run."""
     path = workdir / "data.json"
     return _read_json(path) if path.exists() else {}
-
-
-def archived_runs(workdir: Path) -> int:
-    """The number of archived, collapsed runs."""
-    names = (workdir / f"collapsed_{n}" / "metrics.jsonl" for n in itertools.count())
-    return next(n for n, path in enumerate(names) if not path.exists())
-
-
-def archive(workdir: Path, attempt: int) -> None:
-    """Archives a collapsed run: moves a run's files to `collapsed_<attempt>`.
-
-    An attempt that is killed here is repeated: metrics.jsonl, which moves last, counts.
-    """
-    target = workdir / f"collapsed_{attempt}"
-    for pattern in _OF_A_RUN:
-        for path in workdir.glob(pattern):
-            storage.move(path, target / path.name)
-    log.info("archived in %s; the run restarts with the next seed", target)
 
 
 def drop_best(workdir: Path, after: int = -1) -> None:

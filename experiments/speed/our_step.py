@@ -142,7 +142,7 @@ class OurStep:
         self._task = programs.task_of(config)
         self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
-        step = compilation.Step(self._task, self._mesh, config.seed)
+        step = compilation.Step(self._task, self._mesh)
         self._rate = np.float32(config.optimizer.learning_rate)
         self._seeds, self._state = step.seeds, step.first_state()
         by_path = traverse_util.flatten_dict(self._state.params, sep="/")

@@ -116,7 +116,7 @@ def test_a_task_s_wrong_value_is_named(task, override):
             ["mask_fraction=0.8", "random_fraction=0.3", "more than 1"],
         ),
         (["seed=2147483647", "train.seeds=2"], ["config.seed=2147483647", "seeds=2"]),
-        (["seed=2147483647", "train.restarts=1"], ["restarts=1"]),
+        (["seed=2147483647", "train.seeds=2"], ["seeds=2"]),
     ],
 )
 def test_values_that_do_not_fit_each_other(overrides, words):
@@ -161,12 +161,14 @@ def test_a_run_that_recorded_withdrawn_fields_opens_and_says_so_once(caplog):
         {**recorded, "train": recorded["train"] | {"budget": ""}}, ""
     )
     assert not caplog.records
-    recorded["train"] |= {"budget": "20min", "on_anomaly": "roll_back"}
+    recorded["train"] |= {"budget": "20min", "restarts": 2}
+    recorded["train"]["on_anomaly"] = "roll_back"
     for _ in range(2):
         config = configuration.complete(recorded, "there.json")
     assert "budget" not in config.train and config.train.on_anomaly == "skip"
     assert [line.getMessage().partition(" is ")[0] for line in caplog.records] == [
         "there.json: config.train.budget=20min",
+        "there.json: config.train.restarts=2",
         "there.json: config.train.on_anomaly=roll_back",
     ]
 

@@ -34,7 +34,7 @@ def make(monkeypatch):
             Evaluator, "fetch", lambda self, params, split, now: [params]
         )
         mesh = sharding.make_mesh(config)
-        seeds = Seeds(config, 0)
+        seeds = Seeds(config)
         return task, Evaluator(task, seeds, mesh, Stopwatch(), **options)
 
     return evaluator
