@@ -131,7 +131,7 @@ class Step:
         """The step for a batch of these shapes, as `trace` gives it.
 
         Args:
-          log: says that a step is compiled and how much memory it takes.
+          log: times the compilation, and says that it takes place. None means neither.
         """
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
