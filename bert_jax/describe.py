@@ -12,7 +12,7 @@ from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
 from bert_jax.training.compilation import Step
-from bert_jax.training.state import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 
 
 def describe(task: Task, target: str) -> None:

@@ -28,7 +28,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.training import sharding
-from bert_jax.training.state import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of

@@ -18,7 +18,8 @@ from bert_jax.training import optimizer as optimizers
 from bert_jax.training.compilation import Step
 from bert_jax.training.history import BestScore, require_dev
 from bert_jax.training.log import Log
-from bert_jax.training.state import TrainState, require_memory
+from bert_jax.training.sharding import require_memory
+from bert_jax.training.state import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 

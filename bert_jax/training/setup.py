@@ -14,7 +14,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, sharding
-from bert_jax.training.state import require_memory
+from bert_jax.training.sharding import require_memory
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 

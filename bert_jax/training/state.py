@@ -1,7 +1,5 @@
 """The state of a run on the mesh: parameters, the optimizer's moments, counters."""
 
-import math
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +10,6 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int
 
-from bert_jax.errors import UserError
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, sharding
 from bert_jax.types import Params
@@ -115,33 +112,3 @@ def _over_data(unsplit: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
             spec[axis] = "data" if spec[axis] is None else (spec[axis], "data")
             break
     return NamedSharding(mesh, PartitionSpec(*spec))
-
-
-def bytes_per_device(tree: Any) -> int:
-    """Counts the bytes per device of a tree of arrays, or of their shapes."""
-    return sum(
-        math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(tree)
-    )
-
-
-def require_memory(tree: Any) -> None:
-    """Compares the bytes of a tree of shapes with the memory of a device.
-
-    A model that is far too large would else end the process without a message: a CPU's
-    memory is promised first, and found missing when it is written.
-
-    Raises:
-      UserError: the arrays do not fit.
-    """
-    stats = jax.local_devices()[0].memory_stats() or {}
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = stats.get("bytes_limit", machine // jax.local_device_count())
-    needed = bytes_per_device(tree)
-    if needed > limit:
-        raise UserError(
-            f"config.model: its parameters, with the optimizer's state when training, "
-            f"take {needed / 1e6:,.1f} MB on each device, which has "
-            f"{limit / 1e6:,.1f} MB; choose a smaller model or more devices "
-            "(config.mesh.fsdp)"
-        )

@@ -56,7 +56,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """Traces, lowers and compiles a program, and reads it."""
     import jax
 
-    from bert_jax.training.state import bytes_per_device
+    from bert_jax.training.sharding import bytes_per_device
     from experiments.lib import programs
 
     # A program without a device cannot be read back from the cache.

@@ -37,7 +37,7 @@ from ml_collections import ConfigDict
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import working
-from bert_jax.training.state import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs

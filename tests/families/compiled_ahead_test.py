@@ -17,7 +17,7 @@ from ahead import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.training.state import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 
 KERNELS = (TRITON, SPLASH, *CUDNN)
 ROBERTA, MODERN = "configs/roberta.py", "configs/modernbert.py"

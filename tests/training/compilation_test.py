@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import tasks
 from bert_jax.training import compilation, sharding
-from bert_jax.training.state import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 from configs import large
 
 # Sizes that no two things share, so that a shape tells what it is of.

@@ -9,7 +9,8 @@ from jax.sharding import PartitionSpec
 from bert_jax import tasks
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer, sharding
-from bert_jax.training.state import abstract_state, bytes_per_device, require_memory
+from bert_jax.training.sharding import bytes_per_device, require_memory
+from bert_jax.training.state import abstract_state
 from configs import base, tiny
 
 
