@@ -10,7 +10,9 @@ from bert_jax import family
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
-from bert_jax.training import memory, optimizer, sharding, state_shardings
+from bert_jax.training import sharding
+from bert_jax.training.compilation import Step
+from bert_jax.training.sharding import bytes_per_device
 
 
 def describe(task: Task, target: str) -> None:
@@ -39,8 +41,7 @@ def gather(task: Task) -> dict[str, Any]:
     `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
     config = task.config
     mesh = sharding.make_mesh(config)
-    adam = optimizer.make(config, task.unused())
-    abstract = state_shardings.abstract_state(task, adam, mesh)
+    abstract = Step(task, mesh).abstract
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [
         {
@@ -58,8 +59,8 @@ def gather(task: Task) -> dict[str, Any]:
         "phases": phases,
         "devices": mesh.size,
         "bytes_per_device": {
-            "parameters": memory.bytes_per_device(abstract.params),
-            "optimizer": memory.bytes_per_device(abstract.opt_state),
+            "parameters": bytes_per_device(abstract.params),
+            "optimizer": bytes_per_device(abstract.opt_state),
         },
     }
 

@@ -101,9 +101,9 @@ def run(
     run_config.check_places(line, config)
     environment.started()
     if line.mode == "export":
-        from bert_jax.training import exporting
+        from bert_jax import export
 
-        exporting.export(workdir, config, line.output, line.dtype)
+        export.export(workdir, config, line.output, line.dtype)
         return None
     environment.keep_programs()
     task = setup.build_task(config, workdir, from_data=not asks)

@@ -94,8 +94,8 @@ MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:pieces_or_wo
 OBJECTIVES = Registry(
     "task.objective",
     {
-        "mlm": "bert_jax.tasks.objectives:Objective",
-        "ltr": "bert_jax.tasks.left_to_right:LeftToRight",
+        "mlm": "bert_jax.tasks.objectives:MASKED_LM",
+        "ltr": "bert_jax.tasks.left_to_right:LEFT_TO_RIGHT",
     },
 )
 OPTIMIZERS = Registry(
@@ -103,7 +103,7 @@ OPTIMIZERS = Registry(
     {
         "bert_adam": "bert_jax.training.optimizer:bert_adam",
         "adamw": "bert_jax.training.optimizer:adamw",
-        "lamb": "bert_jax.training.lamb:lamb",
+        "lamb": "bert_jax.training.optimizer:lamb",
         "muon": "bert_jax.training.muon:muon",
         "stable_adamw": "bert_jax.training.stable_adamw:stable_adamw",
         "adagrad": "bert_jax.training.optimizer:adagrad",

@@ -2,22 +2,17 @@
 
 import contextlib
 
-from bert_jax.errors import Interrupted, UserError
-from bert_jax.runtime import processes, signals, storage
+from bert_jax.errors import Interrupted
+from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import run_setup
-from bert_jax.training.history import collapsed, require_losses
-from bert_jax.training.session import Session
-from bert_jax.workdir import folder as workdir
+from bert_jax.training.history import warn_if_collapsed
+from bert_jax.training.run import Run
 from bert_jax.workdir import lock as workdir_lock
 
 
 def train(task: Task, folder: Path) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
-
-    Reports a run that has learned nothing as collapsed, archives it and restarts with
-    the next seed, at most `config.train.restarts` times.
 
     Args:
       task: its config is resolved.
@@ -30,47 +25,26 @@ def train(task: Task, folder: Path) -> int:
       UserError: what the user can fix; leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
-    config = task.config.train
-    if config.trackers:
+    if names := task.config.train.trackers:
         from bert_jax.workdir import trackers
 
-        trackers.require(config.trackers)
-    restarts = config.restarts
-    if restarts and storage.in_bucket(folder):
-        raise UserError(
-            f"config.train.restarts={restarts}: a run in a bucket ({folder}) cannot be "
-            "archived; use a --workdir on a disk, or restarts=0"
-        )
+        trackers.require(names)
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
-        if config.budget:
-            from bert_jax.budget import plan as budget
-
-            budget.plan_steps(task, folder)
-        if restarts:
-            require_losses(config)
-        first = min(workdir.archived_runs(folder), restarts)
-        for attempt in range(first, restarts + 1):
-            setup = run_setup.build(task, folder, task.config.seed + attempt)
-            with Session(setup) as session:
-                try:
-                    loop(session)
-                    baseline, step = session.finish()
-                except Interrupted:
-                    session.save_on_signal()
-                    raise
-            processes.barrier()
-            if not collapsed(task, folder, baseline) or attempt == restarts:
-                break
-            processes.barrier()  # all have read the files that move now
-            if is_first:
-                workdir.archive(folder, attempt)
-            processes.barrier()
+        with Run(task, folder) as run:
+            try:
+                loop(run)
+                baseline, step = run.finish()
+            except Interrupted:
+                run.save_on_signal()
+                raise
+        if is_first:
+            warn_if_collapsed(task, folder, baseline)
     return step
 
 
-def loop(run: Session) -> None:
+def loop(run: Run) -> None:
     """Takes steps until the last one, or until dev scores stop improving.
 
     The order matters: evaluation comes before the step that leaves a state, so a run
@@ -80,31 +54,28 @@ def loop(run: Session) -> None:
     Raises:
       Interrupted: a signal arrived; `run.state` is consistent, after `run.now` steps.
     """
-    task, due, clock, seeds = run.task, run.due, run.clock, run.seeds
+    task, due, log, seeds = run.task, run.due, run.log, run.seeds
     while True:
         if due.evaluation(run.now):
             run.evaluate()
-        if run.now == due.num_steps or run.history.stops(task.config.train.early_stop):
+        patience = task.config.train.early_stop
+        if run.now == due.num_steps or run.best_score.stops(patience):
             return
 
         batch = run.next_batch()
         update = run.compiled_step(batch)
-        with clock("step"):
+        with log.clock("step"):
             rate = run.learning_rates[run.now]
             run.state, metrics = update(run.state, batch, seeds.array, rate)
             run.now += 1
             # At most one step runs while the next batch is put together.
-            goes_back = run.anomalies.add(run.now, metrics)
+            run.anomalies.add(run.now, metrics)
             if due.any_event(run.now):
-                goes_back = goes_back or run.anomalies.check_last()
-        if goes_back:
-            run.go_back()
-            continue
-        run.speed.add(task, batch, seeds.count, run.counted)
-        run.progress.update(run.now)
+                run.anomalies.check_last()
+        log.count(run.now, task, batch, run.counted)
 
         if due.log(run.now):
-            run.write_metrics(metrics)
+            log.write_step(run.now, metrics)
         if due.save(run.now):
             run.save()
         signals.check()

@@ -212,10 +212,6 @@ def _train() -> ConfigDict:
     train = ConfigDict()
     train.num_steps = 1_000_000  # updates of the parameters; 0: num_epochs decides
     train.num_epochs = 0.0  # passes over the training data; for fine-tuning
-    # Plan num_steps of pre-training so that the run, evaluations and checkpoints
-    # included, takes this long: 90s, 20min, 1.5h. The run measures its pace when it
-    # starts, records its plan and keeps it (docs/runs.md). Empty: num_steps decides.
-    train.budget = ""
     # On resuming, num_steps or num_epochs may be larger than before. The learning rate
     # then follows the schedule of the new length from the step where the run resumes.
     train.extend = False
@@ -232,10 +228,8 @@ def _train() -> ConfigDict:
     # Stop after this many evaluations without a better score, counted per phase; 0:
     # never. The last checkpoint is the result, unless evaluate.checkpoint is best.
     train.early_stop = 0
-    train.restarts = 0  # maximum restarts of a collapsed run, each with the next seed
     train.seeds = 1  # runs trained in one program, with seed, seed + 1, ...
-    # When a loss is not finite, or a spike: end the run (stop), drop the batch (skip),
-    # or drop all batches since the last checkpoint (roll_back; in one process only).
+    # If a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
     train.on_anomaly = "stop"
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
     train.spike_factor = 0.0

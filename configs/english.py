@@ -1,14 +1,14 @@
 """A small English BERT from a folder of free text, on a laptop or on one GPU.
 
-    python -m bert_jax.main --config=configs/english.py:size=mini,budget=90min \
+    python -m bert_jax.main --config=configs/english.py:size=mini \
         --config.corpus.sources=jsonl:english/*.jsonl.gz
 
 `mini` is BERT-Mini (Turc et al. 2019) and meant for two cores of a CPU, `small` for
 a GPU. The vocabulary, of 16,000 pieces, is trained on the text. docs/english.md shows
 what came of it.
 
-`budget` is `train.budget`: the run measures its pace and plans its steps to end in
-that time. Without it, `--config.train.num_steps` says how many.
+`--config.train.num_steps` sets the length of the run; docs/runs.md says how to choose
+it for a given time.
 """
 
 from ml_collections import ConfigDict
@@ -19,12 +19,11 @@ from configs import common
 SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
 
 
-def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
+def get_config(size: str = "mini") -> ConfigDict:
     """An English BERT.
 
     Args:
       size: one of SIZES.
-      budget: such as 20min or 1.5h; empty: train.num_steps decides.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
@@ -58,7 +57,6 @@ def get_config(size: str = "mini", budget: str = "") -> ConfigDict:
     config.optimizer.name = "adamw"
     config.optimizer.warmup_steps = 0
     config.optimizer.warmup_fraction = 0.1
-    train.budget = budget
     train.eval_every = 0
     config.evaluate.batch_size = 64
     _set_pace(config, size)

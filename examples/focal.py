@@ -29,24 +29,18 @@ def focal_loss(
     return (-jnp.expm1(-nats)) ** GAMMA * nats
 
 
-class Focal(Objective):
+def losses(outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> Scalars:
     """As BERT's, with another loss of the masked pieces."""
-
-    def losses(
-        self, outputs: Mapping[str, Array], batch: Mapping[str, Array]
-    ) -> Scalars:
-        sums = super().losses(outputs, batch)
-        del sums["masked_lm_loss"]
-        ids, weights = targets(batch)
-        losses = focal_loss(outputs["masked_lm_logits"], ids)
-        return {"focal_loss": jnp.sum(weights * losses), **sums}
-
-    def weights(self, batch: Mapping[str, Array]) -> Scalars:
-        weights = super().weights(batch)
-        return {"focal_loss": weights.pop("masked_lm_loss"), **weights}
+    ids, weights = targets(batch)
+    each = focal_loss(outputs["masked_lm_logits"], ids)
+    return {"focal_loss": jnp.sum(weights * each)}
 
 
-OBJECTIVES["focal"] = Focal
+def weights(batch: Mapping[str, Array]) -> Scalars:
+    return {"focal_loss": jnp.sum(targets(batch).weights)}
+
+
+OBJECTIVES["focal"] = Objective(losses, weights)
 
 
 def get_config(config: ConfigDict) -> ConfigDict:

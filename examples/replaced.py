@@ -17,7 +17,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax.models.attention import Seen
-from bert_jax.models.config import BertConfig, encoder_flops
+from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Bert, Encoder
 from bert_jax.models.heads import MaskedLmHead
 from bert_jax.models.layers import Dense
@@ -81,35 +81,34 @@ def is_replaced(outputs: Mapping, batch: Mapping) -> Array:
     return (outputs["ids"] != text).astype(jnp.float32)
 
 
-class Replaced(Objective):
+def losses(outputs: Mapping, batch: Mapping) -> Scalars:
     """The generator's cross entropy, and LAMBDA times that of replaced or not."""
-
-    def __init__(self, config: ConfigDict, model_config: BertConfig):
-        super().__init__(config, model_config)
-        self.model, self.judges = Electra(model_config), False
-
-    def losses(self, outputs: Mapping, batch: Mapping) -> Scalars:
-        ids, weights = targets(batch)
-        generator = jnp.sum(weights * cross_entropy(outputs["masked_lm_logits"], ids))
-        logits, labels = outputs["replaced_logits"], is_replaced(outputs, batch)
-        each = batch["input_mask"] * optax.sigmoid_binary_cross_entropy(logits, labels)
-        return {"generator_loss": generator, "replaced_loss": LAMBDA * jnp.sum(each)}
-
-    def weights(self, batch: Mapping) -> Scalars:
-        pieces, tokens = targets(batch).weights, batch["input_mask"]
-        return {"generator_loss": jnp.sum(pieces), "replaced_loss": jnp.sum(tokens)}
-
-    def scores(self, outputs: Mapping, batch: Mapping) -> dict:
-        mask = batch["input_mask"]
-        right = (outputs["replaced_logits"] > 0) == is_replaced(outputs, batch)
-        return {"replaced_accuracy": (jnp.sum(mask * right), jnp.sum(mask))}
-
-    def flops(self, length: int, predictions: int, pairs: int) -> int:
-        extra = encoder_flops(small(self.model_config), length)
-        return extra + super().flops(length, predictions, 0)
+    ids, weights = targets(batch)
+    generator = jnp.sum(weights * cross_entropy(outputs["masked_lm_logits"], ids))
+    logits, labels = outputs["replaced_logits"], is_replaced(outputs, batch)
+    each = batch["input_mask"] * optax.sigmoid_binary_cross_entropy(logits, labels)
+    return {"generator_loss": generator, "replaced_loss": LAMBDA * jnp.sum(each)}
 
 
-OBJECTIVES["replaced"] = Replaced
+def weights(batch: Mapping) -> Scalars:
+    pieces, tokens = targets(batch).weights, batch["input_mask"]
+    return {"generator_loss": jnp.sum(pieces), "replaced_loss": jnp.sum(tokens)}
+
+
+def scores(outputs: Mapping, batch: Mapping) -> dict:
+    mask = batch["input_mask"]
+    right = (outputs["replaced_logits"] > 0) == is_replaced(outputs, batch)
+    return {"replaced_accuracy": (jnp.sum(mask * right), jnp.sum(mask))}
+
+
+def flops(config: BertConfig, length: int, predictions: int, pairs: int) -> int:
+    extra = encoder_flops(small(config), length)
+    return extra + pretraining_flops(config, length, predictions, 0)
+
+
+OBJECTIVES["replaced"] = Objective(
+    *(losses, weights, scores), next_sentence=False, model=Electra, flops=flops
+)
 
 
 def get_config(config: ConfigDict) -> ConfigDict:

@@ -23,7 +23,8 @@ from ahead import (
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
-from bert_jax.training import memory, sharding
+from bert_jax.training import sharding
+from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
 from experiments.capacity.kernels import kernels as kernels_of
@@ -43,7 +44,7 @@ def test_bfloat16_products_and_a_state_updated_in_place(device):
     assert len(aliases(done)) == len(jax.tree.leaves(program.donated))
     report = done.memory_analysis()
     # A TPU pads some arrays.
-    state = memory.bytes_per_device(program.donated)
+    state = bytes_per_device(program.donated)
     assert state <= report.alias_size_in_bytes <= 1.02 * state
     assert report.output_size_in_bytes - report.alias_size_in_bytes < 10_000
     assert exchanges(program.mesh, done) == (

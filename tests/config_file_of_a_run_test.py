@@ -62,8 +62,7 @@ def claimed(spec):
 @pytest.mark.slow
 def test_every_mode_asks_for_the_file_that_defines_the_task(write):
     spec, short = write("task.name"), "--config.train.num_steps=1"
-    out, _ = run(spec, "run", short)
-    assert "--workdir=run --config=focal.py --mode=predict" in out  # what to try next
+    run(spec, "run", short)
     forget(tasks.TASKS)
     there = sorted(Path().rglob("*"))
     said = "run/config.json: this run's task 'focal' is defined in focal.py: add "

@@ -81,7 +81,8 @@ def test_the_rows_of_hosts_make_up_the_batch(make, name):
 def test_seeds_side_by_side_have_their_own_batches(make, name):
     """Padded to the longest."""
     task = make(name, **{"train.seeds": 2})
-    seeds = Seeds(task.config, 3)
+    task.config.seed = 3
+    seeds = Seeds(task.config)
     for step in (0, STEPS - 1):
         together = next(seeds.batches(task, step, ALL))
         for place, number in enumerate((3, 4)):
@@ -127,7 +128,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     if len(devices) == 1:
         config.mesh.data = config.mesh.fsdp = config.mesh.tensor = 1
     mesh = sharding.make_mesh(config, devices=devices)
-    program = compilation.Program(task, mesh)
+    program = compilation.Step(task, mesh)
     state = program.first_state()
     metrics = []
     for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):

@@ -213,16 +213,15 @@ def test_errors(command, data, capsys):
 KILLED = """
 import os, signal, sys
 from bert_jax import main
-from bert_jax.training.session import Session
+from bert_jax.training.run import Run
 
-save = Session.save
+save = Run.save
 
 def dies(self):
-    save(self)
-    self._checkpoints.wait()
+    save(self, wait=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
-Session.save = dies
+Run.save = dies
 main.main(sys.argv[1:])
 """
 

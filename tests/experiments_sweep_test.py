@@ -83,14 +83,6 @@ def test_the_best_checkpoint_counts(tmp_path):
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
 
 
-def test_the_seed_of_a_restarted_run(tmp_path):
-    run = a_run(tmp_path / "run", 0.9)
-    (run.folder / "collapsed_0").mkdir()
-    (run.folder / "collapsed_0" / "metrics.jsonl").write_text("")
-    ((found,), _) = comparison.settings([("a", run)], "")
-    assert found.scores == {1: 0.9}
-
-
 def test_the_score_is_one_that_all_runs_have(tmp_path):
     a, b = (a_run(tmp_path / name, 0.5) for name in "ab")
     path = a.folder / "metrics.jsonl"

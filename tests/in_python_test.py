@@ -9,7 +9,7 @@ from runs import losses
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.training.session import Session
+from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
 
 
@@ -60,14 +60,14 @@ def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
 
 @pytest.mark.slow
 def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
-    write = Session.write_metrics
+    write = Log.write_step
 
-    def interrupts(self, found):
-        write(self, found)
-        if self.now == 7:
+    def interrupts(self, step, found):
+        write(self, step, found)
+        if step == 7:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Session, "write_metrics", interrupts)
+    monkeypatch.setattr(Log, "write_step", interrupts)
     with pytest.raises(KeyboardInterrupt, match="goes on"):
         bert_jax.fit(config, tmp_path / "run")
     assert len(losses(tmp_path / "run")) == 7

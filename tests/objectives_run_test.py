@@ -62,7 +62,7 @@ def test_every_piece_is_predicted_from_those_before_it(micro, packing):
     sums = jax.jit(task.loss)(params, batch, None)
     weights_ = jax.jit(task.loss_weights)(batch)
     placed = jax.tree.map(jnp.asarray, batch)
-    outputs = task.objective.apply(params, placed, None)
+    outputs = task.apply(params, placed, None)
     logits = np.asarray(outputs["lm_logits"], np.float64)
     own = batch.get("sequence_ids", batch["input_mask"])
     total, count = 0.0, 0
@@ -79,32 +79,31 @@ def test_every_piece_is_predicted_from_those_before_it(micro, packing):
 def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     """The same checkpoint, with a loss of another size and name."""
 
-    class Halved(objectives.Objective):
-        def losses(self, outputs, batch):
-            sums = super().losses(outputs, batch)
-            return {**sums, "masked_lm_loss": 0.5 * sums["masked_lm_loss"]}
+    mlm = objectives.MASKED_LM
 
-    class Named(objectives.Objective):
-        def losses(self, outputs, batch):
-            half = 0.5 * super().losses(outputs, batch)["masked_lm_loss"]
-            return {"half_loss": half}
+    def half(outputs, batch):
+        return {"masked_lm_loss": 0.5 * mlm.losses(outputs, batch)["masked_lm_loss"]}
 
-        def weights(self, batch):
-            return {"half_loss": super().weights(batch)["masked_lm_loss"]}
+    def named_half(outputs, batch):
+        return {"half_loss": half(outputs, batch)["masked_lm_loss"]}
 
-    objectives.OBJECTIVES["halved"] = Halved
-    objectives.OBJECTIVES["named"] = Named
+    objectives.OBJECTIVES["halved"] = mlm._replace(losses=half)
+    objectives.OBJECTIVES["named"] = mlm._replace(
+        losses=named_half,
+        weights=lambda batch: {"half_loss": mlm.weights(batch)["masked_lm_loss"]},
+        next_sentence=False,
+    )
 
     def scores(name):
         given = (f"--config.init_from={plain}", f"--config.task.objective={name}")
         out, _ = run(micro, tmp_path / name, "--mode=evaluate", *given)
         return json.loads(out)
 
-    mlm, halved, named = map(scores, ("mlm", "halved", "named"))
+    found, halved, named = map(scores, ("mlm", "halved", "named"))
     for name in ("masked_lm_loss", "perplexity", "masked_lm_accuracy", "unigram_loss"):
-        assert halved[name] == named[name] == mlm[name]
-    pieces, pairs = mlm["masked_lm_loss"], mlm["next_sentence_loss"]
-    assert mlm["loss"] == pieces + pairs
+        assert halved[name] == named[name] == found[name]
+    pieces, pairs = found["masked_lm_loss"], found["next_sentence_loss"]
+    assert found["loss"] == pieces + pairs
     assert halved["loss"] == pytest.approx(pieces / 2 + pairs)
     assert named["loss"] == named["half_loss"] == pytest.approx(pieces / 2)
 

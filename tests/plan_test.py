@@ -16,6 +16,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import optimizer, sharding, step
+from bert_jax.training.state import init_state
 from experiments.capacity import estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs
@@ -94,7 +95,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
 
     def create():
         params = nn.meta.unbox(task.init_params(jax.random.key(0)))
-        return step.init_state(params, optimizer.make(task.config))
+        return init_state(params, optimizer.make(task.config))
 
     state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()
     lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}

@@ -16,7 +16,7 @@ from tests.forked import ROOT
 OF_TRAINING = (
     *("grain", "array_record", "tensorflow_datasets", "sentencex", "tensorboardX"),
     *("bert_jax.data.prepare", "bert_jax.data.loader", "bert_jax.data.corpus"),
-    *("bert_jax.train", "bert_jax.training.session"),
+    *("bert_jax.train", "bert_jax.training.run"),
 )
 NEEDLESS = {
     "predict": (

@@ -6,8 +6,10 @@ A config file defines `get_config()`, which returns a ConfigDict; or `extends = 
 (`glue.py:task=mnli,size=large`) are passed to `get_config` by name.
 """
 
+import functools
 import importlib.util
 import inspect
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,12 +24,16 @@ from bert_jax.config import fields
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.registry import FAMILIES
 
+log = logging.getLogger(__name__)
+
 _FAULTS = "bert_jax.config.faults"  # not loaded before there is one
 # Of config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
 # Fields of earlier versions, which a config.json may still have, and their substitutes.
 WITHDRAWN = {
     "train.stall_seconds": "metrics.jsonl has the time of each line",
+    "train.budget": "a short run gives the pace (docs/runs.md, In a given time)",
+    "train.restarts": "train several seeds (train.seeds), or another config.seed",
     **dict.fromkeys(
         (
             *("corpus.clean", "corpus.clean_against", "corpus.clean_overlap_words"),
@@ -37,6 +43,8 @@ WITHDRAWN = {
         "clean the text first, as examples/clean_text.py does (docs/data.md)",
     ),
 }
+# Defaults of those that a run no longer uses; prepared text stays cleaned.
+_UNUSED = {"train.stall_seconds": 300.0, "train.budget": "", "train.restarts": 0}
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
@@ -125,10 +133,7 @@ def complete(
     try:
         defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
         config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
-        for name in WITHDRAWN:
-            group, _, field = name.partition(".")
-            if field in config[group]:
-                del config[group][field]
+        _drop_withdrawn(config, where)
         if code and defined_in:
             registry.named(_FAULTS).require_code(dict(fields.each(config)), defined_in)
         fields.check(config, defined_in)
@@ -156,6 +161,26 @@ def record(config: ConfigDict) -> dict[str, Any]:
             group = group.setdefault(each, {})
         group[field] = file
     return config.to_dict() | ({DEFINED_IN: files} if files else {})
+
+
+def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
+    """Deletes fields of earlier versions; says so if the run had set them."""
+    for name in WITHDRAWN:
+        group, field = name.split(".")
+        default = _UNUSED.get(name)
+        value = config[group].get(field, default)
+        if field in config[group]:
+            del config[group][field]
+        if name in _UNUSED and value != default:
+            _warn(f"{where}: config.{name}={value} is withdrawn and not used")
+    if config.train.on_anomaly == "roll_back":
+        _warn(f"{where}: config.train.on_anomaly=roll_back is withdrawn, now skip")
+        config.train.on_anomaly = "skip"
+
+
+@functools.cache
+def _warn(line: str) -> None:
+    log.warning("%s (CHANGELOG.md says what to use instead)", line)  # once
 
 
 def _tuples(value: Any) -> Any:

@@ -88,7 +88,6 @@ _TABLE: dict[str, rules.Rule] = {
     "optimizer.frozen": rules.texts,
     "train.num_steps": rules.whole(),
     "train.num_epochs": rules.number("[0, 1000000]"),
-    "train.budget": rules.duration,
     "train.extend": rules.flag,
     "train.batch_size": rules.whole(1),
     "train.micro_batches": rules.whole(1),
@@ -97,9 +96,8 @@ _TABLE: dict[str, rules.Rule] = {
     "train.eval_every": rules.whole(),
     "train.eval_every_epoch": rules.flag,
     "train.early_stop": rules.whole(),
-    "train.restarts": rules.whole(),
     "train.seeds": rules.whole(1),
-    "train.on_anomaly": rules.one_of("stop", "skip", "roll_back"),
+    "train.on_anomaly": rules.one_of("stop", "skip"),
     "train.spike_factor": rules.spike,
     "train.deterministic": rules.flag,
     "evaluate.batch_size": rules.whole(1),
@@ -232,12 +230,11 @@ def _require(rule: rules.Rule, name: str, value: Any) -> None:
 
 def _check_together(config: ConfigDict) -> None:
     masking, train, saved = config.masking, config.train, config.checkpoint
-    last = config.seed + train.seeds - 1 + train.restarts
+    last = config.seed + train.seeds - 1
     if last > rules.INT32:
         raise UserError(
-            f"config.seed={config.seed}: config.train.seeds={train.seeds} and "
-            f"config.train.restarts={train.restarts} use seeds up to {last}; the "
-            f"largest seed is {rules.INT32}"
+            f"config.seed={config.seed}: config.train.seeds={train.seeds} uses seeds "
+            f"up to {last}; the largest seed is {rules.INT32}"
         )
     finetunes = "max_seq_length" in config.task
     if finetunes and not (train.num_steps or train.num_epochs):

@@ -1,12 +1,19 @@
-"""The phases of pre-training: parts of the schedule with one batch shape."""
+"""The phases of a run: parts of the schedule with one batch shape."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 
-class PhaseFields(NamedTuple):
-    """A part of the schedule in which all batches have one shape."""
+class Phase(NamedTuple):
+    """A part of the schedule in which all batches have one shape.
+
+    Attributes:
+      batch_size: rows of a whole batch.
+      micro_batches: the number of parts that a batch is split into.
+      shapes: of a whole batch, by column, in a task's phases (`Task.phases`); else ().
+    """
 
     first_step: int
     end_step: int
@@ -14,13 +21,19 @@ class PhaseFields(NamedTuple):
     max_seq_length: int
     max_predictions_per_seq: int
     micro_batches: int
+    shapes: Any = ()
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return self.end_step - self.first_step
 
 
-def phases(config: ConfigDict) -> list[PhaseFields]:
+def phases(config: ConfigDict) -> list[Phase]:
     """The schedule's one or two phases (appendix A.2)."""
     corpus, train, second = config.corpus, config.train, config.phase2
     change = phase2_start(config)
-    first = PhaseFields(
+    first = Phase(
         0,
         change,
         train.batch_size,
@@ -30,7 +43,7 @@ def phases(config: ConfigDict) -> list[PhaseFields]:
     )
     if change == train.num_steps:
         return [first]
-    last = PhaseFields(
+    last = Phase(
         change,
         train.num_steps,
         second.batch_size or train.batch_size,
@@ -41,9 +54,14 @@ def phases(config: ConfigDict) -> list[PhaseFields]:
     return [first, last]
 
 
-def phase_at(config: ConfigDict, step: int) -> PhaseFields:
+def phase_at(config: ConfigDict, step: int) -> Phase:
+    """The phase of the config that `step` belongs to."""
+    return find(phases(config), step)
+
+
+def find(schedule: Sequence[Phase], step: int) -> Phase:
     """The phase that `step` belongs to; after the last step, the last phase."""
-    *earlier, last = phases(config)
+    *earlier, last = schedule
     return next((p for p in earlier if step < p.end_step), last)
 
 

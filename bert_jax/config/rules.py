@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from bert_jax.config import durations
-
 Rule = Callable[[Any], str | None]  # describes what is wrong with a value, or None
 
 INT32 = 2**31 - 1  # steps, seeds and ids have 32 bits in JAX
@@ -106,16 +104,6 @@ def weights(value: Any) -> str | None:
             return "must be a tuple of numbers, such as (2.0, 1.0)"
         if not 0 < one <= 1e6:
             return f"has {one}: a weight must be more than 0, and at most 1e6"
-    return None
-
-
-def duration(value: Any) -> str | None:
-    if not value:
-        return None
-    try:
-        durations.seconds(value)
-    except ValueError:
-        return "must be a time, such as 90s, 20min or 1.5h, or empty"
     return None
 
 

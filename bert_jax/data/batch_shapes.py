@@ -2,10 +2,10 @@
 
 from ml_collections import ConfigDict
 
-from bert_jax.config.phases import PhaseFields
+from bert_jax.config.phases import Phase
 
 
-def shapes(config: ConfigDict, phase: PhaseFields) -> dict[str, tuple[int, ...]]:
+def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
     """The shapes of a phase's training batches, by column."""
     rows, length = phase.batch_size, phase.max_seq_length
     tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int, Int32
 from ml_collections import ConfigDict
 
 from bert_jax import tokenization
-from bert_jax.config.phases import PhaseFields, phase_at, phases
+from bert_jax.config.phases import Phase, phase_at, phases
 from bert_jax.data import masking, prepare, records, workers
 from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
@@ -28,7 +28,7 @@ Batch = dict[str, np.ndarray]
 
 def dataset(
     config: ConfigDict,
-    phase: PhaseFields,
+    phase: Phase,
     data: Prepared,
     split: str = "train",
     rows: RowIndex = slice(None),
@@ -78,7 +78,7 @@ def dataset(
     return order.batch(size).map_with_index(batch)
 
 
-def _rows_before(config: ConfigDict, phase: PhaseFields) -> int:
+def _rows_before(config: ConfigDict, phase: Phase) -> int:
     """Training rows that an earlier phase of the same length, so of the same data, has
     read; a phase of another length begins its own data."""
     first, *_ = phases(config)
@@ -111,7 +111,7 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
 
 def batches(
     config: ConfigDict,
-    phase: PhaseFields,
+    phase: Phase,
     data: Prepared,
     step: int,
     rows: RowIndex = slice(None),
@@ -137,9 +137,7 @@ class Unmasked(NamedTuple):
 class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
-    def __init__(
-        self, config: ConfigDict, phase: PhaseFields, data: Prepared, split: str
-    ):
+    def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
         from bert_jax.data import record_source  # an answer needs none
 
         self._source = record_source.Source(data.folder, split)
@@ -250,7 +248,7 @@ def assemble(
 
 
 @functools.lru_cache(maxsize=8)
-def _resolved(config_json: str, phase: PhaseFields, split: str) -> grain.MapDataset:
+def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
     config = ConfigDict(json.loads(config_json))
     data = prepare.prepare(config, phase.max_seq_length)
     return dataset(config, phase, data, split)

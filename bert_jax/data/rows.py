@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -202,20 +201,6 @@ class Rows:
         """These rows of the batch of all the indices; arguments as in `batches`."""
         length = limit if to_limit else self.length(indices, limit)
         return self.batch(indices[rows], length)
-
-    def expected_lengths(
-        self, size: int, steps: int, *, limit: int, to_limit: bool = False
-    ) -> int:
-        """About how many lengths the batches of `steps` steps are padded to: those of
-        which one batch or more is expected; arguments as in `batches`."""
-        lengths, rows = np.unique(self.lengths, return_counts=True)
-        # A batch's rows are all at most so long.
-        within = (np.cumsum(rows) / len(self)) ** size
-        batches = steps * np.diff(within, prepend=0.0)
-        expected: defaultdict[int, float] = defaultdict(float)
-        for length, number in zip(lengths, batches, strict=True):
-            expected[padded_length(int(length), limit)] += float(number)
-        return 1 if to_limit else sum(number >= 1 for number in expected.values())
 
     def each_once(
         self, size: int, rows: RowIndex, *, limit: int, to_limit: bool = False

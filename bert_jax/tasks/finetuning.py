@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config.phases import Phase
 from bert_jax.data import vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
@@ -23,8 +24,8 @@ from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.predictor import TaskPredictor
-from bert_jax.tasks.results import Answered
-from bert_jax.tasks.task import Data, Phase, Task
+from bert_jax.tasks.results import Results, score_table
+from bert_jax.tasks.task import Data, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Example = TypeVar("Example")
@@ -38,7 +39,7 @@ class Finetuning(Task, Generic[Example, Answer]):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-    answered: ClassVar[type[Answered]] = Answered  # the class of its results
+    shown_names: Mapping[str, str] = {}  # what the closing table calls a score
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config; reads the vocabulary, but no data.
@@ -133,6 +134,11 @@ class Finetuning(Task, Generic[Example, Answer]):
         del split, examples
         return {}
 
+    def details(self, examples: Sequence[Example], answers: Sequence[Answer]) -> str:
+        """Formats what the closing report prints below a split's table."""
+        del examples, answers
+        return ""
+
     def learn(self, split: str, answers: Sequence[Answer]) -> None:
         """Sets `facts` from the answers to the first dev split, before scoring it."""
         del split, answers
@@ -186,14 +192,12 @@ class Finetuning(Task, Generic[Example, Answer]):
         return () if self.model.uses_pooler(self.head) else ("bert/pooler",)
 
     def training_data(self) -> Data:
-        rows, train = self._rows("train"), self.config.train
-        size = train.batch_size * train.seeds  # all seeds' batches have one length
-        lengths = rows.expected_lengths(size, train.num_steps, **self._lengths)
+        rows = self._rows("train")
         unknown = vocabulary_fit.of_rows(rows, self.tokenizer)
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
-        return Data(unknown, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(unknown, len(rows), {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         return init_with_heads(self.model, key)
@@ -230,7 +234,7 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def results(
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
-    ) -> Answered:
+    ) -> Results:
         """The answers to a split's examples, and their scores.
 
         The scores of logits with NaN are NaN: what has no largest logit is no answer.
@@ -239,13 +243,20 @@ class Finetuning(Task, Generic[Example, Answer]):
         has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
         if has_nan:
             outputs = jax.tree.map(np.nan_to_num, outputs)
-        answers = self.answers(self.examples(split), self.features(split), outputs)
+        examples = self.examples(split)
+        answers = self.answers(examples, self.features(split), outputs)
         if learns and not has_nan:
             self.learn(split, answers)
-        scores = self.scores(split, self.examples(split), answers)
+        scores = self.scores(split, examples, answers)
         if has_nan:
             scores = dict.fromkeys(scores, math.nan)
-        return self.answered(scores, self, split, answers)
+        return Results(
+            scores,
+            baseline=lambda: self.baseline(split, examples),
+            table=functools.partial(score_table, names=self.shown_names),
+            details=lambda: self.details(examples, answers),
+            write=lambda folder: self.write(folder, split, examples, answers),
+        )
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
         """Reorders the outputs of a split's batches by feature."""
@@ -263,9 +274,10 @@ class Finetuning(Task, Generic[Example, Answer]):
 
     def phases(self) -> list[Phase]:
         """One phase, at `config.task.max_seq_length`."""
-        train = self.config.train
-        shapes = {"input_ids": (train.batch_size, *self.row_shape)}
-        return [Phase(0, train.num_steps, train.micro_batches, shapes)]
+        train, length = self.config.train, self.config.task.max_seq_length
+        rows, parts = train.batch_size, train.micro_batches
+        shapes = {"input_ids": (rows, *self.row_shape)}
+        return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -1,11 +1,13 @@
 """Left to right: each piece predicted from those before it (section 5.1)."""
 
+import functools
+
 import numpy as np
 from tokenizers import Encoding
 
 from bert_jax.data.rows import Batch
 from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
-from bert_jax.tasks.objectives import Objective
+from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.tasks.task import Outputs
 
 
@@ -45,7 +47,11 @@ class Continue(FillMask):
         return True
 
 
-class LeftToRight(Objective):
-    """Each piece from those before it; no next sentence."""
-
-    prefix, causal, predictor = "lm", True, Continue
+LEFT_TO_RIGHT = Objective(
+    functools.partial(lm_losses, "lm"),
+    functools.partial(lm_weights, "lm"),
+    next_sentence=False,  # with causal attention [CLS] attends to itself alone
+    prefix="lm",
+    causal=True,
+    predictor=Continue,
+)

@@ -1,24 +1,21 @@
 """What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
 
-import dataclasses
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
-from ml_collections import ConfigDict
 
 from bert_jax.data import records
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig, pretraining_flops
-from bert_jax.models.encoder import Packed
 from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.results import Results
-from bert_jax.types import Arrays, DropoutKey, Scalars
+from bert_jax.tasks.results import Results, Table
+from bert_jax.types import Arrays, Scalars
 
 
 class Targets(NamedTuple):
@@ -40,89 +37,96 @@ def targets(batch: Arrays) -> Targets:
     return Targets(batch["input_ids"][:, 1:], real.astype(jnp.float32))
 
 
-class Objective:
-    """BERT's: the masked pieces, and whether the second text follows the first.
+def lm_losses(prefix: str, outputs: Arrays, batch: Arrays) -> Scalars:
+    """Sums the cross entropy of the predicted pieces, in nats."""
+    ids, weights = targets(batch)
+    losses = cross_entropy(outputs[f"{prefix}_logits"], ids)
+    return {f"{prefix}_loss": jnp.sum(weights * losses)}
 
-    A subclass overrides what differs. A batch has the columns of `loader.batch_at`,
-    arrays [batch, ...]. The sum of the losses' means is trained, whatever their names;
-    `dev` has them beside `of_pieces`, the scores of the logits alone.
+
+def lm_weights(prefix: str, batch: Arrays) -> Scalars:
+    """Counts the pieces to predict."""
+    return {f"{prefix}_loss": jnp.sum(targets(batch).weights)}
+
+
+def no_scores(outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
+    """Scores nothing."""
+    del outputs, batch
+    return {}
+
+
+class Objective(NamedTuple):
+    """What pre-training predicts, as functions of a batch and the model's outputs.
+
+    A batch has the columns of `loader.batch_at`, arrays [batch, ...]. The sum of the
+    losses' means is trained, whatever their names; `dev` has them beside `of_pieces`,
+    the scores of the logits alone. By default it is BERT's masked LM.
 
     Attributes:
+      losses: (outputs, batch) -> each loss, summed over the rows.
+      weights: batch -> what each sum is divided by.
+      scores: (outputs, batch) -> further scores on held-out text, as (sum, weight).
+      next_sentence: whether the next sentence loss is added, where the config has it.
       prefix: of scores and logits. The model outputs `PREFIX_logits` for
         `targets(batch)`: [batch, predictions, vocab], float32.
       causal: nothing is masked, and each position sees those up to its own. One of
         your own also needs `config.model.causal=True`.
       predictor: of the model's guesses, called as `FillMask` is.
-      model: a module with a `config`, called as `BertForPreTraining` is.
-      judges: whether the next sentence loss is part of it.
+      model: (its config) -> a module, called as `BertForPreTraining` is. None means
+        the family's.
+      flops: (model's config, length, predictions, pairs) -> model FLOPs of training on
+        one row.
     """
 
-    prefix = "masked_lm"
-    causal = False
+    losses: Callable[[Arrays, Arrays], Scalars] = functools.partial(
+        lm_losses, "masked_lm"
+    )
+    weights: Callable[[Arrays], Scalars] = functools.partial(lm_weights, "masked_lm")
+    scores: Callable[[Arrays, Arrays], dict[str, tuple[Array, Array]]] = no_scores
+    next_sentence: bool = True
+    prefix: str = "masked_lm"
+    causal: bool = False
     predictor: type[FillMask] = FillMask
+    model: Callable[[BertConfig], nn.Module] | None = None
+    flops: Callable[[BertConfig, int, int, int], int] = pretraining_flops
 
-    def __init__(self, config: ConfigDict, model_config: BertConfig):
-        """Takes the whole config, and the model's sizes."""
-        self.model_config = model_config
-        family = FAMILIES[model_config.architecture]
-        self.model: nn.Module = family.for_pretraining(model_config)
-        # With causal attention [CLS] attends to itself alone.
-        pairs = config.corpus.nsp and config.task.nsp_loss
-        self.judges = pairs and not self.causal
 
-    def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
-        """The model's outputs; `key` is for dropout, None for evaluation."""
-        outputs = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch.get("masked_lm_positions"),
-            key,
-            Packed.of(batch),
-        )
-        assert isinstance(outputs, dict)
-        return outputs
-
-    def losses(self, outputs: Arrays, batch: Arrays) -> Scalars:
-        """Each loss, summed over the rows; here cross entropies in nats."""
-        ids, weights = targets(batch)
-        losses = cross_entropy(outputs[f"{self.prefix}_logits"], ids)
-        sums = {f"{self.prefix}_loss": jnp.sum(weights * losses)}
-        if self.judges:
-            labels = jnp.maximum(batch["next_sentence_labels"], 0)
-            losses = cross_entropy(outputs["next_sentence_logits"], labels)
-            sums["next_sentence_loss"] = jnp.sum(real_pairs(batch) * losses)
-        return sums
-
-    def weights(self, batch: Arrays) -> Scalars:
-        """What each sum is divided by, from the batch alone: the pieces to predict, and
-        the pairs to judge."""
-        weights = {f"{self.prefix}_loss": jnp.sum(targets(batch).weights)}
-        if self.judges:
-            weights["next_sentence_loss"] = jnp.sum(real_pairs(batch))
-        return weights
-
-    def scores(self, outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
-        """Further scores on held-out text, as (sum, weight)."""
-        if not self.judges:
-            return {}
-        guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
-        labels, real = batch["next_sentence_labels"], real_pairs(batch)
-        count, right = jnp.sum(real), jnp.sum(real * (guessed == labels))
-        return {
-            "next_sentence_accuracy": (right, count),
-            "next_sentence_majority": (jnp.sum(real * labels), count),
-        }
-
-    def flops(self, length: int, predictions: int, pairs: int) -> int:
-        """Model FLOPs of training on one row; see `pretraining_flops`."""
-        return pretraining_flops(self.model_config, length, predictions, pairs)
+MASKED_LM = Objective()
 
 
 def real_pairs(batch: Arrays) -> Float[Array, "batch *pairs"]:
     """1 for a real pair, 0 where one only pads the batch or the row."""
     return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
+
+
+def next_sentence_losses(outputs: Arrays, batch: Arrays) -> Scalars:
+    """Sums the cross entropy of whether the second text follows the first, in nats."""
+    labels = jnp.maximum(batch["next_sentence_labels"], 0)
+    losses = cross_entropy(outputs["next_sentence_logits"], labels)
+    return {"next_sentence_loss": jnp.sum(real_pairs(batch) * losses)}
+
+
+def next_sentence_weights(batch: Arrays) -> Scalars:
+    """Counts the pairs to judge."""
+    return {"next_sentence_loss": jnp.sum(real_pairs(batch))}
+
+
+def next_sentence_scores(
+    outputs: Arrays, batch: Arrays
+) -> dict[str, tuple[Array, Array]]:
+    """Sums the right answers, and the random pairs."""
+    guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
+    labels, real = batch["next_sentence_labels"], real_pairs(batch)
+    count, right = jnp.sum(real), jnp.sum(real * (guessed == labels))
+    return {
+        "next_sentence_accuracy": (right, count),
+        "next_sentence_majority": (jnp.sum(real * labels), count),
+    }
+
+
+NEXT_SENTENCE = Objective(
+    next_sentence_losses, next_sentence_weights, next_sentence_scores
+)
 
 
 def of_pieces(
@@ -145,43 +149,39 @@ def of_pieces(
     return {name: (jnp.sum(weights * each), total) for name, each in values.items()}
 
 
-@dataclasses.dataclass(frozen=True)
-class Guesses(Results):
-    """Scores on held-out text, next to trivial ones: of the pieces' counts, and of the
-    commoner kind of pair.
+def lm_table(
+    prefix: str, split: str, scores: Mapping[str, float], baseline: Mapping[str, float]
+) -> Table:
+    """Tabulates scores on held-out text next to trivial ones: of the pieces' counts,
+    and of the commoner kind of pair.
 
-    Attributes:
+    Args:
       prefix: of the language model's scores, as in `Objective`.
     """
-
-    prefix: str
-
-    def table(
-        self, split: str, scores: Mapping[str, float]
-    ) -> tuple[list[tuple], tuple]:
-        """The rows and header of the closing report."""
-        del split
-        perplexity = math.exp(scores["unigram_loss"])
-        name, what = self.prefix, self.prefix.replace("lm", "LM").replace("_", " ")
-        rows = [
-            (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
-            (f"{what} perplexity", "perplexity", perplexity),
-            (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
-        ]
-        table: list[tuple] = [
-            (name, f"{scores[key]:.4g}", f"{uni:.4g}", "unigrams")
-            for name, key, uni in rows
-        ]
-        if "next_sentence_accuracy" in scores:
-            shown = (
-                f"{scores[f'next_sentence_{name}']:.4g}"
-                for name in ("accuracy", "majority")
-            )
-            table.append(("next sentence accuracy", *shown, "majority class"))
-        return table, ("", "model", "baseline", "which is")
+    del split, baseline
+    name, what = prefix, prefix.replace("lm", "LM").replace("_", " ")
+    perplexity = math.exp(scores["unigram_loss"])
+    rows = [
+        (f"{what} loss (nats)", f"{name}_loss", scores["unigram_loss"]),
+        (f"{what} perplexity", "perplexity", perplexity),
+        (f"{what} accuracy", f"{name}_accuracy", scores["unigram_accuracy"]),
+    ]
+    table: list[tuple] = [
+        (name, f"{scores[key]:.4g}", f"{uni:.4g}", "unigrams")
+        for name, key, uni in rows
+    ]
+    if "next_sentence_accuracy" in scores:
+        shown = (
+            f"{scores[f'next_sentence_{name}']:.4g}"
+            for name in ("accuracy", "majority")
+        )
+        table.append(("next sentence accuracy", *shown, "majority class"))
+    return table, ("", "model", "baseline", "which is")
 
 
-def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> Guesses:
+def lm_results(
+    prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> Results:
     """Adds the batches' sums and weights in double precision, divides once.
 
     Args:
@@ -207,4 +207,4 @@ def guesses(prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]) -> 
     perplexity = math.exp(min(scores[f"{prefix}_loss"], 700.0))
     loss = sum(losses.values())
     means_of_all = {**losses, **scores, "loss": loss, "perplexity": perplexity}
-    return Guesses(means_of_all, prefix)
+    return Results(means_of_all, table=functools.partial(lm_table, prefix))

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,13 +22,20 @@ from bert_jax.data import batch_shapes, records
 from bert_jax.data.batch_shapes import has_masks
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.fill_mask import FillMask, printed
-from bert_jax.tasks.objectives import OBJECTIVES, guesses, of_pieces
+from bert_jax.tasks.objectives import (
+    NEXT_SENTENCE,
+    OBJECTIVES,
+    lm_results,
+    of_pieces,
+)
 from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import ApplyFn, Batch, Data, Phase, PredictFn, Shapes, Task
+from bert_jax.tasks.task import ApplyFn, Batch, Data, PredictFn, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -69,8 +76,12 @@ class Pretraining(Task):
                 else f"{wrong}causal=True is a left-to-right model; set "
                 "--config.task.objective=ltr"
             )
-        self.objective = kind(config, self.model_config)
-        self.model = self.objective.model
+        self.objective = kind
+        corpus, task = config.corpus, config.task
+        self._judges = corpus.nsp and task.nsp_loss and kind.next_sentence
+        self._parts = (kind, NEXT_SENTENCE) if self._judges else (kind,)
+        family = FAMILIES[self.model_config.architecture]
+        self.model = (kind.model or family.for_pretraining)(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(
                 f"config.evaluate.splits={tuple(config.evaluate.splits)}: pre-training "
@@ -132,7 +143,7 @@ class Pretraining(Task):
         """Also `model.causal` and `task.nsp_loss`, which `ltr` decides."""
         super().resolve()
         self.config.model.causal = self.model_config.causal
-        self.config.task.nsp_loss &= not self.objective.causal
+        self.config.task.nsp_loss &= self.objective.next_sentence
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Initial parameters, boxed with their logical axis names."""
@@ -146,13 +157,13 @@ class Pretraining(Task):
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
         """The next sentence head and the pooler: filling masks does not need them."""
-        if self.objective.judges and not predicts:
+        if self._judges and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """The predictor for `--mode=predict`."""
-        judges = self.objective.judges and not missing
+        judges = self._judges and not missing
         return self.objective.predictor(
             self.config, self.model, self.tokenizer, judges_pairs=judges
         )
@@ -173,7 +184,8 @@ class Pretraining(Task):
         batch, length = shapes["input_ids"]
         predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
-        return batch * self.objective.flops(length, predictions, pairs)
+        sizes = self.model_config
+        return batch * self.objective.flops(sizes, length, predictions, pairs)
 
     def counted(self, batch: Batch) -> tuple[float, float]:
         """With packing: pairs a row, and the share of tokens among the positions."""
@@ -182,44 +194,58 @@ class Pretraining(Task):
         pairs = batch["next_sentence_labels"] != records.PADDING_LABEL
         return float(pairs.sum(-1).mean()), float(batch["input_mask"].mean())
 
-    def phases(self) -> list[Phase]:
+    def phases(self) -> list[phases.Phase]:
         """The config's phases."""
-        schedule = []
-        for fields in phases.phases(self.config):
-            shapes = batch_shapes.shapes(self.config, fields)
-            schedule.append(
-                Phase(fields.first_step, fields.end_step, fields.micro_batches, shapes)
-            )
-        return schedule
+        return [
+            phase._replace(shapes=batch_shapes.shapes(self.config, phase))
+            for phase in phases.phases(self.config)
+        ]
+
+    def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
+        """The model's outputs; `key` is for dropout, None for evaluation."""
+        outputs = self.model.apply(
+            {"params": params},
+            batch["input_ids"],
+            batch["input_mask"],
+            batch["segment_ids"],
+            batch.get("masked_lm_positions"),
+            key,
+            Packed.of(batch),
+        )
+        assert isinstance(outputs, dict)
+        return outputs
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """See `Objective.losses`."""
-        return self.objective.losses(self.objective.apply(params, batch, key), batch)
+        """The sums of the objective's losses, and the next sentence loss."""
+        outputs = self.apply(params, batch, key)
+        return _joined(part.losses(outputs, batch) for part in self._parts)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """See `Objective.weights`."""
-        return self.objective.weights(batch)
+        """What each sum is divided by."""
+        return _joined(part.weights(batch) for part in self._parts)
 
     def outputs(
         self, params: Any, batch: Arrays
     ) -> dict[str, dict[str, tuple[Array, Array]]]:
-        """Sums and weights: `losses`, the objective's; and `scores`: those of the
-        pieces, whatever is trained, and the objective's further ones."""
-        objective, unigrams = self.objective, jnp.asarray(self._unigram_log_probs)
-        outputs = objective.apply(params, batch, None)
-        sums, totals = objective.losses(outputs, batch), objective.weights(batch)
-        scores = of_pieces(objective.prefix, outputs, batch, unigrams)
+        """Sums and weights: `losses`, those that are trained; and `scores`: those of
+        the pieces, whatever is trained, and the objective's further ones."""
+        unigrams = jnp.asarray(self._unigram_log_probs)
+        outputs = self.apply(params, batch, None)
+        sums = _joined(part.losses(outputs, batch) for part in self._parts)
+        totals = self.loss_weights(batch)
+        pieces = of_pieces(self.objective.prefix, outputs, batch, unigrams)
+        scores = _joined(part.scores(outputs, batch) for part in self._parts)
         return {
             "losses": {name: (sums[name], totals[name]) for name in sums},
-            "scores": {**objective.scores(outputs, batch), **scores},
+            "scores": {**scores, **pieces},
         }
 
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """See `objectives.guesses`."""
+        """See `objectives.lm_results`."""
         del split, learns
-        return guesses(self.objective.prefix, fetched)
+        return lm_results(self.objective.prefix, fetched)
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
@@ -243,3 +269,7 @@ class Pretraining(Task):
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
+
+
+def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for part in parts for name, value in part.items()}

@@ -12,6 +12,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config.phases import Phase
 from bert_jax.data.packing import rows
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
@@ -19,7 +20,6 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import HEADS
 from bert_jax.models.encoder import Packed
 from bert_jax.tasks.finetuning import Answer, Example, Finetuning
-from bert_jax.tasks.task import Phase
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 
@@ -41,7 +41,7 @@ class SharedRows(Finetuning[Example, Answer]):
         if self.texts_per_row == 1:
             return [phase]
         shapes = rows.shapes(phase.shapes["input_ids"], self.texts_per_row)
-        return [phase._replace(shapes=shapes)]
+        return [phase._replace(shapes=shapes, batch_size=shapes["input_ids"][0])]
 
     def counted(self, batch: Batch) -> tuple[float, float]:
         if self.texts_per_row == 1:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config.phases import Phase, find
 from bert_jax.data.columns import ANY, Wanted
 from bert_jax.data.rows import Batch, BatchSize, RowIndex
 from bert_jax.errors import UserError
@@ -23,25 +24,6 @@ Outputs = dict[str, Any]
 ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
 PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-class Phase(NamedTuple):
-    """A part of the schedule in which all batches have the same shape."""
-
-    first_step: int
-    end_step: int
-    micro_batches: int  # the number of parts that a batch is split into
-    shapes: Shapes  # of a whole batch, as `Task.flops` takes them
-
-    @property
-    def steps(self) -> int:
-        """The number of steps."""
-        return self.end_step - self.first_step
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a whole batch."""
-        return self.shapes["input_ids"][0]
 
 
 class PredictionBatches(NamedTuple):
@@ -107,7 +89,6 @@ class Data:
       unknown_share: of [UNK] among the tokens of a sample of the rows; in pre-training
         of all rows.
       epoch_size: rows; 0 if the run does not count epochs.
-      lengths: about how many lengths the batches of a phase are padded to.
       record: identifies the data, for `Task.recall`; JSON. Its `facts` are of the data
         and become `Task.facts` when the run is queried.
       folders: of the prepared data.
@@ -117,7 +98,6 @@ class Data:
 
     unknown_share: float
     epoch_size: int = 0
-    lengths: int = 1
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     report: Callable[[Path], str] = str
@@ -134,7 +114,6 @@ class Task(abc.ABC):
       model_config: the model's sizes.
       main_score: the name of the score on the first dev split that selects the best,
         unless `config.evaluate.score` names another one.
-      answers_rows: it has a `predictor`.
       facts: what a run learns besides its weights, such as a threshold; JSON, saved in
         the work directory's task.json.
       notices: counts records that were cut, skipped or changed, by split and reason;
@@ -143,7 +122,6 @@ class Task(abc.ABC):
 
     model_config: BertConfig
     main_score: str
-    answers_rows = True
 
     def __init__(self, config: ConfigDict):
         self.config = config
@@ -166,7 +144,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
-        """The schedule: one or more phases in order, from step 0."""
+        """The schedule: one or more phases with their shapes, in order, from step 0."""
 
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
@@ -319,5 +297,4 @@ class Task(abc.ABC):
 
     def phase_at(self, step: int) -> Phase:
         """The phase of `step`; after the end, the last phase."""
-        *earlier, last = self.phases()
-        return next((phase for phase in earlier if step < phase.end_step), last)
+        return find(self.phases(), step)

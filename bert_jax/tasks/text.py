@@ -20,14 +20,15 @@ from bert_jax.data.texts import LabelledText
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks import confusion
 from bert_jax.tasks.classification import Classification, TextExample
-from bert_jax.tasks.confusion import Classified
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
 Target = int | float | tuple[int, ...] | None  # like TextExample.label
 _NAMED = 10  # the most labels that an error lists
+_SHOWN = 20  # the most classes whose tables are printed
 _NO_FILMS = "dev: reviews held out from data that do not name their films"
 
 
@@ -41,8 +42,6 @@ class Text(Classification):
         integers in numeric order, names in alphabetical order; or, in their order,
         `label_names`.
     """
-
-    answered = Classified
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
@@ -198,7 +197,10 @@ class Text(Classification):
     ) -> None:
         """`SPLIT.jsonl`: for each record `index` (from 0), `text`, `text_b` of a pair,
         `label` (a name, a list of names or a number), `scores` (probabilities by name;
-        not for a number), and `gold` if known."""
+        not for a number), and `gold` if known. `SPLIT_classes.txt`: the tables of
+        `class_tables`."""
+        if tables := self.class_tables(examples, answers):
+            write_atomically(folder / f"{split}_classes.txt", tables + "\n")
         lines = []
         for example, answer in zip(examples, answers, strict=True):
             result = self.result(example, answer)
@@ -212,6 +214,31 @@ class Text(Classification):
                 row["gold"] = self._shown(example.label)
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         write_atomically(folder / f"{split}.jsonl", "".join(lines))
+
+    @property
+    def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Says which class or classes the F1 is of."""
+        last = texts.sorted_labels(set(self.labels))[-1]
+        return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
+
+    def details(
+        self, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
+    ) -> str:
+        """The tables of `class_tables`, unless they are too large for a screen."""
+        few = len(self.labels) <= _SHOWN
+        return self.class_tables(examples, answers) if few else ""
+
+    def class_tables(
+        self, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
+    ) -> str:
+        """Formats each class's scores and the confusion matrix; empty without classes
+        or labels."""
+        if self.kind != "classification" or None in (x.label for x in examples):
+            return ""
+        labels = np.array([example.label for example in examples], int)
+        guesses = np.array([self.guess(answer) for answer in answers], int)
+        found = confusion.counts(labels, guesses, len(self.labels))
+        return confusion.text(self.labels, found)
 
     def parse(self, row: dict[str, Any]) -> TextExample:
         """The data's own columns, or else `text`, and `text_b` for a pair.

@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.types import Arrays
@@ -43,15 +42,6 @@ class RunningStats(NamedTuple):
     steps: Int[Array, "*seeds"] | np.ndarray = np.zeros((), np.int32)  # good steps
     # Anomalies among about the last hundred steps, including skipped ones.
     recent: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
-
-
-def check(config: ConfigDict, processes: int = 1) -> None:
-    """Raises UserError for `roll_back` with several processes."""
-    train = config.train
-    if train.on_anomaly == "roll_back" and processes > 1:
-        raise UserError(
-            "config.train.on_anomaly=roll_back is for a run of one process; use skip"
-        )
 
 
 def detect(
@@ -121,7 +111,7 @@ class Anomalies:
     """The host's side: checks each step one step later, and acts.
 
     Args:
-      action: `config.train.on_anomaly`.
+      stops: an anomaly ends the run (`config.train.on_anomaly=stop`).
       floats: fetches the metrics of each seed.
       write: takes the step and each seed's numbers, empty without an anomaly.
       note: prints a line.
@@ -129,54 +119,36 @@ class Anomalies:
 
     def __init__(
         self,
-        action: str,
+        stops: bool,
         floats: Callable[[Arrays], list[dict[str, float]]],
         write: Callable[[int, Sequence[Mapping[str, int | float]]], None],
         note: Callable[[str], None],
     ):
-        self.step, self.recent = 0, 0.0  # of the last anomaly, for rolling back
-        self._action, self._floats = action, floats
+        self._stops, self._floats = stops, floats
         self._write, self._note = write, note
         self._pending: tuple[int, dict[str, Array]] | None = None
 
-    def add(self, step: int, metrics: dict[str, Array]) -> bool:
+    def add(self, step: int, metrics: dict[str, Array]) -> None:
         """Stores a step's metrics, removes from `metrics` those that the log does not
         have, and does what `check_last` does for the step before."""
-        before, self._pending = self._pending, (step, dict(metrics))
+        self.check_last()
+        self._pending = (step, dict(metrics))
         for name in _UNLOGGED:
             del metrics[name]
-        return before is not None and self._look(*before)
 
-    def check_last(self) -> bool:
-        """Waits for the last step; returns whether the run must roll back.
+    def check_last(self) -> None:
+        """Waits for the last step.
 
         Raises:
-          UserError: it is an anomaly and `action` is stop, or there were too many.
+          UserError: it is an anomaly that stops the run, or there were too many.
         """
         pending, self._pending = self._pending, None
-        return pending is not None and self._look(*pending)
-
-    def leave_out(self, state: Any) -> Any:
-        """A checkpoint's state with the step counters of the last anomaly, as if all
-        steps since the checkpoint had been skipped."""
-
-        def counter(x: Array, count: int | float) -> Array:
-            return jax.device_put(jnp.full(x.shape, count, x.dtype), x.sharding)
-
-        stats = state.running_stats
-        return state._replace(
-            step=counter(state.step, self.step),
-            opt_state=jax.tree.map(
-                lambda x: x if _is_float(x) else counter(x, self.step), state.opt_state
-            ),
-            running_stats=stats._replace(recent=counter(stats.recent, self.recent)),
-        )
-
-    def _look(self, step: int, metrics: dict[str, Array]) -> bool:
+        if pending is None:
+            return
+        step, metrics = pending
         recent = float(np.max(jax.device_get(metrics["anomaly"])))
         if not recent:
-            return False
-        self.step, self.recent = step, recent
+            return
         each: list[dict[str, int | float]] = [
             {"batch": step - 1, **{name: one[name] for name in _SHOWN}}
             if one["anomaly"]
@@ -190,12 +162,11 @@ class Anomalies:
             f", gradient norm {worst['grad_norm']:.4g} (usually "
             f"{worst['usual_grad_norm']:.4g})"
         )
-        if self._action == "stop":
+        if self._stops:
             raise UserError(
                 f"{event}; stopped, without saving this step. The batch is "
                 f"batch_at(config, {step - 1}); the same command with --config.train."
-                "on_anomaly=skip skips such batches, and with roll_back also those "
-                "since the last checkpoint"
+                "on_anomaly=skip skips such batches"
             )
         if recent > TOO_MANY:
             raise UserError(
@@ -203,10 +174,4 @@ class Anomalies:
                 "lower config.optimizer.learning_rate, warm up longer or raise "
                 "config.train.spike_factor, with another --workdir"
             )
-        skips = self._action == "skip"
-        since = "" if skips else " and those since the last checkpoint"
-        self._note(f"{event}; this batch{since} skipped")
-        if self._action == "roll_back":
-            self._pending = None  # the step after it is discarded
-            return True
-        return False
+        self._note(f"{event}; this batch skipped")

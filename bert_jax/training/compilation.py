@@ -1,5 +1,6 @@
-"""What a run computes: its first state and its step, traced and compiled."""
+"""The first state of a run and its step, traced and compiled."""
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -10,15 +11,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array
 
-from bert_jax import registry
 from bert_jax.runtime import processes
-from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
-from bert_jax.training import frozen, memory, sharding, state_shardings, step
+from bert_jax.training import frozen, sharding, step
 from bert_jax.training import optimizer as optimizers
+from bert_jax.training.log import Log
 from bert_jax.training.seeds import Seeds
-from bert_jax.training.step import TrainState
+from bert_jax.training.state import TrainState, abstract_state, init_state
 from bert_jax.types import Arrays
 
 # For XLA's GPU compiler: gradients of an embedding are else added up in any order.
@@ -31,26 +30,29 @@ PRODUCTS = {
 }
 
 
-class Program:
-    """What a run computes on a mesh: its first state, and how a step changes a state.
+class Step:
+    """A training step on a mesh, compiled once for each shape of a batch.
 
     Attributes:
       abstract: shapes, dtypes and shardings of one seed's state.
     """
 
-    def __init__(self, task: Task, mesh: Mesh, first_seed: int = 0):
+    def __init__(self, task: Task, mesh: Mesh):
         """Computes nothing.
 
         Raises:
-          UserError: a field of the optimizer, or several seeds where one is needed.
+          UserError: the optimizer or its state is wrong, or several seeds where one is
+            needed.
         """
         self.task, self.mesh = task, mesh
-        self.seeds = Seeds(task.config, first_seed)
+        self.seeds = Seeds(task.config)
         self._optimizer = optimizers.make(task.config, task.unused())
-        self.abstract = state_shardings.abstract_state(task, self._optimizer, mesh)
-        if (name := task.config.optimizer.name) in registry.ADDED:
-            params, state = self.abstract.params, self.abstract.opt_state
-            optimizers.check_state(name, self._optimizer, params, state)
+        self.abstract = abstract = abstract_state(task, self._optimizer, mesh)
+        name = task.config.optimizer.name
+        optimizers.check_state(
+            name, self._optimizer, abstract.params, abstract.opt_state
+        )
+        self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, of all seeds, from random values.
@@ -65,7 +67,7 @@ class Program:
             return nn.meta.unbox(task.init_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
-            return step.init_state(params, optimizer, task.init_carry())
+            return init_state(params, optimizer, task.init_carry())
 
         with jax.default_device(_processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
@@ -82,7 +84,7 @@ class Program:
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
     ) -> jax.stages.Traced:
-        """A training step, for any kind of device; computes nothing.
+        """Traces a step, for any kind of device; computes nothing.
 
         Args:
           state: arrays, or their shapes with shardings; of all seeds.
@@ -103,7 +105,7 @@ class Program:
                 learning_rate=rate,
                 loss=frozen.loss_of_the_rest(loss, tuple(config.optimizer.frozen)),
                 loss_weights=task.loss_weights,
-                optimizer=optimizers.make(config, task.unused(), rate),
+                optimizer=self._optimizer,
                 micro_batches=micro_batches,
                 spike_factor=float(config.train.spike_factor),
             )
@@ -125,49 +127,24 @@ class Program:
             rate = jax.ShapeDtypeStruct((), jnp.float32)
             return jitted.trace(state, batch, self.seeds.array, rate)
 
-
-class CompiledStep:
-    """The step of a run, compiled once for each shape of a batch.
-
-    Args:
-      progress: prints the memory that the longest batch takes, and the task's notices.
-      shapes: about how many shapes the batches will have.
-    """
-
-    def __init__(
+    def compiled(
         self,
-        program: Program,
-        clock: Stopwatch,
-        progress: Progress,
-        shapes: int,
-    ):
-        self._program, self._clock = program, clock
-        self._progress, self._shapes = progress, shapes
-        self._compiled: dict[tuple, jax.stages.Compiled] = {}
-        self._widest = 0  # positions
-
-    def for_batch(
-        self, state: TrainState, batch: Arrays, micro_batches: int
+        state: TrainState,
+        batch: Arrays,
+        micro_batches: int,
+        log: Log | None = None,
     ) -> jax.stages.Compiled:
-        """The step for a batch of these shapes, as `Program.trace` gives it."""
+        """The step for a batch of these shapes, as `trace` gives it.
+
+        Args:
+          log: times the compilation, and says that it takes place. None means neither.
+        """
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
-            length = batch["input_ids"].shape[-1]
-            number, trace = len(self._compiled) + 1, self._program.trace
-            known = self._shapes > 1 and number <= self._shapes
-            of = f" ({number} of {self._shapes})" if known else ""
-            self._progress.note(f"compiling the step at length {length}{of}")
-            with self._clock("compile"):
-                traced = trace(state, batch, micro_batches)
+            with log.compiling(batch) if log else contextlib.nullcontext():
+                traced = self.trace(state, batch, micro_batches)
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
-            self._progress.pause()
-            positions = batch["input_ids"].size
-            if positions > self._widest:
-                self._widest = positions
-                line = memory.of_step(self._compiled[shapes], batch)
-                self._progress.note(line)
-            self._progress.tell(self._program.task.notices)
         return self._compiled[shapes]
 
 

@@ -66,10 +66,6 @@ class Evaluator:
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
         self._facts = [dict(task.facts) for _ in seeds.numbers]
 
-    def scores(self, params: Any, split: str, now: int) -> list[dict[str, float]]:
-        """Each seed's scores on a split, after `now` steps; see `results`."""
-        return [found.scores for found in self.results(params, split, now)]
-
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
         """Each seed's results on a split; caches those of the last `now`.
 

@@ -1,17 +1,12 @@
-"""How a run is doing: its best score, its speed, whether it learned anything."""
+"""The scores of a run so far: the best one, and whether it learned anything."""
 
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes
-from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.anomaly import DECAY
@@ -19,20 +14,6 @@ from bert_jax.workdir import metrics
 
 # A run whose loss has fallen by less than this fraction has not learned.
 FLAT = 0.05
-
-# Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
-PEAK_FLOPS = {
-    "TPU v3": 61.5e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v5p": 459e12,
-    "TPU v6 lite": 918e12,
-    "NVIDIA A100-SXM4-40GB": 312e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-}
 
 
 class BestScore:
@@ -69,77 +50,23 @@ class BestScore:
         values = [value for _, value in self._seen]
         return max(values[-patience:]) <= max(values[:-patience])
 
-    def early_stop(self, now: int, taken: int, kept: bool) -> str:
+    def early_stop(self, now: int, taken: int) -> str:
         """A line that says why a run ended at step `now`, and which weights it uses.
 
         Args:
           taken: the step of these weights.
-          kept: whether the best weights are saved too.
         """
         best, _ = max(self._seen, key=lambda seen: seen[1])
         since = sum(step > best for step, _ in self._seen)
-        line = (
+        return (
             f"early stop at step {now}: {since} evaluations no better than step "
             f"{best}'s; the result is that of step {taken}"
         )
-        if taken == best:
-            return line
-        how = "takes" if kept else "from the beginning keeps and takes"
-        return f"{line} (--config.evaluate.checkpoint=best {how} step {best}'s)"
 
     def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
         """The shapes of the last step's batch, without the number of rows."""
         shapes = self._task.phase_at(now - 1).shapes
         return {name: shape[1:] for name, shape in shapes.items()}
-
-
-class Speed:
-    """Measures the speed of steps, including waits for data but nothing else."""
-
-    def __init__(self, clock: Stopwatch):
-        self._clock = clock
-        self._seconds = 0.0
-        self._done = np.zeros(3)
-
-    def add(
-        self,
-        task: Task,
-        batch: Mapping[str, Any],
-        seeds: int,
-        counted: tuple[float, float] = (1.0, 1.0),
-    ) -> None:
-        """Counts a step on a batch, [batch, ...] or [seeds, batch, ...].
-
-        Args:
-          counted: see `Task.counted`.
-        """
-        shapes = {name: rows.shape for name, rows in batch.items()}
-        if seeds > 1:
-            shapes = {name: shape[1:] for name, shape in shapes.items()}
-        ids = shapes["input_ids"]
-        done = (ids[0] * counted[0], math.prod(ids) * counted[1], task.flops(shapes))
-        self._done += seeds * np.array(done)
-
-    def rates(self, peak_flops: float | None) -> dict[str, float]:
-        """Speed since the last call.
-
-        `tokens_per_second` counts positions, including padding, but not in packed
-        rows; `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
-        """
-        totals = self._clock.totals
-        seconds = totals["step"] + totals["data wait"]
-        sequences, positions, flops = (
-            float(done) / (seconds - self._seconds) for done in self._done
-        )
-        self._seconds, self._done = seconds, np.zeros(3)
-        rates = {"sequences_per_second": sequences, "tokens_per_second": positions}
-        return rates if peak_flops is None else {**rates, "mfu": flops / peak_flops}
-
-
-def peak_flops() -> float | None:
-    """bfloat16 peak of all devices together, FLOP/s; None if unknown."""
-    peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
-    return None if peak is None else peak * jax.device_count()
 
 
 def require_dev(task: Task) -> None:
@@ -151,7 +78,6 @@ def require_dev(task: Task) -> None:
     """
     config = task.config
     needs = {
-        f"train.restarts={config.train.restarts}": config.train.restarts,
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
@@ -165,30 +91,15 @@ def require_dev(task: Task) -> None:
             )
 
 
-def require_losses(train: ConfigDict) -> None:
-    """Raises UserError if a run would log too few losses to be judged by `collapsed`.
-
-    Args:
-      train: `config.train`, resolved.
-    """
-    if train.num_steps <= train.log_every:
-        raise UserError(
-            f"config.train.restarts={train.restarts}: whether a run has learned is "
-            f"judged by its first and last logged losses, and this one logs a single "
-            f"one, after {train.num_steps} steps; set --config.train.log_every="
-            f"{max(1, train.num_steps // 8)}"
-        )
-
-
-def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
-    """Whether a finished run has learned nothing; if so, prints a warning.
+def warn_if_collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> None:
+    """Prints a warning if a finished run has learned nothing.
 
     That is: its last score is no better than the majority baseline's, and its loss has
     hardly fallen. This happens to some seeds on small data sets (section 4.1).
 
     Args:
       baseline: the baseline's scores on the first dev split; without the score that
-        selects the best checkpoint the result is False.
+        selects the best checkpoint there is no warning.
     """
     losses = _mean_losses(metrics.read(folder, "train"))
     dev = [line for s in task.dev_splits[:1] for line in metrics.read(folder, s)]
@@ -196,21 +107,14 @@ def collapsed(task: Task, folder: Path, baseline: Mapping[str, float]) -> bool:
     name = task.selection_score
     floor = baseline.get(name)
     if not dev or len(losses) < 2 or floor is None or dev[-1][name] > floor:
-        return False
-    if np.mean(losses[-quarter:]) < (1 - FLAT) * np.mean(losses[:quarter]):
-        return False
-    if not processes.is_first():
-        return True
-    alone = task.config.train.seeds == 1
-    adam = task.config.optimizer.name == "bert_adam"
-    print(
-        f"\nCOLLAPSED: {folder} has learned nothing: its score on "
-        f"{task.dev_splits[0]} is no better than the majority baseline's, and its loss "
-        f"is flat. Try another seed{' (or --config.train.restarts=3)' * alone}, a "
-        f"lower learning rate{', --config.optimizer.name=adamw' * adam} or more epochs",
-        file=sys.stderr,
-    )
-    return True
+        return
+    if np.mean(losses[-quarter:]) >= (1 - FLAT) * np.mean(losses[:quarter]):
+        print(
+            f"\nCOLLAPSED: {folder} has learned nothing: its score on "
+            f"{task.dev_splits[0]} is no better than the majority baseline's, and its "
+            "loss is flat (docs/faq.md)",
+            file=sys.stderr,
+        )
 
 
 def _mean_losses(lines: Sequence[Mapping[str, int | float]]) -> list[float]:

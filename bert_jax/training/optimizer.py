@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
-from bert_jax.training import anomaly, frozen, rates
+from bert_jax.training import anomaly, frozen
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -60,6 +60,30 @@ def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
     return np.asarray(rates, np.float32)
 
 
+def warmup_steps(config: ConfigDict, num_steps: int) -> int:
+    """Steps of linear warm-up of a schedule of `num_steps`.
+
+    Raises:
+      UserError: they are given twice, or more than the schedule has; the run has no
+        steps.
+    """
+    if config.train.num_steps < 1:
+        raise UserError("config.train.num_steps=0: at least 1 is needed")
+    steps = config.optimizer.warmup_steps
+    fraction = config.optimizer.warmup_fraction
+    if steps and fraction:
+        raise UserError(
+            f"config.optimizer.warmup_steps={steps} and "
+            f"config.optimizer.warmup_fraction={fraction}: one of them must be 0"
+        )
+    if steps > num_steps:
+        raise UserError(
+            f"config.optimizer.warmup_steps={steps} is more than the schedule's "
+            f"{num_steps} steps"
+        )
+    return int(steps or fraction * num_steps)
+
+
 def polynomial(config: ConfigDict) -> optax.Schedule:
     """Linear warm-up from 0, then polynomial decay to 0 at `config.train.num_steps`.
 
@@ -89,9 +113,8 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
                 f"config.phase2.warmup_steps={second.warmup_steps} needs a schedule "
                 "for phase 2: set config.phase2.learning_rate too"
             )
-        return _rise_and_fall(
-            peak, rates.warmup_steps(config, num_steps), num_steps, power
-        )
+        warmup = warmup_steps(config, num_steps)
+        return _rise_and_fall(peak, warmup, num_steps, power)
     change = phase2_start(config)
     last = num_steps - change
     if not last:
@@ -104,7 +127,7 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
             f"config.phase2.warmup_steps={second.warmup_steps} is more than the "
             f"second phase's {last} steps"
         )
-    before = _rise_and_fall(peak, rates.warmup_steps(config, change), change, power)
+    before = _rise_and_fall(peak, warmup_steps(config, change), change, power)
     after = _rise_and_fall(second.learning_rate, second.warmup_steps, last, power)
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
@@ -182,62 +205,69 @@ def scale_by_bert_adam(
 
 
 def make(
-    config: ConfigDict,
-    unused: Sequence[str] = (),
-    learning_rate: Float[Array, ""] | None = None,
-) -> optax.GradientTransformation:
-    """The optimizer that `config.optimizer` names, with its schedule and clipping.
+    config: ConfigDict, unused: Sequence[str] = ()
+) -> optax.GradientTransformationExtraArgs:
+    """Makes the optimizer that `config.optimizer` names, with schedule and clipping.
 
     BERT was trained with `bert_adam`, GPT with `openai_adam`, which as `adamw` and
     `lamb` (the paper's algorithm 2) corrects the moments' bias. All first clip the
     gradients' global norm to `clip_norm` (0: no clipping), and decay the weights that
-    `decay_mask` selects, separately from the moments. `update` needs the parameters.
+    `decay_mask` selects, separately from the moments.
 
     Args:
       unused: see `decay_mask`.
-      learning_rate: this step's, instead of the schedule: a program that gets it as an
-        argument serves all rates.
+
+    Returns:
+      An optimizer whose `update` needs the parameters. With `learning_rate`, the rate
+      of this step, it does not read the schedule: a program that has it as an argument
+      serves all schedules.
 
     Raises:
       UserError: an unknown name; see also `learning_rate_schedule`.
     """
-    optimizer = config.optimizer
-    maker, clip_norm = OPTIMIZERS.of(optimizer.name), optimizer.clip_norm
-    schedule = learning_rate_schedule(config)
-    if learning_rate is not None:
-        schedule = optax.constant_schedule(learning_rate)
-    clip = optax.identity()
-    if clip_norm:  # by one factor: Optax divides each element, into an array more
-        clip = optax.stateless(
-            lambda grads, _: optax.tree.scale(
-                jnp.minimum(1.0, clip_norm / optax.tree.norm(grads)), grads
-            )
-        )
+    fields = config.optimizer
+    maker, prefixes = OPTIMIZERS.of(fields.name), tuple(fields.frozen)
     mask = functools.partial(decay_mask, unused=unused)
-    whole = optax.chain(clip, maker(optimizer, schedule, mask))
-    return frozen.leaving_out(whole, tuple(optimizer.frozen))
+
+    def scheduled(schedule: optax.Schedule) -> optax.GradientTransformation:
+        whole = optax.chain(_clip(fields.clip_norm), maker(fields, schedule, mask))
+        return frozen.leaving_out(whole, prefixes)
+
+    own = scheduled(learning_rate_schedule(config))
+
+    def update(
+        updates: optax.Updates,
+        state: optax.OptState,
+        params: optax.Params | None = None,
+        learning_rate: Float[Array, ""] | None = None,
+        **extra: Any,
+    ) -> tuple[optax.Updates, optax.OptState]:
+        its = own
+        if learning_rate is not None:
+            its = scheduled(optax.constant_schedule(learning_rate))
+        rule = optax.with_extra_args_support(its)
+        return rule.update(updates, state, params, **extra)
+
+    return optax.GradientTransformationExtraArgs(own.init, update)
 
 
 def check_state(
-    name: str,
-    optimizer: optax.GradientTransformation,
-    params: PyTree,
-    state: optax.OptState,
+    name: str, optimizer: optax.GradientTransformation, params: Any, state: Any
 ) -> None:
     """Checks, from shapes alone, that a state can be carried and saved.
 
     Args:
       params: Shapes of the parameters.
-      state: Shapes of what `init` gives.
+      state: Shapes of the result of `init`.
 
     Raises:
-      UserError: An array is empty, which no checkpoint holds, or `update` gives a
+      UserError: An array is empty, which no checkpoint holds, or `update` returns a
         state of another structure.
     """
 
-    def update(params: PyTree, state: Any) -> Any:
-        unless = anomaly.Unless(jnp.bool_(False))
+    def update(params: Any, state: Any) -> Any:
         rule = optax.with_extra_args_support(optimizer)
+        unless = anomaly.Unless(jnp.bool_(False))
         return rule.update(params, state, params, unless=unless)[1]
 
     where = f"config.optimizer.name={name}: its state"
@@ -249,11 +279,9 @@ def check_state(
                 f"{where} has an empty array, {path} {shape}, which no checkpoint can "
                 "hold; use () in its place"
             )
-    for path in dict.fromkeys([*before, *after]):
-        there, then = before.get(path, "absent"), after.get(path, "absent")
-        if there != then:
+        if (then := after.get(path, "absent")) != shape:
             raise UserError(
-                f"{where} has another structure after an update: {path} is {there} in "
+                f"{where} has another structure after an update: {path} is {shape} in "
                 f"init and {then} in update; return the same from both"
             )
     if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
@@ -263,7 +291,7 @@ def check_state(
         )
 
 
-def _shapes(tree: PyTree) -> dict[str, str]:
+def _shapes(tree: Any) -> dict[str, str]:
     """The dtype and shape of each array, such as int32[2, 3], by its path."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): (
@@ -271,6 +299,17 @@ def _shapes(tree: PyTree) -> dict[str, str]:
         )
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
+
+
+def _clip(norm: float) -> optax.GradientTransformation:
+    """Clips by one factor: Optax divides each element, into an array more."""
+    if not norm:
+        return optax.identity()
+    return optax.stateless(
+        lambda grads, _: optax.tree.scale(
+            jnp.minimum(1.0, norm / optax.tree.norm(grads)), grads
+        )
+    )
 
 
 def bert_adam(
@@ -311,3 +350,39 @@ def adagrad(
     scaled = optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0)
     decayed = optax.add_decayed_weights(optimizer.weight_decay, mask)
     return optax.chain(scaled, decayed, optax.scale_by_learning_rate(schedule))
+
+
+def lamb(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    """LAMB, algorithm 2 of You et al. 2020 (arXiv:1904.00962v5)."""
+    return optax.chain(
+        optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
+        optax.add_decayed_weights(optimizer.weight_decay, mask),
+        optax.stateless(
+            lambda updates, params: jax.tree_util.tree_map_with_path(
+                _scaled_by_trust_ratio, updates, params
+            )
+        ),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def _scaled_by_trust_ratio(path: tuple, update: Array, param: Array) -> Array:
+    """Scales an update by (parameter norm / update norm).
+
+    The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
+    array; for stacked arrays, each layer's slice. As in the authors' code
+    (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
+    which do not decay, and if one of the norms is 0.
+    """
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    if NOT_DECAYED.search(name):
+        return update
+    axes = layer_axes(name, update.ndim)
+    param_norm, update_norm = (
+        jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True))
+        for x in (param, update)
+    )
+    both = (param_norm > 0) & (update_norm > 0)
+    return update * jnp.where(both, param_norm / update_norm, 1.0)

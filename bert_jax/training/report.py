@@ -3,20 +3,14 @@
 import contextlib
 import functools
 import io
-import itertools
-import pathlib
-import shlex
-import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import Mesh
 
 from bert_jax import family, tokenization
-from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize
 from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, WARNING
 from bert_jax.family import FAMILIES
@@ -24,159 +18,100 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import ApplyFn, PredictFn, Task
-from bert_jax.training import memory, sharding
-from bert_jax.training.evaluator import Evaluator
+from bert_jax.training import sharding
 from bert_jax.training.inference import compile_predict
-from bert_jax.training.run_setup import RunSetup
-from bert_jax.training.seeds import RunLog
-from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
+
+if TYPE_CHECKING:
+    from bert_jax.training.run import Run
 
 LINE = 79  # columns of a line in the log
 
 
-def opening(
-    setup: RunSetup, state: TrainState, resume_step: int | None
-) -> Iterator[str]:
+def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
     """Yields lines: what is trained, on what, where the log is, how to stop, and where
     it starts; and that nothing will be scored, where no split has data."""
-    task, folder, mesh = setup.task, setup.folder, setup.program.mesh
+    task, mesh, seeds = run.task, run.mesh, run.seeds.count
     phases = ", then ".join(
         f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
         f"{phase.shapes['input_ids'][-1]} tokens"
         for phase in task.phases()
     )
-    yield f"{folder}: {task.config.task.name}, {phases}"
-    sizes, count = task.model_config, task.config.train.seeds
-    seeds = f" (x {count} seeds)" if count > 1 else ""
-    params = count_parameters(state.params) // count
+    yield f"{run.folder}: {task.config.task.name}, {phases}"
+    sizes = task.model_config
+    count = count_parameters(run.state.params) // seeds
     shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
     yield (
         f"model: {sizes.num_hidden_layers} layers of {sizes.hidden_size}; "
-        f"{params:,}{seeds} parameters on {mesh.size} x "
-        f"{jax.devices()[0].device_kind} ({shape})"
+        f"{count:,}{f' (x {seeds} seeds)' if seeds > 1 else ''} parameters on "
+        f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
-    yield memory.of_state(state.params, state.opt_state)
-    yield _tokenizer_line(task, setup.data.unknown_share)
-    yield f"log: {folder / 'metrics.jsonl'}; curves: tensorboard --logdir={folder}"
+    yield _tokenizer_line(task, run.data.unknown_share)
+    metrics = run.folder / "metrics.jsonl"
+    yield f"log: {metrics}; curves: tensorboard --logdir={run.folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
     num_steps = task.config.train.num_steps
-    if resume_step is None and setup.weights is not None:
-        merged = setup.weights[1].table()
+    if resume_step is not None:
+        yield f"resuming at step {resume_step} of {num_steps}"
+        if run.steps_before < num_steps:
+            yield (
+                f"the run had {run.steps_before} steps; the learning rate now follows "
+                f"the schedule of {num_steps}"
+            )
+    elif run.weights is not None:
+        merged = run.weights[1].table()
         yield f"from {task.config.init_from}:\n{terminal.table(*merged)}"
-    if resume_step is None:
-        return
-    yield f"resuming at step {resume_step} of {num_steps}"
-    if setup.steps_before < num_steps:
-        yield (
-            f"the run had {setup.steps_before} steps; the learning rate now follows "
-            f"the schedule of {num_steps}"
-        )
 
 
-def close(
-    evaluator: Evaluator,
-    folder: Path,
-    params: Any,
-    now: int,
-    log: RunLog,
-    tell: Callable[[Mapping[str, int]], None],
-) -> Mapping[str, float]:
+def closing(run: "Run", params: Any, now: int) -> Mapping[str, float]:
     """Prints every split's scores and writes its prediction files.
 
     Args:
-      tell: prints the task's notices, those about the test splits among them.
+      params: the run's final weights, of all seeds.
+      now: their step.
 
     Returns:
       The baseline's scores on the first dev split.
     """
-    task, seeds = evaluator.task, evaluator.seeds
-    folders = [path / "predictions" for path in seeds.folders(folder)]
+    task, seeds, is_first = run.task, run.seeds, processes.is_first()
+    folders = [path / "predictions" for path in seeds.folders(run.folder)]
     baseline: Mapping[str, float] = {}
     for split in task.splits:
         each = []
         for predictions, results in zip(
-            folders, evaluator.results(params, split, now), strict=True
+            folders, run.evaluator.results(params, split, now), strict=True
         ):
             each.append(results.scores)
-            if processes.is_first():
+            if is_first:
                 results.write(predictions)
                 workdir.write_facts(predictions.parent, task.facts, now)
         if split in task.dev_splits[:1]:
-            baseline = results.baseline
-        if each[0]:
-            means = seeds.means(split, each)
-            if not log.has(now, split):
-                log.write(now, split, each)
-            if processes.is_first():
-                print(f"\n{split} at step {now}")
-                print(terminal.table(*results.table(split, means)))
-                if seeds.count == 1 and (details := results.details()):
-                    print(f"\n{details}")
-    tell(task.notices)
-    if processes.is_first():
-        totals = evaluator.clock.totals
+            baseline = results.baseline()
+        if not each[0]:
+            continue
+        means = seeds.means(split, each)
+        if not run.log.has(now, split):
+            run.log.write(now, split, each)
+        if is_first:
+            print(f"\n{split} at step {now}")
+            print(terminal.table(*results.table(split, means, results.baseline())))
+            if seeds.count == 1 and (details := results.details()):
+                print(f"\n{details}")
+    run.log.tell(task.notices)
+    if is_first:
+        totals = run.log.clock.totals
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(predictions) as place:
-            run = functools.partial(_predict_few, params=one, mesh=evaluator.mesh)
-            task.show(place, run)
+            few = functools.partial(_predict_few, params=one, mesh=run.mesh)
+            task.show(place, few)
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
-    if written and processes.is_first():
+    if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
-    if processes.is_first():
-        print(_what_next(task, seeds.folders(folder)[0], params))
     return baseline
-
-
-def _what_next(task: Task, folder: Path, params: Mapping[str, Any]) -> str:
-    """Commands to try with a trained model."""
-    run, place = f"  {_python()} -m bert_jax.main", shlex.quote(str(folder))
-    own = configuration.defined_in(task.config)
-    asks = f"{run} --workdir={place}"
-    asks += f" --config={shlex.quote(next(iter(own.values())))}" if own else ""
-    export = f"{asks} --mode=export --output=FOLDER"
-    rows, finetune = "ROWS.jsonl", []
-    if task.config.task.name == "pretraining":
-        config = "configs/finetune/glue.py:task=mrpc"
-        kind = task.model_config.architecture
-        config += f",model={kind}" if kind != "bert" else ""
-        rows = "TEXTS.txt"
-        data = "--config.task.data_dir=hf:nyu-mll/glue"
-        if not own.keys() & {"model.architecture", "model.layer", "model.positions"}:
-            finetune = [f"{run} --config={config} {data} --config.init_from={place}"]
-    predict = f"{asks} --mode=predict --input={rows}"
-    lines = ["\ntry next:", *([predict] if task.answers_rows else []), *finetune]
-    if not _unexported(task, params):
-        lines.append(export)
-    return "\n".join(lines)
-
-
-def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
-    """Whether `--mode=export` refuses the run."""
-    its, fields = family.of(task.config), task.config.task
-    head = getattr(task, "head", "")
-    if its.unexported(fields) or fields.name == its.name:
-        return bool(its.unexported(fields))
-    parts = {its.trunk_name, "masked_lm", "next_sentence"}
-    if head:
-        from bert_jax.models.architectures import BUILT_IN
-
-        parts |= {*BUILT_IN} - set(itertools.chain(*its.layout.OURS.values()))
-    return bool(params.keys() - parts or task.model_config.of_your_own())
-
-
-def _python() -> str:
-    """What starts this Python here: `python` where it is the one on the path."""
-    path = shutil.which("python")
-    if path and pathlib.Path(path).parent == pathlib.Path(sys.executable).parent:
-        return "python"
-    with contextlib.suppress(ValueError):  # another folder
-        return str(pathlib.Path(sys.executable).relative_to(pathlib.Path.cwd()))
-    return sys.executable
 
 
 @contextlib.contextmanager

@@ -123,8 +123,6 @@ def to_resume(folder: Path, overrides: Sequence[str]) -> ConfigDict:
     named = {field_of(override) for override in overrides}
     if "train.num_epochs" in named:
         config.train.num_steps = 0  # counted again
-    if "train.num_steps" in named:
-        config.train.budget = ""  # what it planned no longer counts
     for override in overrides:
         configuration.override(config, override)
     fields.check(config)

@@ -11,33 +11,29 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
-from bert_jax.training.step import TrainState
+from bert_jax.training.state import TrainState
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
-from bert_jax.workdir.metrics import MetricWriter
 
 
 class Seeds:
     """The seeds of a run: with one, arrays keep their shapes; several are stacked."""
 
-    def __init__(self, config: ConfigDict, first: int):
-        """Uses `config.train.seeds` seeds: `first`, `first + 1`, ...
+    def __init__(self, config: ConfigDict):
+        """Uses `config.train.seeds` seeds: `config.seed`, `config.seed + 1`, ...
 
         Raises:
           UserError: the config sets a field that only works with one seed.
         """
         self.count = config.train.seeds
-        self.numbers = range(first, first + self.count)
-        alone = ("train.early_stop", "train.restarts")
-        asked = [f for f in alone if config[f.split(".")[0]][f.split(".")[1]]]
+        self.numbers = range(config.seed, config.seed + self.count)
+        asked = ["train.early_stop"] if config.train.early_stop else []
         if config.evaluate.checkpoint == "best":
             asked.append("evaluate.checkpoint")
-        if config.train.on_anomaly == "roll_back":
-            asked.append("train.on_anomaly")
         if self.count > 1 and asked:
             raise UserError(
                 f"config.train.seeds={self.count}: config.{asked[0]} is for a single "
@@ -49,7 +45,7 @@ class Seeds:
         """One seed, for evaluation."""
         single = config.copy_and_resolve_references()
         single.train.seeds = 1
-        return cls(single, config.seed)
+        return cls(single)
 
     @property
     def array(self) -> Int[np.ndarray, "*seeds"]:
@@ -140,72 +136,6 @@ class Seeds:
                 workdir.claim(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(seed_state.items(), now)
-
-
-class RunLog:
-    """Writes metrics.jsonl; with several seeds, one for each and one of the means."""
-
-    def __init__(
-        self,
-        seeds: Seeds,
-        folder: Path,
-        resume_step: int | None,
-        active: bool,
-        config: ConfigDict,
-    ):
-        self._seeds, self.finished = seeds, False
-        self._trackers = None
-        if active and config.train.trackers:
-            from bert_jax.workdir.trackers import Trackers
-
-            names = config.train.trackers
-            self._trackers = Trackers(names, folder, workdir.fields(config))
-        self._writers = []
-        for path in seeds.folders(folder):
-            if active:
-                storage.make_folder(path)
-            self._writers.append(
-                MetricWriter(path, resume_step=resume_step, active=active)
-            )
-        self._all = self._writers[0]
-        if seeds.count > 1:
-            self._all = MetricWriter(folder, resume_step=resume_step, active=active)
-
-    def write(
-        self, step: int, split: str, numbers: Sequence[Mapping[str, float]]
-    ) -> dict[str, float]:
-        """Writes each seed's numbers; returns their means."""
-        means = self._seeds.means(split, numbers)
-        self._all.write(step, split, means)
-        if self._trackers is not None:
-            self._trackers.write(step, split, means)
-        if self._seeds.count > 1:
-            for writer, values in zip(self._writers, numbers, strict=True):
-                writer.write(step, split, values)
-        return means
-
-    def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
-        """Writes the numbers of each seed with an anomaly, and their count."""
-        if self._seeds.count > 1:
-            self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
-        for writer, values in zip(self._writers, numbers, strict=True):
-            if values:
-                writer.write(step, "anomaly", values)
-
-    def has(self, step: int, split: str) -> bool:
-        """Whether every seed has a line for this step and split."""
-        return all(w.has(step, split) for w in (*self._writers, self._all))
-
-    def flush(self) -> None:
-        """Returns once every line is in the folder, also if that is in a bucket."""
-        for writer in dict.fromkeys((*self._writers, self._all)):
-            writer.flush()
-
-    def close(self) -> None:
-        for writer in dict.fromkeys((*self._writers, self._all)):
-            writer.close()
-        if self._trackers is not None:
-            self._trackers.close(self.finished)
 
 
 def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:

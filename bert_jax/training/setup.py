@@ -13,7 +13,8 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import memory, run_config, sharding
+from bert_jax.training import run_config, sharding
+from bert_jax.training.sharding import require_memory
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -136,8 +137,8 @@ def restored_params(
       encoder: of `init_from`, only the parameters of the trunk.
     """
     mesh = sharding.make_mesh(task.config, uses)
-    memory.require(task.config, trains=False)
     abstract = sharding.abstract_params(task.init_params, mesh)
+    require_memory(abstract)
     if not has_checkpoint(folder):
         trunk = family.of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract

@@ -10,8 +10,7 @@ from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training import rates
-from bert_jax.training.optimizer import layer_axes
+from bert_jax.training.optimizer import layer_axes, warmup_steps
 
 
 class _State(NamedTuple):
@@ -80,7 +79,7 @@ def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
       config: as for `optimizer.polynomial`, with one phase.
 
     Raises:
-      UserError: warm-up and decay take more than all steps; see also `rates`.
+      UserError: warm-up and decay take more than all steps; see also `warmup_steps`.
     """
     if config.phase2.learning_rate:
         raise UserError(
@@ -89,7 +88,7 @@ def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
             "leave it 0"
         )
     steps = config.train.num_steps
-    warmup = rates.warmup_steps(config, steps)
+    warmup = warmup_steps(config, steps)
     share, peak = config.optimizer.decay_fraction, config.optimizer.learning_rate
     decay = int(share * steps)
     if warmup + decay > steps:

@@ -6,8 +6,8 @@ does not depend on how a batch is split.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,50 +15,13 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.training import anomaly
+from bert_jax.training.state import TrainState
 from bert_jax.types import Arrays, Params, Scalars
 
 # (parameters, batch, key) -> named sums; of a state with a carry: (parameters, batch,
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Arrays], Scalars]
-
-
-class TrainState(NamedTuple):
-    """Everything a run carries from step to step."""
-
-    step: Int[Array, ""]
-    params: Params
-    opt_state: optax.OptState
-    running_stats: anomaly.RunningStats = anomaly.RunningStats()
-    carry: Any = ()  # what a step hands to the next one, [batch, ...]; () is nothing
-
-    def items(self) -> dict[str, Any]:
-        """The parts that are saved: all but `step`, which is the checkpoint's name."""
-        items = {
-            "params": self.params,
-            "opt_state": self.opt_state,
-            "running_stats": self.running_stats._asdict(),
-        }
-        return {**items, "carry": self.carry} if self.carry else items
-
-    def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
-        """The state of a checkpoint's items, with this state's shardings."""
-        counter = jnp.full(self.step.shape, step, jnp.int32)
-        return TrainState(
-            jax.device_put(counter, self.step.sharding),
-            items["params"],
-            items["opt_state"],
-            anomaly.RunningStats(**items["running_stats"]),
-            items.get("carry", ()),
-        )
-
-
-def init_state(
-    params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
-) -> TrainState:
-    """The state before the first step."""
-    stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
-    return TrainState(count, params, optimizer.init(params), stats, carry)
 
 
 def train_step(
@@ -79,7 +42,7 @@ def train_step(
       state: do not use it afterwards (its buffers are donated).
       batch: arrays [batch, ...].
       seed: of the root key of dropout.
-      learning_rate: for the log; `optimizer` has it already.
+      learning_rate: passed to `optimizer.update`, and logged.
       loss: returns the named sums of a batch or a part of it; see `LossFunction`.
       loss_weights: returns what each named sum of a whole batch is divided by.
       optimizer: from `optimizer.make`.
@@ -105,7 +68,9 @@ def train_step(
     )
     unless = anomaly.Unless(bad)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        grads, state.opt_state, state.params, unless=unless
+        *(grads, state.opt_state, state.params),
+        learning_rate=learning_rate,
+        unless=unless,
     )
     params, opt_state, carry = unless(
         (optax.apply_updates(state.params, updates), opt_state, carry),

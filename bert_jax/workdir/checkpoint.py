@@ -122,12 +122,6 @@ class Checkpoints:
             with self._one_line_errors("written"):
                 self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
-    def drop(self, step: int) -> None:
-        """Deletes a checkpoint if it exists."""
-        self.wait()
-        if step in self._manager.all_steps():
-            self._manager.delete(step)
-
     def wait(self) -> None:
         """Waits until all saves are on disk; raises UserError if one failed."""
         with self._one_line_errors("written"):

@@ -1,7 +1,6 @@
 """The work directory: which run it belongs to, and the run's vocabulary."""
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +12,8 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path, write_atomically
-
-log = logging.getLogger(__name__)
 
 # Fields that may change on resuming: where a run continues, what it logs and saves, and
 # how it is queried. None shapes its numbers, except after an anomaly.
@@ -24,11 +21,16 @@ FREE_FIELDS = (
     *("checkpoint.", "mesh.", "predict.", "serve.", "model.remat", "task.words"),
     *("corpus.data_dir", "corpus.runner", "corpus.beam_options", "evaluate.splits"),
     *("evaluate.batch_size", "evaluate.checkpoint"),  # not score: by it "best" is best
-    *("train.budget", "train.deterministic", "train.extend", "train.log_every"),
+    *("train.deterministic", "train.extend", "train.log_every"),
     *("train.on_anomaly", "train.spike_factor", "train.trackers"),
 )
 # What runs of a user's own task did before these fields of shipped tasks were there.
-_NEWER = {"task.texts_per_row": 1, "task.format": "", "task.label_names": []}
+_NEWER = {
+    "model.epilogue": "xla",
+    "task.texts_per_row": 1,
+    "task.format": "",
+    "task.label_names": [],
+}
 
 
 def claim(
@@ -112,6 +114,12 @@ def check(workdir: Path, config: ConfigDict) -> int:
     """
     if not has_config(workdir):
         return int(config.train.num_steps)
+    if (workdir / "collapsed_0" / "metrics.jsonl").exists():
+        raise UserError(
+            f"--workdir={workdir}: an earlier version restarted this run with another "
+            "seed than config.json's (train.restarts, withdrawn); start another "
+            "--workdir"
+        )
     there, here = _flat(recorded(workdir, code=False)), _flat(config)
     there |= {n: x for n, x in _NEWER.items() if n in here and n not in there}
     differ = sorted(
@@ -162,21 +170,6 @@ def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
 def read_data(workdir: Path) -> dict[str, Any]:
     """The record of the run's prepared data that `claim` wrote; empty without a run."""
     return _read_json(workdir / "data.json")
-
-
-def archived_runs(workdir: Path) -> int:
-    """The number of archived, collapsed runs."""
-    return len([*workdir.glob("collapsed_*/metrics.jsonl")])
-
-
-def archive(workdir: Path, attempt: int) -> None:
-    """Moves a collapsed run's files to `collapsed_<attempt>`; metrics.jsonl is last, so
-    a move that is killed is repeated."""
-    target = workdir / f"collapsed_{attempt}"
-    for pattern in ("checkpoints", "best", "events*", "predictions", "metrics.jsonl"):
-        for path in workdir.glob(pattern):
-            storage.move(path, target / path.name)
-    log.info("archived in %s; the run restarts with the next seed", target)
 
 
 def drop_best(workdir: Path, after: int = -1) -> None:

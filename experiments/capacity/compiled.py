@@ -56,7 +56,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     """Traces, lowers and compiles a program, and reads it."""
     import jax
 
-    from bert_jax.training import memory
+    from bert_jax.training.sharding import bytes_per_device
     from experiments.lib import programs
 
     # A program without a device cannot be read back from the cache.
@@ -72,7 +72,7 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
         "mesh": dict(program.mesh.shape),
         "rows": program.rows,
         "length": program.length,
-        "state": memory.bytes_per_device(program.donated),
+        "state": bytes_per_device(program.donated),
         "seconds_to_trace": traced - start,
     }
     options = {**EFFORTS[case["effort"]], **devices.COMPILER_OPTIONS[kind]}

@@ -17,9 +17,9 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from bert_jax.models.kernels import requirements
-from bert_jax.training import optimizer, sharding, state_shardings
-from bert_jax.training.memory import bytes_per_device
-from bert_jax.training.step import TrainState
+from bert_jax.training import optimizer, sharding
+from bert_jax.training.sharding import bytes_per_device
+from bert_jax.training.state import TrainState, abstract_state
 from experiments.capacity import devices
 from experiments.lib import programs
 
@@ -72,9 +72,7 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 @functools.cache
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
-    return state_shardings.abstract_state(
-        programs.task_of(own), optimizer.make(own), mesh
-    )
+    return abstract_state(programs.task_of(own), optimizer.make(own), mesh)
 
 
 def _split_bytes(params: Any) -> int:

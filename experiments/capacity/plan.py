@@ -36,7 +36,7 @@ from tqdm import tqdm
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime.terminal import live_line
-from bert_jax.training.memory import bytes_per_device
+from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
 from experiments.lib import ending, programs

@@ -36,7 +36,7 @@ PENALTIES = tuple(10.0**power for power in range(1, -4, -1))
 FOLDS = 5
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
-    *("train.restarts", "train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
+    *("train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),

@@ -14,12 +14,13 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
+from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.tasks.task import Phase, Task
+from bert_jax.tasks.task import Task
 from bert_jax.tokenization.byte_level import ByteLevel
 from bert_jax.training import compilation, inference, sharding
 
@@ -130,9 +131,9 @@ def trace(
     phase = task.phases()[index]
     if mode == "train":
         batch = _placed(columns(task, phase), mesh)
-        program = compilation.Program(task, mesh)
-        state, batch = map(program.seeds.abstract, (program.abstract, batch))
-        traced = program.trace(state, batch, phase.micro_batches)
+        step = compilation.Step(task, mesh)
+        state, batch = map(step.seeds.abstract, (step.abstract, batch))
+        traced = step.trace(state, batch, phase.micro_batches)
         return Program(traced, mesh, state, phase.batch_size, _length(phase))
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns(task, phase, rows)

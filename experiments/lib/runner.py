@@ -182,7 +182,7 @@ def check(arguments: Sequence[str]) -> None:
 
     line = flags.parse(arguments)
     config = configuration.load(line.config, line.overrides)
-    if config.train.num_steps and not config.train.get("budget"):
+    if config.train.num_steps:
         optimizer.learning_rate_schedule(config)
 
 

@@ -80,8 +80,6 @@ class VectorNer(Ner):
         `config.model` the BiLSTM's layers, size (of both directions) and dropout.
     """
 
-    answers_rows = False
-
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         # Words have numbers, not pieces: any vocabulary will do.
         super().__init__(config, tokenizer or programs.stand_in(5))
@@ -133,12 +131,9 @@ class VectorNer(Ner):
         return self.splits
 
     def training_data(self) -> Data:
-        rows, size = self._rows("train"), self.config.train.batch_size
-        size *= self.config.train.seeds
-        limit = int(rows.lengths.max())
-        lengths = rows.expected_lengths(size, self.config.train.num_steps, limit=limit)
+        rows = self._rows("train")
         dev = {split: self._rows(split).digest() for split in self.splits}
-        return Data(0.0, len(rows), lengths, {"rows": rows.digest(), "dev": dev})
+        return Data(0.0, len(rows), {"rows": rows.digest(), "dev": dev})
 
     @functools.cached_property
     def model(self) -> FeatureTagger:  # type: ignore[override]  # no BERT

@@ -24,7 +24,7 @@ _SET = (
 _SET_FINETUNING = (
     *("init_from", "seed", "task.name", "task.bilstm", "task.data_dir"),
     *("task.train_file", "task.dev_file", "task.test_file"),
-    *("train.seeds", "train.restarts", "train.early_stop"),
+    *("train.seeds", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
 # Where systems are compared; --words gives the steps.

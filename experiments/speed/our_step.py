@@ -1,7 +1,7 @@
 """A run's own step of pre-training, or of a classifier, on a batch made here.
 
 Everything that shapes the step is the run's: the task, the optimizer, the state on its
-mesh, `CompiledStep`. Only the batch needs no prepared data.
+mesh, its `Step`. Only the batch needs no prepared data.
 """
 
 import itertools
@@ -16,8 +16,6 @@ from ml_collections import ConfigDict
 from bert_jax.data.packing import pairs as packing
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.terminal import Progress
 from bert_jax.training import compilation, sharding
 from configs import base
 from configs.finetune import glue
@@ -144,16 +142,14 @@ class OurStep:
         self._task = programs.task_of(config)
         self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
-        program = compilation.Program(self._task, self._mesh, config.seed)
+        step = compilation.Step(self._task, self._mesh)
         self._rate = np.float32(config.optimizer.learning_rate)
-        self._seeds, self._state = program.seeds, program.first_state()
+        self._seeds, self._state = step.seeds, step.first_state()
         by_path = traverse_util.flatten_dict(self._state.params, sep="/")
         unused = self._task.unused()  # the loss does not depend on them
         used = {k: v for k, v in by_path.items() if not k.startswith(unused)}
         self.parameters = count_parameters(used)
-        progress = Progress(0, active=False)
-        steps = compilation.CompiledStep(program, Stopwatch(), progress, 1)
-        self.compiled = steps.for_batch(
+        self.compiled = step.compiled(
             self._state, self._placed(), config.train.micro_batches
         )
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.results import lower_is_better
-from bert_jax.workdir import folder as workdir
 from experiments.lib import kept, plots
 from experiments.lib.report import Figure, Section, Table
 from experiments.lib.runner import Run
@@ -76,9 +75,7 @@ def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting]
         for seed, lines in run.log().items():
             folder = run.seeds()[seed]
             config = kept.read(folder / "config.json")
-            # Each restart of a collapsed run took the next seed.
-            own = config["seed"] + workdir.archived_runs(folder)
-            found.setdefault(name, {})[own] = config, folder, lines
+            found.setdefault(name, {})[config["seed"]] = config, folder, lines
     every = [each for by_seed in found.values() for each in by_seed.values()]
     score = _choose(every, asked)
     sign = 1 if lower_is_better(score) else -1

@@ -13,12 +13,13 @@ from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.config.phases import Phase
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.objectives import Guesses
+from bert_jax.tasks.objectives import lm_table
 from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Batch, Data, Phase, Predictor, Shapes, Task
+from bert_jax.tasks.task import Batch, Data, Predictor, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.elmo import characters, checks, model, sampled_softmax, streams
 from families.elmo.batches import Windows
@@ -32,7 +33,6 @@ class Elmo(Task):
     """The task of pre-training an ELMo."""
 
     main_score = "loss"
-    answers_rows = False
     splits = ("dev",)
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
@@ -100,7 +100,8 @@ class Elmo(Task):
         for name in _DIRECTIONS:
             shapes[f"characters{name}"] = (rows, self._unroll, length)
             shapes[f"targets{name}"] = (rows, self._unroll)
-        return [Phase(0, self.config.train.num_steps, 1, shapes)]
+        steps = self.config.train.num_steps
+        return [Phase(0, steps, rows, self._unroll, 0, 1, shapes)]
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """`elmo`, and the softmax that both directions share."""
@@ -209,7 +210,7 @@ class Elmo(Task):
         }
         perplexity = math.exp(min(means["lm_loss"], 700.0))
         scores = {"loss": means["lm_loss"], **means, "perplexity": perplexity}
-        return Guesses(scores, "lm")
+        return Results(scores, table=functools.partial(lm_table, "lm"))
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         """There is none: raises UserError."""

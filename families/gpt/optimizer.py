@@ -9,8 +9,7 @@ import optax
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training import rates
-from bert_jax.training.optimizer import bert_adam
+from bert_jax.training.optimizer import bert_adam, warmup_steps
 
 
 def warmup_linear(config: ConfigDict) -> optax.Schedule:
@@ -21,7 +20,7 @@ def warmup_linear(config: ConfigDict) -> optax.Schedule:
       config: as for `optimizer.polynomial`, with one phase.
 
     Raises:
-      UserError: phase 2 has a rate of its own; see also `rates`.
+      UserError: phase 2 has a rate of its own; see also `warmup_steps`.
     """
     return _scheduled(config, lambda risen, x, warmup: risen * (1 - x))
 
@@ -48,7 +47,7 @@ def _scheduled(
             "leave it 0"
         )
     steps, optimizer = config.train.num_steps, config.optimizer
-    rates.warmup_steps(config, steps)  # checks both fields
+    warmup_steps(config, steps)  # checks both fields
     warmup = optimizer.warmup_fraction or optimizer.warmup_steps / steps
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:

@@ -197,7 +197,7 @@ def test_replaced_tokens(corpus, tmp_path):
     common = np.bincount(np.asarray(batch["masked_lm_ids"]).ravel())[1:].argmax() + 1
     params["generator_output"]["bias"] = bias.at[common].set(4.0)
     key = jax.random.key(4)
-    outputs = task.objective.apply(params, batch, key)
+    outputs = task.apply(params, batch, key)
     ids, real = np.asarray(batch["input_ids"]), np.asarray(batch["input_mask"])
     used = np.asarray(batch["masked_lm_weights"]) > 0
     text = ids.copy()

@@ -17,7 +17,7 @@ from ahead import (
 )
 
 from bert_jax.errors import UserError
-from bert_jax.training import memory
+from bert_jax.training.sharding import bytes_per_device
 
 KERNELS = (TRITON, SPLASH, *CUDNN)
 ROBERTA, MODERN = "configs/roberta.py", "configs/modernbert.py"
@@ -45,7 +45,7 @@ def test_the_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
     text = done.as_text()
     assert {name for name in KERNELS if name in text} == set(kernels)
     assert not list(wide_products(done))
-    state = memory.bytes_per_device(program.donated)
+    state = bytes_per_device(program.donated)
     assert state <= done.memory_analysis().alias_size_in_bytes  # updated in place
 
 

@@ -166,7 +166,6 @@ def test_a_bucket_that_is_not_ours_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("--config.train.restarts=2", ["config.train.restarts=2", "bucket"]),
         ("--config.init_from=gs://bucket/weights", ["gcloud storage cp"]),
         ("--config.corpus.sources=('text:gs://bucket/no*',)", ["no file matches"]),
     ],

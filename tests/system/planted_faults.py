@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "the carry is not saved",
-        "bert_jax/training/step.py",
+        "bert_jax/training/state.py",
         'return {**items, "carry": self.carry} if self.carry else items',
         "return items",
         "tests/contract_test.py",
@@ -91,9 +91,9 @@ FAULTS = (
     ),
     Fault(
         "a resumed run takes the batch before again",
-        "bert_jax/training/session.py",
-        "self.seeds.batches(task, self.now, self._rows)",
-        "self.seeds.batches(task, max(self.now - 1, 0), self._rows)",
+        "bert_jax/training/run.py",
+        "self.seeds.batches(task, self.now, rows)",
+        "self.seeds.batches(task, max(self.now - 1, 0), rows)",
         "tests/contract_test.py",
     ),
     Fault(

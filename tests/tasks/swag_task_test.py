@@ -162,7 +162,7 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     assert task.splits == ("test",)
     results = evaluate(task, params, "test")
     assert results.scores == {}
-    assert results.baseline == {}
+    assert results.baseline() == {}
     results.write(tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "test.jsonl").open()]
     assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3

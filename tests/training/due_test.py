@@ -3,14 +3,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.training.due import Due
+from bert_jax.training.run import Due
+from configs import tiny
 
 counts = st.integers(1, 40)
 
 
+def make(num_steps, log, save, evaluate, rows, epoch):
+    config = tiny.get_config("plain")
+    config.train.update(num_steps=num_steps, log_every=log, eval_every=evaluate)
+    config.train.update(batch_size=rows, eval_every_epoch=bool(epoch))
+    config.checkpoint.save_every = save
+    return Due(config, epoch)
+
+
 @given(counts, counts, counts, st.integers(0, 40), counts, st.integers(0, 200))
 def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
-    due = Due(num_steps, log, save, evaluate, rows, epoch)
+    due = make(num_steps, log, save, evaluate, rows, epoch)
     seen = 0
     for step in range(1, num_steps + 1):
         epochs_end = any((seen + row + 1) % epoch == 0 for row in range(rows) if epoch)
@@ -26,5 +35,5 @@ def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
 
 
 def test_nothing_is_evaluated_before_the_first_step():
-    assert not Due(10, 1, 1, 1, 8, 8).evaluation(0)
-    assert Due(0, 1, 1, 0, 8, 0).evaluation(0)
+    assert not make(10, 1, 1, 1, 8, 8).evaluation(0)
+    assert make(0, 1, 1, 0, 8, 0).evaluation(0)

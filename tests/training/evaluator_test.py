@@ -1,6 +1,5 @@
 """What several seeds learn on the dev set stays apart."""
 
-import dataclasses
 from unittest import mock
 
 import jax.numpy as jnp
@@ -13,11 +12,6 @@ from bert_jax.training import sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds
 from configs import tiny
-
-
-@dataclasses.dataclass(frozen=True)
-class Told(Results):
-    split: str
 
 
 @pytest.fixture
@@ -33,14 +27,14 @@ def make(monkeypatch):
         def results(split, fetched, *, learns):
             if learns:
                 task.facts["threshold"] = float(fetched[0])
-            return Told({"score": task.facts["threshold"]}, split)
+            return Results({"score": task.facts["threshold"]})
 
         task.results.side_effect = results
         monkeypatch.setattr(
             Evaluator, "fetch", lambda self, params, split, now: [params]
         )
         mesh = sharding.make_mesh(config)
-        seeds = Seeds(config, 0)
+        seeds = Seeds(config)
         return task, Evaluator(task, seeds, mesh, Stopwatch(), **options)
 
     return evaluator

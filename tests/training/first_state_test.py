@@ -14,10 +14,10 @@ def state_of(devices=1, seeds=1, **mesh):
     config.model.update(num_hidden_layers=1, hidden_size=32, num_attention_heads=2)
     config.model.update(intermediate_size=64, vocab_size=101)
     config.train.batch_size = config.evaluate.batch_size = 8
-    config.train.seeds = seeds
+    config.seed, config.train.seeds = 3, seeds
     config.mesh.update(data=-1, **mesh)
     grid = sharding.make_mesh(config, devices=jax.devices()[:devices])
-    program = compilation.Program(tasks.create(config), grid, 3)
+    program = compilation.Step(tasks.create(config), grid)
     state = program.first_state()
     expected = sharding.shardings_of(program.seeds.abstract(program.abstract))
     assert sharding.shardings_of(state) == expected

@@ -238,8 +238,8 @@ def test_a_rate_from_outside_does_as_the_schedule(name):
     own = optimizer.make(config)
     state = own.init(params)
     for step in range(3):
-        given = optimizer.make(config, learning_rate=schedule(step))
-        updates, _ = given.update(gradients, state, params)
+        rate = {"learning_rate": schedule(step)}
+        updates, _ = own.update(gradients, state, params, **rate)
         expected, state = own.update(gradients, state, params)
         jax.tree.map(np.testing.assert_array_equal, updates, expected)
     assert all(map(np.any, jax.tree.leaves(updates)))

@@ -8,7 +8,9 @@ from jax.sharding import PartitionSpec
 
 from bert_jax import tasks
 from bert_jax.errors import UserError
-from bert_jax.training import memory, optimizer, sharding, state_shardings
+from bert_jax.training import optimizer, sharding
+from bert_jax.training.sharding import bytes_per_device, require_memory
+from bert_jax.training.state import abstract_state
 from configs import base, tiny
 
 
@@ -26,7 +28,7 @@ def small_config(**mesh):
 def abstract(config):
     task = tasks.create(config)
     mesh = sharding.make_mesh(config)
-    return state_shardings.abstract_state(task, optimizer.make(config), mesh)
+    return abstract_state(task, optimizer.make(config), mesh)
 
 
 def spec(leaf):
@@ -125,9 +127,9 @@ def test_zero1_splits_moments_over_data_too(name):
         # Two numbers, whole on each device: two devices have one each.
         (last,) = (x for name, x in tree.items() if name.endswith("next_sentence/bias"))
         assert spec(last) == ("data",)
-    own = memory.bytes_per_device(state.opt_state)
+    own = bytes_per_device(state.opt_state)
     split = abstract(small_config(data=2, fsdp=2, tensor=2)).opt_state
-    assert own == pytest.approx(memory.bytes_per_device(split) / 2, rel=0.01)
+    assert own == pytest.approx(bytes_per_device(split) / 2, rel=0.01)
 
 
 def test_stacked_layers_keep_their_first_axis_whole():
@@ -174,3 +176,12 @@ def test_rows_of_a_process_that_do_not_lie_side_by_side():
     assert sharding.united(spans, 8).tolist() == [0, 1, 4, 5]
     assert sharding.united(spans[:1], 8) == slice(4, 6)
     assert sharding.united([slice(None)], 8) == slice(0, 8)
+
+
+def test_a_state_that_no_device_can_hold():
+    shapes = abstract(small_config())
+    require_memory(shapes)
+    wide = small_config()
+    wide.model.hidden_size = wide.model.intermediate_size = 10_000_000
+    with pytest.raises(UserError, match=r"^config\.model: .* MB on each device, which"):
+        require_memory(abstract(wide))

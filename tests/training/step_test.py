@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from bert_jax.training import step
+from bert_jax.training.state import init_state
 
 
 def loss(params, batch, key):
@@ -40,7 +41,7 @@ def batch():
 def take(batch, micro_batches=1, seed=0, at=0):
     optimizer = optax.sgd(0.1)
     params = {"w": jnp.array([0.5, -1.0, 2.0]), "b": jnp.array(0.3)}
-    state = step.init_state(params, optimizer)._replace(step=jnp.int32(at))
+    state = init_state(params, optimizer)._replace(step=jnp.int32(at))
     function = functools.partial(
         step.train_step,
         loss=loss,
@@ -122,7 +123,7 @@ def test_what_a_step_hands_to_the_next_one(batch):
         return sums, {"sum": carry["sum"] + batch["y"]}
 
     optimizer, params = optax.sgd(0.1), {"w": jnp.ones(3), "b": jnp.array(0.3)}
-    first = step.init_state(params, optimizer, {"sum": jnp.ones(8)})
+    first = init_state(params, optimizer, {"sum": jnp.ones(8)})
     take = jax.jit(
         functools.partial(
             step.train_step,
@@ -147,4 +148,4 @@ def test_what_a_step_hands_to_the_next_one(batch):
     after, metrics = take(state, bad)
     assert float(metrics["anomaly"]) and int(after.step) == 2
     np.testing.assert_array_equal(after.carry["sum"], state.carry["sum"])
-    assert "carry" not in step.init_state(params, optimizer).items()
+    assert "carry" not in init_state(params, optimizer).items()

@@ -6,7 +6,6 @@ import pytest
 from runs import ready
 
 from bert_jax import main
-from bert_jax.workdir import folder as workdir
 
 HOLDER = """
 import sys, time
@@ -63,28 +62,3 @@ def test_what_is_no_folder_cannot_be_held(run, tmp_path, capfd):
         err = capfd.readouterr().err
         assert err.startswith(f"error: --workdir={folder}: ") and err.count("\n") == 1
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_run_killed_while_it_was_archived_is_archived_again(tmp_path, monkeypatch):
-    def make():
-        (tmp_path / "checkpoints" / "1").mkdir(parents=True)
-        (tmp_path / "metrics.jsonl").write_text("lines")
-
-    def killed(folder, target):
-        if folder.name == "metrics.jsonl":
-            raise KeyboardInterrupt
-        move(folder, target)
-
-    move = workdir.storage.move
-    make()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(workdir.storage, "move", killed)
-        workdir.archive(tmp_path, 0)
-    assert workdir.archived_runs(tmp_path) == 0
-    (tmp_path / "metrics.jsonl").unlink()
-    make()
-    workdir.archive(tmp_path, 0)
-    assert [path.name for path in tmp_path.iterdir()] == ["collapsed_0"]
-    names = {path.name for path in (tmp_path / "collapsed_0").iterdir()}
-    assert names == {"checkpoints", "metrics.jsonl"}
-    assert workdir.archived_runs(tmp_path) == 1

@@ -1,15 +1,56 @@
-"""The whole state of a run on the mesh: parameters, and the optimizer's moments."""
+"""The state of a run on the mesh: parameters, the optimizer's moments, counters."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Int
 
 from bert_jax.tasks.task import Task
-from bert_jax.training import sharding
-from bert_jax.training.step import TrainState, init_state
+from bert_jax.training import anomaly, sharding
+from bert_jax.types import Params
+
+
+class TrainState(NamedTuple):
+    """Everything a run carries from step to step."""
+
+    step: Int[Array, ""]
+    params: Params
+    opt_state: optax.OptState
+    running_stats: anomaly.RunningStats = anomaly.RunningStats()
+    carry: Any = ()  # what a step hands to the next one, [batch, ...]; () is nothing
+
+    def items(self) -> dict[str, Any]:
+        """The parts that are saved: all but `step`, which is the checkpoint's name."""
+        items = {
+            "params": self.params,
+            "opt_state": self.opt_state,
+            "running_stats": self.running_stats._asdict(),
+        }
+        return {**items, "carry": self.carry} if self.carry else items
+
+    def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
+        """The state of a checkpoint's items, with this state's shardings."""
+        counter = jnp.full(self.step.shape, step, jnp.int32)
+        return TrainState(
+            jax.device_put(counter, self.step.sharding),
+            items["params"],
+            items["opt_state"],
+            anomaly.RunningStats(**items["running_stats"]),
+            items.get("carry", ()),
+        )
+
+
+def init_state(
+    params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
+) -> TrainState:
+    """The state before the first step."""
+    stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
+    return TrainState(count, params, optimizer.init(params), stats, carry)
 
 
 def abstract_state(

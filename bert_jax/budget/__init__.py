@@ -1,1 +1,0 @@
-"""`train.budget`: as many steps as fit into a time."""

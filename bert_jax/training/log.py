@@ -1,0 +1,161 @@
+"""The log of a run: progress, metrics.jsonl, TensorBoard, trackers, speed."""
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from bert_jax.runtime import processes, storage
+from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime.storage import Path
+from bert_jax.runtime.terminal import Progress
+from bert_jax.tasks.task import Task
+from bert_jax.training.seeds import Seeds
+from bert_jax.types import Arrays
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.metrics import MetricWriter
+
+# Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
+PEAK_FLOPS = {
+    "TPU v3": 61.5e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v5p": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
+
+
+class Log:
+    """Prints lines and writes metrics; of several seeds each one's and their means.
+
+    Attributes:
+      clock: seconds by what they were spent on.
+      finished: whether the run has ended well, for the trackers.
+    """
+
+    def __init__(
+        self, seeds: Seeds, folder: Path, config: ConfigDict, resume_step: int | None
+    ):
+        """Opens the files; cuts those of a run that resumes to its step."""
+        is_first = processes.is_first()
+        self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
+        self._trackers = None
+        if is_first and config.train.trackers:
+            from bert_jax.workdir.trackers import Trackers
+
+            names = config.train.trackers
+            self._trackers = Trackers(names, folder, workdir.fields(config))
+        self._writers = []
+        for path in seeds.folders(folder):
+            if is_first:
+                storage.make_folder(path)
+            self._writers.append(
+                MetricWriter(path, resume_step=resume_step, active=is_first)
+            )
+        self._all = self._writers[0]
+        if seeds.count > 1:
+            self._all = MetricWriter(folder, resume_step=resume_step, active=is_first)
+        steps = config.train.num_steps
+        self._progress = Progress(steps, resume_step or 0, active=is_first)
+        self.note, self.tell = self._progress.note, self._progress.tell
+        # Since the last line: seconds before it; sequences, positions, model FLOPs.
+        self._seconds, self._done = 0.0, np.zeros(3)
+
+    @contextlib.contextmanager
+    def compiling(self, batch: Arrays) -> Iterator[None]:
+        """Times a compilation of the step, and says that it takes place."""
+        self.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
+        with self.clock("compile"):
+            yield
+        self._progress.pause()
+
+    def count(
+        self, step: int, task: Task, batch: Arrays, counted: tuple[float, float]
+    ) -> None:
+        """Counts a step on a batch, [batch, ...] or [seeds, batch, ...].
+
+        Args:
+          step: the number of steps so far.
+          counted: see `Task.counted`.
+        """
+        seeds = self._seeds.count
+        shapes = {
+            name: rows.shape[1:] if seeds > 1 else rows.shape
+            for name, rows in batch.items()
+        }
+        ids = shapes["input_ids"]
+        done = (ids[0] * counted[0], math.prod(ids) * counted[1], task.flops(shapes))
+        self._done += seeds * np.array(done)
+        self._progress.update(step)
+
+    def write_step(self, step: int, metrics: Arrays) -> None:
+        """Writes a step's metrics, and the speed since the last call."""
+        with self.clock("step"):
+            each = self._seeds.floats(metrics)
+        speed = self._speed()
+        means = self.write(step, "train", [one | speed for one in each])
+        self._progress.log(step, means)
+
+    def _speed(self) -> dict[str, float]:
+        """The speed of steps, including waits for data but nothing else.
+
+        `tokens_per_second` counts positions, including padding, but not in packed
+        rows; `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
+        """
+        totals = self.clock.totals
+        seconds = totals["step"] + totals["data wait"]
+        sequences, positions, flops = map(float, self._done / (seconds - self._seconds))
+        self._seconds, self._done = seconds, np.zeros(3)
+        speed = {"sequences_per_second": sequences, "tokens_per_second": positions}
+        peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
+        return speed | ({"mfu": flops / peak / jax.device_count()} if peak else {})
+
+    def write(
+        self, step: int, split: str, numbers: Sequence[Mapping[str, float]]
+    ) -> dict[str, float]:
+        """Writes each seed's numbers; returns their means."""
+        means = self._seeds.means(split, numbers)
+        self._all.write(step, split, means)
+        if self._trackers is not None:
+            self._trackers.write(step, split, means)
+        if self._seeds.count > 1:
+            for writer, values in zip(self._writers, numbers, strict=True):
+                writer.write(step, split, values)
+        return means
+
+    def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
+        """Writes the numbers of each seed with an anomaly, and their count."""
+        if self._seeds.count > 1:
+            self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
+        for writer, values in zip(self._writers, numbers, strict=True):
+            if values:
+                writer.write(step, "anomaly", values)
+
+    def has(self, step: int, split: str) -> bool:
+        """Whether every seed has a line for this step and split."""
+        return all(w.has(step, split) for w in (*self._writers, self._all))
+
+    def flush(self) -> None:
+        """Returns once every line is in the folder, also if that is in a bucket."""
+        for writer in dict.fromkeys((*self._writers, self._all)):
+            writer.flush()
+
+    def end_progress(self) -> None:
+        """Ends the live line of a terminal."""
+        self._progress.close()
+
+    def close(self) -> None:
+        """Closes the files and the trackers."""
+        self._progress.close()
+        for writer in dict.fromkeys((*self._writers, self._all)):
+            writer.close()
+        if self._trackers is not None:
+            self._trackers.close(self.finished)

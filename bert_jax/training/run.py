@@ -1,0 +1,259 @@
+"""An open run: builds, restores, evaluates, saves and closes it."""
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from jaxtyping import Array
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+from bert_jax.runtime import processes, signals, storage
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks.task import Task
+from bert_jax.training import anomaly, evaluator, report, setup, sharding
+from bert_jax.training import optimizer as optimizers
+from bert_jax.training.compilation import Step
+from bert_jax.training.history import BestScore, require_dev
+from bert_jax.training.log import Log
+from bert_jax.training.sharding import require_memory
+from bert_jax.training.state import TrainState
+from bert_jax.workdir import folder as workdir
+from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+
+log = logging.getLogger(__name__)
+
+
+class Due:
+    """Whether to log, save or evaluate after a number of finished steps.
+
+    Args:
+      epoch_size: training rows.
+    """
+
+    def __init__(self, config: ConfigDict, epoch_size: int):
+        self.num_steps = config.train.num_steps
+        self._train, self._save_every = config.train, config.checkpoint.save_every
+        self._epoch = epoch_size if config.train.eval_every_epoch else 0
+
+    def log(self, step: int) -> bool:
+        return step == self.num_steps or step % self._train.log_every == 0
+
+    def save(self, step: int) -> bool:
+        return step == self.num_steps or step % self._save_every == 0
+
+    def evaluation(self, step: int) -> bool:
+        every, rows = self._train.eval_every, self._train.batch_size
+        if step == self.num_steps or (every and step and step % every == 0):
+            return True
+        if not (self._epoch and step):
+            return False
+        return step * rows // self._epoch > (step - 1) * rows // self._epoch
+
+    def any_event(self, step: int) -> bool:
+        return self.log(step) or self.save(step) or self.evaluation(step)
+
+
+class Run:
+    """A run: its `state` after `now` steps, and what the loop does with it.
+
+    Building it reads and, where that is not done, prepares the data, and writes nothing
+    to the folder. Entering it claims the folder and restores the newest checkpoint.
+    All processes do both together.
+
+    Args:
+      task: its config is resolved.
+      folder: the work directory.
+
+    Attributes:
+      step: the training step.
+      log: what is printed and written.
+      due: when to log, save and evaluate.
+      best_score: the scores on the first dev split.
+      anomalies: steps whose loss is not finite or spikes.
+      learning_rates: of each step.
+
+    Raises (both):
+      UserError: what the user can fix; leaves no half-written file.
+    """
+
+    state: TrainState
+    now: int
+    counted: tuple[float, float]  # of the last batch, see `Task.counted`
+
+    def __init__(self, task: Task, folder: Path):
+        config = task.config
+        self.task, self.folder = task, folder
+        self.step = Step(task, sharding.make_mesh(config))
+        self.seeds, self.mesh = self.step.seeds, self.step.mesh
+        self._abstract = self.seeds.abstract(self.step.abstract)
+        require_memory(self._abstract)
+        self.learning_rates = optimizers.learning_rates(config)
+        self.steps_before = workdir.check(folder, config)
+        is_new = not has_checkpoint(folder)
+        params = self.step.abstract.params
+        self.weights = setup.init_weights(task, params) if is_new else None
+        task.recall(workdir.read_data(folder))
+        with processes.first_alone():
+            self.data = task.training_data()
+            require_dev(task)
+            evaluator.require_score(task, self.mesh, params)
+        processes.check_same("the prepared data", self.data.record)
+        if not is_new and self.steps_before < config.train.num_steps:
+            _require_growth(task, folder)
+        self.due = Due(config, self.data.epoch_size)
+
+    def __enter__(self) -> "Run":
+        self._claim()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(signals.deferred())
+            resume_step = self._restore(stack)
+            self._open(stack, resume_step)
+            self._stack = stack.pop_all()
+        for line in report.opening(self, resume_step):
+            self.log.note(line)
+        self.log.tell(self.task.notices)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def _claim(self) -> None:
+        """Writes config, vocabulary and data record to the folder."""
+        task, data, is_first = self.task, self.data, processes.is_first()
+        for note in data.notes:
+            log.info("%s", note)
+        with processes.first_alone():
+            workdir.claim(
+                *(self.folder, task.config, task.tokenizer, data.record), write=is_first
+            )
+        if is_first and self.weights is not None:
+            path = self.folder / "init_from.json"
+            storage.write_atomically(path, self.weights[1].to_json())
+
+    def _restore(self, stack: contextlib.ExitStack) -> int | None:
+        """Sets `state` and `now`; gives the checkpoint's step, None for a new run."""
+        config = self.task.config
+        keep, keep_every = config.checkpoint.keep, config.checkpoint.keep_every
+        self._checkpoints = stack.enter_context(
+            Checkpoints(self.folder, keep, keep_every=keep_every)
+        )
+        saved = self._checkpoints.restore(self._abstract.items())
+        if saved:
+            self.state, self.now = self._abstract.restored(*saved), saved[1]
+        else:
+            self.state, self.now = self._first_state(), 0
+        if processes.is_first():
+            workdir.drop_best(self.folder, self.now if saved else -1)
+        processes.barrier()
+        self._best = None
+        takes_best = checkpoint_name(config) == "best" or self.data.epoch_size
+        if self.task.dev_splits and self.seeds.count == 1 and takes_best:
+            self._best = stack.enter_context(Checkpoints(self.folder, 1, "best"))
+        return self.now if saved else None
+
+    def _first_state(self) -> TrainState:
+        """The state before the first step, of all seeds."""
+        first = self.step.first_state()
+        if self.weights is None:
+            return first._replace(params=self.task.start(first.params))
+        from bert_jax.convert import merge
+
+        return first._replace(params=merge.fill(self.weights[0], first.params))
+
+    def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
+        """Opens the log and the stream of batches."""
+        task, config = self.task, self.task.config
+        self.log = Log(self.seeds, self.folder, config, resume_step)
+        stack.callback(self.log.close)
+        processes.barrier()  # all read the log, once it is cut to the resume step
+        self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
+        self.anomalies = anomaly.Anomalies(
+            config.train.on_anomaly == "stop",
+            *(self.seeds.floats, self.log.anomaly, self.log.note),
+        )
+        self.evaluator = evaluator.Evaluator(
+            task, self.seeds, self.mesh, self.log.clock
+        )
+        rows = sharding.local_rows(self.mesh, config.train.batch_size)
+        self._batches = self.seeds.batches(task, self.now, rows)
+
+    def next_batch(self) -> dict[str, Array]:
+        """Waits for the batch of the next step; puts it on the devices."""
+        with self.log.clock("data wait"):
+            rows, size = next(self._batches), self.task.phase_at(self.now).batch_size
+            self.counted = self.task.counted(rows)
+            return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
+
+    def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
+        """(state, batch, seeds, its rate) -> (state, metrics), for these shapes."""
+        micro_batches = self.task.phase_at(self.now).micro_batches
+        return self.step.compiled(self.state, batch, micro_batches, self.log)
+
+    def evaluate(self) -> None:
+        """Evaluates the dev splits that lack scores at this step; saves the best."""
+        # The first split's line is written last: it marks the evaluation complete.
+        dev = self.task.dev_splits
+        for split in reversed(dev):
+            if self.log.has(self.now, split):
+                continue
+            self.log.note(f"evaluating {split} at step {self.now}")
+            results = self.evaluator.results(self.state.params, split, self.now)
+            scores = [found.scores for found in results]
+            better = split == dev[0] and self.best_score.add(self.now, scores[0])
+            if better and self._best is not None:
+                self._best.save({"params": self.state.params}, self.now)
+                self._best.wait()  # must be saved before its line is written
+            means = self.log.write(self.now, split, scores)
+            self.log.tell(self.task.notices)
+            if self.now < self.due.num_steps:  # else a table follows
+                main = self.task.selection_score
+                self.log.note(report.one_line(self.now, split, means, main))
+
+    def save(self, *, wait: bool = False) -> None:
+        """Starts saving the state; perhaps waits until it is on disk."""
+        with self.log.clock("checkpoint"):
+            self.log.flush()  # a run that resumes here needs the lines before it
+            self._checkpoints.save(self.state.items(), self.now)
+            if wait:
+                self._checkpoints.wait()
+
+    def save_on_signal(self) -> None:
+        """Saves the current state; only seconds may be left."""
+        self.anomalies.check_last()
+        self.log.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
+        self.save(wait=True)
+        self.log.note(f"saved step {self.now}; the same command resumes from there")
+
+    def finish(self) -> tuple[Mapping[str, float], int]:
+        """Saves the last state, evaluates the run's final weights, reports.
+
+        Returns:
+          The baseline's scores on the first dev split; the step of these weights.
+        """
+        self.save(wait=True)
+        params, taken = self.state.params, self.now
+        if self._best is not None and checkpoint_name(self.task.config) == "best":
+            best = self._best.restore_params(self.step.abstract.params)
+            params, taken = best or (params, taken)
+        if self.now < self.due.num_steps:
+            self.log.note(self.best_score.early_stop(self.now, taken))
+        self.log.end_progress()
+        baseline = report.closing(self, params, taken)
+        self.log.finished = True
+        self.seeds.close(
+            *(self.task, self.data.record, self.folder), *(self.state, self.now)
+        )
+        return baseline, taken
+
+
+def _require_growth(task: Task, folder: Path) -> None:
+    """Raises UserError if the dev scores of a run that is to grow no longer do."""
+    if BestScore(task, folder, task.dev_splits[:1]).stops(task.config.train.early_stop):
+        raise UserError(
+            f"config.train.extend=True: the run in {folder} stopped early, because its "
+            "dev scores no longer improved, and would again; to train on, start "
+            f"another --workdir from it: --config.init_from={folder}"
+        )
