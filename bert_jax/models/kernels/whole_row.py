@@ -75,7 +75,7 @@ def whole_row_attention(
       interpret: run the kernel as JAX operations; otherwise it needs a TPU.
     """
     batch, length, heads, size = query.shape
-    words: tuple[Array, ...] | None = None
+    words: Any = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))
     ids = (jnp.broadcast_to(seen[0], (batch, length)), seen[1])
