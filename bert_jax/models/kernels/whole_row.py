@@ -78,10 +78,12 @@ def whole_row_attention(
     words: Any = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))
-    ids = (jnp.broadcast_to(seen[0], (batch, length)), seen[1])
     end = (0, -length % _LANES)
     three = (jnp.pad(x, ((0, 0), end, (0, 0), (0, 0))) for x in (query, keys, value))
-    ids = tuple(jnp.pad(x, ((0, 0), end), constant_values=-1) for x in ids)
+    ids = (
+        jnp.pad(x, ((0, 0), end), constant_values=-1)
+        for x in (jnp.broadcast_to(seen[0], (batch, length)), seen[1])
+    )
     words = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), end)), words)
     setting = _Setting(size, causal, window, rate if words else 0.0, interpret)
     return _attend(setting, *three, *ids, words)[:, :length]
