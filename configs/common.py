@@ -55,9 +55,8 @@ def _model() -> ConfigDict:
     # softmax and losses stay float32).
     model.dtype = "float32"
     # Its implementation, with the same numbers but for rounding: einsum; fused (one
-    # kernel, which takes less memory: on GPUs, and on TPUs where
-    # attention_probs_dropout_prob is 0); or cudnn (NVIDIA's, in bfloat16, likewise
-    # without dropout).
+    # kernel, faster and in less memory, on GPUs and TPUs); or cudnn (NVIDIA's, in
+    # bfloat16, where attention_probs_dropout_prob is 0).
     model.attention = "einsum"
     # How bias, activation, dropout, residual and LayerNorm are computed, which follow
     # the encoder's matrix products: xla, or fused (a kernel each way, on GPUs).

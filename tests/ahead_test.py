@@ -15,6 +15,7 @@ from ahead import (
     SMALL,
     SPLASH,
     TRITON,
+    WHOLE_ROW,
     built,
     require,
     wide_products,
@@ -130,9 +131,9 @@ def test_other_steps_compile(device, spec, mode):
             SLICE,
             (
                 *(*PACKED, "mesh.data=8", "mesh.tensor=2"),
-                *("model.attention=fused", NO_DROPOUT),
+                "model.attention=fused",
             ),
-            (SPLASH, "splash_mha_dkv_segmented"),
+            WHOLE_ROW,
         ),
         (GPU, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
     ],
@@ -140,9 +141,8 @@ def test_other_steps_compile(device, spec, mode):
 def test_each_attention_compiles(device, fields, kernels):
     program, done = built(device, *BASE, *fields)
     text = done.as_text()
-    found = {name for name in (TRITON, SPLASH, *CUDNN) if name in text}
-    assert found == {name for name in kernels if name in (TRITON, SPLASH, *CUDNN)}
-    assert all(name in text for name in kernels)
+    known = (TRITON, SPLASH, *WHOLE_ROW, *CUDNN)
+    assert {name for name in known if name in text} == {*kernels}
     if device == SLICE:
         assert all(kind == SUM for kind, _ in exchanges(program.mesh, done))
     else:  # 64 rows, 2 heads of 64, 32 tokens: two products and five
@@ -194,8 +194,9 @@ def test_a_model_of_the_time_on_a_gpu():
 
 
 def test_an_attention_that_devices_lack_is_refused():
-    with pytest.raises(UserError, match="fused: has no dropout on a TPU, and config"):
-        built(SLICE, *BASE, "model.attention=fused")
+    with pytest.raises(UserError, match="fused: has dropout on a TPU for rows of"):
+        longer = "model.max_position_embeddings=2048"
+        built(SLICE, *BASE, "model.attention=fused", longer)
     with pytest.raises(UserError, match="cudnn: needs a GPU, and this is a tpu"):
         built(SLICE, *BASE, NO_DROPOUT, "model.attention=cudnn")
 

@@ -65,7 +65,8 @@ def test_groups_in_another_form_are_refused():
 
 LOOP = """%body (b: (s32[], f32[8])) -> (s32[], f32[8]) {{
   %x = f32[8]{{0}} parameter(0)
-  %dot.1 = f32[8]{{0}} dot(%x, %x), lhs_contracting_dims={{0}}
+  %dot.1 = f32[8]{{0}} dot(%x, %x), lhs_contracting_dims={{0}}, \
+backend_config={{"estimated_cycles":"7"}}
 }}
 
 %inside (i: s32[]) -> pred[] {{
@@ -102,6 +103,7 @@ def test_how_often_a_loop_runs(condition, end, times):
     program = hlo.Program(LOOP.format(condition=condition, end=end))
     (product,) = hlo.products(program)
     assert (product.dtype, product.times) == ("float32", times or 1)
+    assert hlo.cycles(program) == 7 * (times or 1)
     assert program.unknown_loops == (set() if times else {"while.1"})
 
 

@@ -16,6 +16,8 @@ HEADS = {
     "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
     "cudnn": tuple(range(8, 129, 8)),  # on any GPU; newer ones take larger
 }
+# Tokens of the longest row that the TPU's kernel with dropout computes.
+LONGEST_WHOLE_ROW = 1024
 _OF_YOUR_OWN = ("attention", "layer", "positions")  # may be a config file's
 HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 

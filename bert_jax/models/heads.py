@@ -29,19 +29,22 @@ def vocabulary_logits(
     """Products with the embeddings plus the bias, in float32.
 
     In training, GPUs and TPUs round them to the dtype of `hidden`: they are the model's
-    largest array, and its losses are summed in float32 all the same. There the product
-    has further columns, which nothing reads.
+    largest array, and its losses are summed in float32 all the same. On a GPU the
+    product has further columns, which nothing reads. On a TPU no axes are joined, which
+    would copy the logits to another layout.
     """
-    rows, vocabulary = hidden.reshape(-1, hidden.shape[-1]), len(embedding)
-    dtype, padding = jnp.float32, 0
-    if platform() != "cpu":
-        dtype = hidden.dtype if training else dtype
-        if jax.sharding.get_abstract_mesh().shape.get("tensor", 1) == 1:
-            padding = -vocabulary % _ALIGNED
-    logits = product("ri,oi->ro", rows, _padded(embedding, padding), dtype)
+    device, dtype, padding = platform(), jnp.float32, 0
+    if device != "cpu" and training:
+        dtype = hidden.dtype
+    if device == "gpu" and jax.sharding.get_abstract_mesh().shape.get("tensor", 1) == 1:
+        padding = -len(embedding) % _ALIGNED
+    rows = hidden if device == "tpu" else hidden.reshape(-1, hidden.shape[-1])
+    axes = "abc"[: rows.ndim - 1]
+    spec = f"{axes}i,oi->{axes}o"
+    logits = product(spec, rows, _padded(embedding, padding), dtype)
     if bias is not None:
         logits = (logits + _padded(bias, padding)).astype(dtype)
-    return logits[:, :vocabulary].reshape(*hidden.shape[:-1], -1)
+    return logits[..., : len(embedding)].reshape(*hidden.shape[:-1], -1)
 
 
 def _padded(rows: Float[Array, "rows ..."], count: int) -> Float[Array, "padded ..."]:

@@ -21,8 +21,9 @@ EFFORTS: dict[str, dict[str, Any]] = {
     "quick": {"exec_time_optimization_effort": -1.0},
     "full": {},
 }
-# What large kernels of a GPU reach of its data sheet.
-FLOPS, BANDWIDTH = 0.66, 0.9
+# What large products and copies reach of a GPU's data sheet: on an H100, 755 TFLOP/s
+# and 2.98 TB/s (experiments/results/gpu.txt).
+FLOPS, BANDWIDTH = 0.76, 0.89
 
 
 def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +94,8 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
     text = hlo.Program(done.as_text() or "")
     if kind == "cuda":
         found["model"] = _model(text, devices.chip(case["device"]))
+    else:
+        found["cycles"] = hlo.cycles(text)
     counts, sent = Counter[str](), Counter[str]()
     for one in hlo.collectives(text, program.mesh.shape):
         name = f"{one.kind} over {' and '.join(one.axes) or 'one device'}"
@@ -112,7 +115,8 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
-    """Milliseconds of a step by the model of `kernels`, by kind, and their number."""
+    """Milliseconds of a step by the model of `kernels`, by kind; how many kernels there
+    are, and the bytes that they read and write."""
     peaks = kernels.Peaks(
         flops={"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32},
         bytes=BANDWIDTH * device.bandwidth,
@@ -122,6 +126,7 @@ def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
     kinds = kernels.beside(found, {}, peaks, 1)["kinds"]
     return {
         "kernels": sum(kernel.times for kernel in found),
+        "bytes": sum(kernel.times * kernel.bytes for kernel in found),
         "ms": {name: model for name, (model, _) in kinds.items()},
     }
 
@@ -165,10 +170,15 @@ def lines(found: Mapping[str, Any], formulas: float) -> str:
         step = sum(times.values())
         parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
         text.append(
-            f"  a model of its {found['model']['kernels']:,} kernels: {step:.1f} ms "
-            f"({parts}), {1e3 * found['rows'] / step:,.0f} rows/s; not measured, "
-            f"without gaps, at {FLOPS:.0%} of the sheet's FLOP/s and {BANDWIDTH:.0%} "
-            "of its bandwidth"
+            f"  a model of its {found['model']['kernels']:,} kernels, which move "
+            f"{found['model']['bytes'] / 1e9:.1f} GB: {step:.1f} ms ({parts}), "
+            f"{1e3 * found['rows'] / step:,.0f} rows/s; not measured, without gaps, at "
+            f"{FLOPS:.0%} of the sheet's FLOP/s and {BANDWIDTH:.0%} of its bandwidth"
+        )
+    if "cycles" in found:
+        text.append(
+            f"  {found['cycles']:,} cycles by the compiler's estimate, which leaves "
+            "out kernels in Pallas"
         )
     for name, (number, sent) in found["collectives"].items():
         text.append(f"  {name}: {number}, {sent / 1e6:,.1f} MB sent by a device")

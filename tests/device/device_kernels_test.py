@@ -65,10 +65,8 @@ def compared(attend, shape, precision, seen, rate, causal, processor) -> None:
         *((shape, "highest", 0.0, kind) for shape in SHAPES for kind in KINDS),
     ],
 )
-def test_fused(device, processor, shape, precision, rate, kind):
+def test_fused(processor, shape, precision, rate, kind):
     """With dropout too: the same elements are dropped."""
-    if device == "tpu" and rate:
-        pytest.skip("splash attention has no dropout")
     seen = sees(kind, *shape[:2])
     causal = kind == "causal"
     compared(choose.fused, shape, precision, seen, rate, causal, processor)

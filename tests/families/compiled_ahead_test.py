@@ -11,6 +11,7 @@ from ahead import (
     SLICE,
     SPLASH,
     TRITON,
+    WHOLE_ROW,
     built,
     wide_products,
     without_a_cache,  # noqa: F401  (a fixture of every test)
@@ -19,7 +20,7 @@ from ahead import (
 from bert_jax.errors import UserError
 from bert_jax.training.sharding import bytes_per_device
 
-KERNELS = (TRITON, SPLASH, *CUDNN)
+KERNELS = (TRITON, SPLASH, *WHOLE_ROW, *CUDNN)
 ROBERTA, MODERN = "configs/roberta.py", "configs/modernbert.py"
 FUSED = "model.attention=fused"
 # A global layer, and one whose window is an eighth of the row.
@@ -33,11 +34,11 @@ SOME = ("corpus.packing=False", *LAYERS, *LONG, "train.batch_size=16")
     [
         (SLICE, ROBERTA, (), ()),
         (GPU, ROBERTA, (FUSED,), (TRITON,)),
-        (SLICE, ROBERTA, (FUSED, NO_DROPOUT), (SPLASH,)),
+        (SLICE, ROBERTA, (FUSED,), WHOLE_ROW),
         (GPU, ROBERTA, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
         (SLICE, MODERN, (*PACKED, *LAYERS), ()),
         (GPU, MODERN, (*PACKED, *LAYERS, FUSED), (TRITON,)),
-        (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), (SPLASH,)),
+        (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), WHOLE_ROW),
     ],
 )
 def test_the_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
@@ -68,7 +69,10 @@ def _grids(jaxpr):
 @pytest.mark.parametrize(
     ("device", "spec", "fields", "message"),
     [
-        (SLICE, ROBERTA, (FUSED,), "fused: has no dropout on a TPU, and config"),
+        (
+            *(SLICE, ROBERTA, (FUSED, "model.max_position_embeddings=2048")),
+            "fused: has dropout on a TPU for rows of",
+        ),
         (GPU, MODERN, ("model.attention=cudnn",), "computes no windows of a Modern"),
     ],
 )

@@ -126,10 +126,14 @@ def fields(**changes):
             "cudnn: cannot keep the sequences of packed rows apart; choose fused",
         ),
         (
-            {"attention": "fused", "attention_probs_dropout_prob": 0.1},
+            {
+                **{"attention": "fused", "attention_probs_dropout_prob": 0.1},
+                "max_position_embeddings": 2048,
+            },
             *("tpu", {}),
-            "fused: has no dropout on a TPU, and config.model."
-            "attention_probs_dropout_prob=0.1; set that to 0, or choose einsum",
+            "fused: has dropout on a TPU for rows of up to 1024 tokens, and config."
+            "model.max_position_embeddings=2048; set that to 1024, config.model."
+            "attention_probs_dropout_prob to 0, or choose einsum",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
+from bert_jax.models.kernels import norm
 from bert_jax.models.kernels.norm import fused_norm
 from bert_jax.models.layers import dropout
 
@@ -54,7 +55,7 @@ def compare(found, expected, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rate", [0.0, 0.1])
-@pytest.mark.parametrize("shape", [(2, 40, 96), (3, 7, 64), (1, 1, 16)])
+@pytest.mark.parametrize("shape", [(2, 40, 96), (3, 7, 64), (1, 1, 16), (1, 5, 88)])
 def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
     """The same elements are dropped. Rows that fill no block are padded."""
     given, gradient = arrays(shape, dtype)
@@ -62,6 +63,20 @@ def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
     found = results(lambda *x: fused(*x, rate=rate, key=key), given, gradient)
     expected = results(lambda *x: plain(*x, rate, key), given, gradient)
     compare(found, expected, dtype)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "sizes"),
+    [
+        *((768, [256] * 3), (1024, [1024]), (312, [256, 32, 16, 8])),
+        *((640, [512, 128]), (1000, [512, 256, 128, 64, 32, 8]), (7, [4, 2, 1])),
+    ],
+)
+def test_few_pieces_cover_the_columns(hidden, sizes):
+    pieces = norm._pieces(hidden)
+    assert [piece.size for piece in pieces] == sizes
+    ends = [piece.start + piece.size for piece in pieces]
+    assert [0, *ends] == [*(piece.start for piece in pieces), hidden]
 
 
 def test_rows_at_chosen_positions_drop_the_same_elements():

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 
 from bert_jax.models import layers
 from bert_jax.models.attention import Seen
+from bert_jax.models.config import LONGEST_WHOLE_ROW
 from bert_jax.types import DropoutKey
 
 
@@ -19,12 +20,18 @@ def fused(
     key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    """FlashAttention's method on a GPU; on a TPU JAX's splash attention."""
+    """FlashAttention's method on a GPU; on a TPU a kernel of whole rows, and JAX's
+    splash attention for longer ones."""
     if layers.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
         packed = jnp.stack([query, keys, value], axis=3)
         return fused_attention(packed, seen.ids, rate, key, causal, seen.window), None
+    if query.shape[1] <= LONGEST_WHOLE_ROW:
+        from bert_jax.models.kernels.whole_row import whole_row_attention
+
+        given = (query, keys, value, seen.ids, rate, key, causal, seen.window)
+        return whole_row_attention(*given), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)

@@ -7,6 +7,7 @@ same words, so the same elements are dropped.
 """
 
 import functools
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.types import DropoutKey
 
 _WHOLE = PartitionSpec()
+_MOST_PIECES = 3  # of equal sizes, as in 768 = 3 x 256
 
 
 class Blocks(NamedTuple):
@@ -228,9 +230,18 @@ def _params(blocks: Blocks) -> triton.CompilerParams:
 
 
 def _pieces(hidden: int) -> list[Any]:
-    """Slices of the columns; Triton's arrays have powers of 2."""
+    """Slices of the columns; Triton's arrays have powers of 2.
+
+    They are equal where they are few; else there is one for each bit of the number,
+    because compiling 39 of 8 columns takes minutes.
+    """
     size = hidden & -hidden
-    return [pl.ds(start, size) for start in range(0, hidden, size)]
+    sizes = [size] * (hidden // size)
+    if len(sizes) > _MOST_PIECES:
+        bits = reversed(range(hidden.bit_length()))
+        sizes = [1 << bit for bit in bits if hidden >> bit & 1]
+    starts = itertools.accumulate(sizes, initial=0)
+    return [pl.ds(*piece) for piece in zip(starts, sizes, strict=False)]
 
 
 def _kept(

@@ -3,10 +3,7 @@
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.models.config import KERNELS
-
-# The one kernel with dropout, and where.
-_DROPS = ("fused", "gpu")
+from bert_jax.models.config import KERNELS, LONGEST_WHOLE_ROW
 
 
 def check(
@@ -30,15 +27,21 @@ def check(
             "choose xla"
         )
     name, rate = model.attention, model.attention_probs_dropout_prob
+    drops, longest = trains and rate > 0, model.max_position_embeddings
     devices = KERNELS.get(name, (platform,))
     fault = ""
     if platform not in devices:
         wanted = " or a ".join(device.upper() for device in devices)
         fault = f"needs a {wanted}, and this is a {platform};"
-    elif trains and rate > 0 and name in KERNELS and (name, platform) != _DROPS:
-        where = " on a TPU" if platform == "tpu" else ""
+    elif drops and name == "cudnn":
         field = "config.model.attention_probs_dropout_prob"
-        fault = f"has no dropout{where}, and {field}={rate}; set that to 0, or"
+        fault = f"has no dropout, and {field}={rate}; set that to 0, or"
+    elif drops and (name, platform) == ("fused", "tpu") and longest > LONGEST_WHOLE_ROW:
+        fault = (
+            f"has dropout on a TPU for rows of up to {LONGEST_WHOLE_ROW} tokens, and "
+            f"config.model.max_position_embeddings={longest}; set that to "
+            f"{LONGEST_WHOLE_ROW}, config.model.attention_probs_dropout_prob to 0, or"
+        )
     elif name == "cudnn" and model.dtype != "bfloat16":
         fault = (
             f"needs config.model.dtype=bfloat16, and it is {model.dtype}; set it, or"
