@@ -3,71 +3,65 @@
 import contextlib
 import logging
 import os
+import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_jax.convert import layout, reading
-from bert_jax.convert.bert import weights_of
-from bert_jax.convert.config import bert_config
-from bert_jax.convert.reading import GOOGLE_CONFIG
-from bert_jax.errors import UserError
+from bert_jax.convert.layout import BERT, Place, Weights, as_it_is, default_labels
+from bert_jax.convert.parameters import Array
+from bert_jax.convert.source import Source
+from bert_jax.errors import UserError, first_line
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
 
 log = logging.getLogger(__name__)
 
-DIALECT = "google"
+CONFIG = "bert_config.json"
 # The optimizer's variables, which are not weights (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 
 
-def read(
-    folder: Path, place: Callable[[layout.Array], Any] = reading.as_it_is
-) -> layout.Weights:
-    """Reads a released checkpoint, or one that run_classifier.py or run_squad.py wrote.
+class Google(Source):
+    """A released checkpoint, or one that run_classifier.py or run_squad.py wrote."""
 
-    Args:
-      place: see `reading.build`.
+    def config(self) -> BertConfig:
+        fields = untrusted.read_json(self.folder, CONFIG)
+        fields = {"type_vocab_size": 16, **fields}  # the default of modeling.py
+        return BERT.config(fields, self.folder / CONFIG)
 
-    Raises:
-      UserError: TensorFlow is missing (the `google` extra); a file is missing or
-        damaged.
-    """
-    config = read_config(folder)
-    if config.hidden_act == "gelu":
-        log.info(
-            "%s: hidden_act gelu uses erf, as when Google released BERT; for the tanh "
-            'approximation of its code since 2019 write "gelu_new" there',
-            folder / GOOGLE_CONFIG,
+    def labels(self) -> tuple[str, ...]:
+        return _architecture(self._variables().shapes)[1]
+
+    def heads(self) -> tuple[str, ...]:
+        return BERT.architectures[_architecture(self._variables().shapes)[0]]
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        """Reads the checkpoint; arguments as of `Source.read`.
+
+        Raises:
+          UserError: TensorFlow is missing (the `google` extra); a file is missing or
+            damaged.
+        """
+        config = self.config()
+        if config.hidden_act == "gelu":
+            log.info(
+                "%s: hidden_act gelu uses erf, as when Google released BERT; for the "
+                'tanh approximation of its code since 2019 write "gelu_new" there',
+                self.folder / CONFIG,
+            )
+        variables = self._variables()
+        architecture, labels = _architecture(variables.shapes)
+        parts = BERT.parts(architecture, variables, config, "google")
+        return BERT.build(
+            variables, config, architecture, parts, labels, place, dialect="google"
         )
-    variables = _Variables(_prefix(folder))
-    reading.check_layers(variables, config)
-    architecture, labels = _architecture(variables.shapes)
-    parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
-    name = layout.all_of(architecture, parts)
-    table = layout.parameters
-    return weights_of(
-        variables, config, name, parts, table, labels, set(), place, DIALECT
-    )
 
-
-def read_config(folder: Path) -> BertConfig:
-    """The model's sizes; raises UserError if they are wrong or not supported."""
-    fields = untrusted.read_json(folder, GOOGLE_CONFIG)
-    return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
-
-
-def read_architecture(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """The architecture and the labels, by the heads that the checkpoint has.
-
-    Raises:
-      UserError: see `read`.
-    """
-    return _architecture(_Variables(_prefix(folder)).shapes)
+    def _variables(self) -> "_Variables":
+        return _Variables(_prefix(pathlib.Path(str(self.folder))))
 
 
 class _Variables:
@@ -87,7 +81,7 @@ class _Variables:
             if name.rpartition("/")[2] not in _NOT_WEIGHTS
         }
 
-    def read(self, name: str) -> layout.Array:
+    def read(self, name: str) -> Array:
         try:
             value = np.asarray(self._reader.get_tensor(name))
         except Exception as error:  # as above
@@ -98,8 +92,10 @@ class _Variables:
 
 
 def _damaged(prefix: Path, error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{prefix}: cannot be read: {text}; the file is damaged; download it again"
+    return (
+        f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; download "
+        "it again"
+    )
 
 
 def _tensorflow(prefix: Path) -> Any:
@@ -160,10 +156,12 @@ def _prefix(folder: Path) -> Path:
 def _architecture(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, tuple[str, ...]]:
-    """See `read_architecture`; the config does not name it."""
+    """Returns the architecture and the labels, by the heads of the checkpoint: the
+    config names neither."""
     if "output_weights" in shapes:
-        labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
-        return "BertForSequenceClassification", layout.default_labels(labels)
+        return "BertForSequenceClassification", default_labels(
+            shapes["output_weights"][0]
+        )
     if "cls/squad/output_weights" in shapes:
         return "BertForQuestionAnswering", ()
     if "cls/predictions/output_bias" in shapes:

@@ -1,4 +1,4 @@
-"""Reads the weights of a run's work directory."""
+"""Weights in a run's work directory."""
 
 import dataclasses
 import itertools
@@ -10,11 +10,13 @@ from typing import Any
 import jax
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
-from bert_jax.convert.layout import Weights
+from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
+from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
@@ -24,7 +26,91 @@ from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"
 # Parts of a model that `layout` knows; others are heads of the user's own.
-_PARTS = {"bert", "bilstm", *itertools.chain(*layout.ARCHITECTURES.values())}
+_PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
+
+
+class Run(Source):
+    """A run of pre-training or fine-tuning."""
+
+    def check(self) -> None:
+        if self.step is not None:
+            from bert_jax.workdir.checkpoint import Checkpoints
+
+            with Checkpoints.of_another(self.folder, only=self.step):
+                pass  # opening it checks that it is there
+
+    def shape(self) -> dict[str, Any]:
+        fields = workdir.read_config(self.folder)["model"]
+        names = (*layout.DECISIVE, *self.family.model_fields)
+        return {f"model.{name}": fields[name] for name in names if name in fields}
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))
+
+    def recorded(self) -> dict[str, Any] | None:
+        return workdir.read_config(self.folder)
+
+    def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
+        """Returns the tokenizer; a run may have more rows than it has pieces."""
+        del config
+        return super().tokenizer()
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        return self._checkpoint(place, name)[0]
+
+    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
+        weights, step = self._checkpoint(as_it_is, name)
+        config = workdir.read_config(self.folder)
+        parts = [f"head {head}" for head in weights.left_over]
+        if parts := parts + weights.config.of_your_own():
+            raise UserError(
+                f"{self.folder}: the {' and '.join(parts)} of your own cannot be "
+                "exported; Hugging Face's BERT has no such part"
+            )
+        if why := self.family.unexported(config["task"]):
+            raise UserError(
+                f"{self.folder}: {why}, so it cannot be exported; ask it with "
+                "--mode=predict"
+            )
+        return weights, {
+            "step": step,
+            "config": config,
+            "task": dict(weights.facts),
+            "scores": scores(self.folder, step, config["evaluate"]["splits"]),
+            **trained_length(self.folder, step),
+        }
+
+    def _checkpoint(self, place: Place, name: str) -> tuple[Weights, int]:
+        """Reads a checkpoint's parameters, and its step."""
+        config, params, step = saved(self.folder, name, self.step)
+        vocabulary = tokenization.load(self.folder / "tokenizer.json")
+        model = BertConfig.create(config.model, vocabulary.get_vocab_size())
+        if model.causal:  # no next sentence was learnt
+            params.pop("next_sentence", None)
+        user_heads = params.keys() - _PARTS  # heads of the user's own
+        params = {k: v for k, v in params.items() if k not in user_heads}
+        heads = params.keys() - {"bert", "bilstm"}
+        architecture = self.family.layout.name_of(heads, model.causal)
+        params = jax.tree.map(place, _unstacked(jax.device_get(params)))
+        _check_shapes(params, model, self.folder)
+        # One of our own kernels computes the same as another; the user's own does not.
+        ours = model.attention in ("einsum", *KERNELS)
+        weights = Weights(
+            config=dataclasses.replace(
+                model,
+                attention="einsum" if ours else model.attention,
+                epilogue="xla",
+                scan_layers=False,
+                remat="none",
+            ),
+            params=params,
+            architecture=architecture,
+            left_over=tuple(sorted(user_heads)),
+            labels=_labels(config, params, self.folder),
+            problem_type=_problem_type(config, params),
+            facts=workdir.read_facts(self.folder, step),
+        )
+        return weights, step
 
 
 def saved(
@@ -52,42 +138,6 @@ def saved(
     if restored is None:
         raise UserError(f"{folder}: has no checkpoint yet")
     return config, *restored
-
-
-def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights, int]:
-    """A checkpoint's parameters, and its step; see `saved`."""
-    config, params, step = saved(folder, name, only)
-    params = jax.device_get(params)
-    vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
-    model_config = BertConfig.create(config.model, vocabulary)
-    if model_config.causal:  # no next sentence was learnt
-        params = {k: v for k, v in params.items() if k != "next_sentence"}
-    user_heads = params.keys() - _PARTS  # heads of the user's own
-    params = {name: value for name, value in params.items() if name not in user_heads}
-    heads = params.keys() - {"bert", "bilstm"}
-    table = FAMILIES[model_config.architecture].layout
-    architecture = table.name_of(heads, model_config.causal)
-    params = _unstacked(params)
-    _check_shapes(params, model_config, folder)
-    # One of our own kernels computes the same as another; the user's own does not.
-    ours = model_config.attention in ("einsum", *KERNELS)
-    attention = "einsum" if ours else model_config.attention
-    weights = Weights(
-        config=dataclasses.replace(
-            model_config,
-            attention=attention,
-            epilogue="xla",
-            scan_layers=False,
-            remat="none",
-        ),
-        params=params,
-        architecture=architecture,
-        left_over=tuple(sorted(user_heads)),
-        labels=_labels(config, params, folder),
-        problem_type=_problem_type(config, params),
-        facts=workdir.read_facts(folder, step),
-    )
-    return weights, step
 
 
 def scores(

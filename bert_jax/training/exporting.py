@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_jax import family
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
@@ -33,8 +33,8 @@ def export(
     source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
     title = name.removeprefix(hub.PREFIX)
-    writer = family.of(config).weights
-    written = writer.export(source, pathlib.Path(target), checkpoint, title, dtype)
+    path = pathlib.Path(target)
+    written = weights.find(source).export(path, checkpoint, title, dtype)
     print(f"exported: {target} ({written})")
     if name:
         print(f"pushed: {hub.push(pathlib.Path(target), name)}")

@@ -166,7 +166,7 @@ def _unexported(task: Task, params: Mapping[str, Any]) -> bool:
     if head:
         from bert_jax.models.architectures import BUILT_IN
 
-        parts |= {*BUILT_IN} - set(itertools.chain(*its.layout.OURS.values()))
+        parts |= {*BUILT_IN} - set(itertools.chain(*its.layout.ours.values()))
     return bool(params.keys() - parts or task.model_config.of_your_own())
 
 
