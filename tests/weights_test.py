@@ -206,34 +206,6 @@ def test_a_work_directory(tmp_path, scan_layers):
         np.testing.assert_array_equal(one[name], other[name])
 
 
-@pytest.mark.parametrize(
-    ("group", "field", "value", "message"),
-    [
-        ("model", "num_hidden_layers", 1, "layer_1/.* None by config.json"),
-        ("task", "labels", ("x", "y"), "3 outputs in the .* names 2 labels"),
-    ],
-)
-@pytest.mark.parametrize("scan_layers", [False, True])
-def test_another_config_than_the_checkpoint(
-    tmp_path, scan_layers, group, field, value, message
-):
-    config = tiny.get_config()
-    with config.unlocked():
-        config.model.update(dataclasses.asdict(CONFIG))
-        config.model.scan_layers = scan_layers
-        config.task.labels = ("x", "y", "z")
-        config[group][field] = value
-    workdir.claim(tmp_path, config, vocabulary(tmp_path / "vocab.txt", PIECES))
-    model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
-    params = initial(("sequence_classification",), model_config)
-    state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save(state.items(), 1)
-        checkpoints.wait()
-    with pytest.raises(UserError, match=message):
-        weights.read(tmp_path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "source", "drops"),

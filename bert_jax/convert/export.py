@@ -1,7 +1,6 @@
 """Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,16 +57,13 @@ def export(
     """
     folder = folder.absolute()
     check_target(folder)
-    check_architecture(weights)
+    _check_architecture(weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with temporary.folder(folder) as new:
             _write(weights, tokenizer, new, provenance, dtype)
             card = model_card.text(title or folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
-            for path in new.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
             if folder.exists():
                 folder.rename(new.with_name("old"))
             new.rename(folder)
@@ -75,25 +71,21 @@ def export(
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
 
 
-def check_architecture(weights: Weights) -> None:
+def _check_architecture(weights: Weights) -> None:
     """Raises UserError if `transformers` has no such model."""
+    table, what = FAMILIES[weights.config.architecture].layout, weights.architecture
     if "bilstm" in weights.params:
-        raise UserError(
-            "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
-            "cannot be exported; ask it with --mode=predict"
+        why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
+    elif what in table.ours:
+        why = f"Hugging Face has no {what}"
+    elif weights.config.causal and what not in table.causal:
+        why = (
+            f"a left-to-right {what} reads the last [SEP] here, but [CLS] in Hugging "
+            "Face's"
         )
-    table = FAMILIES[weights.config.architecture].layout
-    if weights.architecture in table.ours:
-        raise UserError(
-            f"Hugging Face has no {weights.architecture}, so it cannot be exported; "
-            "ask it with --mode=predict"
-        )
-    if weights.config.causal and weights.architecture not in table.causal:
-        raise UserError(
-            f"a left-to-right {weights.architecture} reads the last [SEP] here, but "
-            "[CLS] in Hugging Face's, so it cannot be exported; ask it with "
-            "--mode=predict"
-        )
+    else:
+        return
+    raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
 
 
 def is_export(fields: Mapping[str, Any]) -> bool:
@@ -105,18 +97,16 @@ def is_export(fields: Mapping[str, Any]) -> bool:
 
 def check_target(folder: Path) -> None:
     """Raises UserError if an export may not replace the folder."""
-    if any(place.is_file() for place in folder.parents):
+    if any(parent.is_file() for parent in folder.parents):
         raise UserError(f"--output={folder}: is below a file; name another folder")
-    if not folder.exists() and not folder.is_symlink():
+    if not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"--output={folder}: not a folder")
     names = {path.name for path in folder.iterdir()}
     every = {name for kind in tokenization.kinds() for name in kind.files}
-    ours = bool(names) and not names - _FILES - every and "config.json" in names
-    if ours:
-        ours = is_export(untrusted.read_json(folder, "config.json"))
-    if names and not ours:
+    ours = "config.json" in names and not names - _FILES - every
+    if names and not (ours and is_export(untrusted.read_json(folder, "config.json"))):
         raise UserError(
             f"--output={folder}: has files that no export writes; name a new folder"
         )

@@ -4,10 +4,8 @@ import contextlib
 import logging
 import os
 import pathlib
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -40,12 +38,7 @@ class Google(Source):
         return BERT.architectures[_architecture(self._variables().shapes)[0]]
 
     def read(self, place: Place = as_it_is, name: str = "") -> Weights:
-        """Reads the checkpoint; arguments as of `Source.read`.
-
-        Raises:
-          UserError: TensorFlow is missing (the `google` extra); a file is missing or
-            damaged.
-        """
+        """Reads the checkpoint, with TensorFlow (the `google` extra)."""
         config = self.config()
         if config.hidden_act == "gelu":
             log.info(
@@ -69,12 +62,15 @@ class _Variables:
 
     def __init__(self, prefix: Path):
         self.where = str(prefix)
-        tensorflow = _tensorflow(prefix)
-        try:
-            self._reader = tensorflow.train.load_checkpoint(str(prefix))
+        with _explained(prefix):
+            # Otherwise its C++ code prints about devices.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            import tensorflow
+
+            for kind in ("GPU", "TPU"):
+                tensorflow.config.set_visible_devices([], kind)
+            self._reader = tensorflow.train.load_checkpoint(self.where)
             shapes = self._reader.get_variable_to_shape_map()
-        except Exception as error:  # TensorFlow's errors share no narrower class
-            raise UserError(_damaged(prefix, error)) from error
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: tuple(shape)
             for name, shape in shapes.items()
@@ -82,52 +78,24 @@ class _Variables:
         }
 
     def read(self, name: str) -> Array:
-        try:
-            value = np.asarray(self._reader.get_tensor(name))
-        except Exception as error:  # as above
-            raise UserError(_damaged(Path(self.where), error)) from error
-        if not np.issubdtype(value.dtype, np.floating):
-            raise UserError(f"{self.where}: {name} holds {value.dtype}, not float32")
-        return value.astype(np.float32, copy=False)
+        with _explained(self.where):
+            return np.asarray(self._reader.get_tensor(name), np.float32)
 
 
-def _damaged(prefix: Path, error: Exception) -> str:
-    return (
-        f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; download "
-        "it again"
-    )
-
-
-def _tensorflow(prefix: Path) -> Any:
-    """Imports TensorFlow without accelerators and without terminal output."""
+@contextlib.contextmanager
+def _explained(prefix: object) -> Iterator[None]:
     try:
-        with _quiet():
-            import tensorflow
-
-            for kind in ("GPU", "TPU"):
-                tensorflow.config.set_visible_devices([], kind)
+        yield
     except ImportError as error:
         raise UserError(
             f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
             "install the google extra: pip install -e '.[google]'"
         ) from error
-    return tensorflow
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides what TensorFlow's C++ code prints about devices on standard error, some of
-    it before it reads any setting."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+    except Exception as error:  # TensorFlow's errors share no narrower class
+        raise UserError(
+            f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; "
+            "download it again"
+        ) from error
 
 
 def _prefix(folder: Path) -> Path:
@@ -136,10 +104,8 @@ def _prefix(folder: Path) -> Path:
     Raises:
       UserError: there is no checkpoint, more than one, or a part is missing.
     """
-    indices = sorted(folder.glob("*.ckpt*.index"))
-    if len(indices) > 1:
-        released = [p for p in indices if p.name == "bert_model.ckpt.index"]
-        indices = released or indices
+    indices = sorted(folder.glob("bert_model.ckpt.index"))
+    indices = indices or sorted(folder.glob("*.ckpt*.index"))
     if len(indices) != 1:
         names = ", ".join(path.name for path in indices) or "none"
         raise UserError(
@@ -147,8 +113,7 @@ def _prefix(folder: Path) -> Path:
             f"{names}"
         )
     prefix = indices[0].with_suffix("")
-    shards = sorted(folder.glob(f"{prefix.name}.data-*"))
-    if not shards:
+    if not any(folder.glob(f"{prefix.name}.data-*")):
         raise UserError(f"{prefix}.data-00000-of-00001: no such file")
     return prefix
 
@@ -158,10 +123,8 @@ def _architecture(
 ) -> tuple[str, tuple[str, ...]]:
     """Returns the architecture and the labels, by the heads of the checkpoint: the
     config names neither."""
-    if "output_weights" in shapes:
-        return "BertForSequenceClassification", default_labels(
-            shapes["output_weights"][0]
-        )
+    if labelled := shapes.get("output_weights"):
+        return "BertForSequenceClassification", default_labels(labelled[0])
     if "cls/squad/output_weights" in shapes:
         return "BertForQuestionAnswering", ()
     if "cls/predictions/output_bias" in shapes:

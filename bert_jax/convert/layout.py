@@ -24,12 +24,6 @@ PROBLEM_TYPES = {
 }
 # Heads with one output per label.
 LABELLED_HEADS = ("sequence_classification", "token_classification")
-# How to compute is no part of a model.
-_COMPUTED = {
-    **{"dtype": "float32", "attention": "einsum", "remat": "none"},
-    "scan_layers": False,
-}
-_MOST = 1e9  # more than any size, and a float holds it
 
 Place = Callable[[Array], Any]
 
@@ -192,15 +186,11 @@ class Layout:
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
     ) -> dict[str, Any]:
-        """Returns fields of the model that the tables do not give.
+        """Returns fields of the model that the tables do not give, or change.
 
         Args:
           values: those that they give.
-          fields: of config.json.
-          path: of config.json.
-
-        Raises:
-          UserError: one is wrong or not supported.
+          fields, path: see `config`.
         """
         del values, path
         return {"causal": bool(fields.get("is_decoder", False))}
@@ -209,14 +199,11 @@ class Layout:
         """Changes the tensors of a file before they are read."""
 
     def config(self, fields: Mapping[str, Any], path: Path) -> BertConfig:
-        """Returns the model's sizes.
+        """Returns the model's sizes; raises UserError if they are not supported.
 
         Args:
           fields: of config.json.
           path: of config.json.
-
-        Raises:
-          UserError: one is wrong or not supported.
         """
         family = FAMILIES[self.family]
         for name, value in self.fixed.items():
@@ -225,9 +212,15 @@ class Layout:
                     f"{path}: {name}={untrusted.shown(saved)}; {family.title} with "
                     f"{value} can be read"
                 )
-        values: dict[str, Any] = dict(_COMPUTED)
+        values: dict[str, Any] = {"dtype": "float32", "attention": "einsum"}
+        values |= {"remat": "none", "scan_layers": False}
         for ours, (name, default) in self.fields.items():
-            values[ours] = _number(fields.get(name, default), default, name, path)
+            value, kind = fields.get(name, default), type(default)
+            fits = (kind is float and type(value) is int) or type(value) is kind
+            if not fits or value < 0:
+                shown = untrusted.shown(value)
+                raise UserError(f"{path}: {name}={shown} is not a valid number")
+            values[ours] = kind(value)
         values["max_position_embeddings"] -= self.first_position
         name, known = self.activation
         if (act := fields.get(name, "gelu")) not in [*known]:
@@ -244,11 +237,7 @@ class Layout:
         return config
 
     def architecture(self, fields: Mapping[str, Any], path: Path) -> str:
-        """Returns the architecture that a config.json names.
-
-        Raises:
-          UserError: it is not known, or is another one if attention is causal.
-        """
+        """Returns the architecture that a config.json names."""
         named = fields.get("architectures") or [*self.architectures]
         name = named[0] if isinstance(named, list) else named
         if name not in [*self.architectures]:
@@ -288,8 +277,7 @@ class Layout:
         """Reads a model that `transformers` saved, as float32.
 
         Args:
-          fields: of config.json.
-          path: of config.json.
+          fields, path: see `config`.
           labels: names of a classifier's outputs.
           place: called with each array, to move it to a device before the next is
             read, so that few are in memory twice.
@@ -297,10 +285,8 @@ class Layout:
         Raises:
           UserError: a tensor is missing or damaged, or the model is of another kind.
         """
-        config, architecture = (
-            self.config(fields, path),
-            self.architecture(fields, path),
-        )
+        config = self.config(fields, path)
+        architecture = self.architecture(fields, path)
         for part in ("bert", *self.shared):
             for parameter in self.parameters(part, config):
                 if (name := parameter.huggingface) not in tensors.shapes:
@@ -342,23 +328,18 @@ class Layout:
         return parts
 
     def _check_tied(self, tensors: Tensors) -> set[str]:
-        """Returns the names of copies of tied parameters.
-
-        Raises:
-          UserError: a copy differs; which one counts depends on the version of
-            `transformers`.
-        """
-        present = {
-            c: o for c, o in self.tied.items() if {c, o} <= tensors.shapes.keys()
-        }
-        for copy, original in present.items():
+        """Returns the names of copies of tied parameters; raises UserError if one
+        differs: which one counts depends on the version of `transformers`."""
+        present = self.tied.keys() & tensors.shapes.keys()
+        for copy in present:
+            original = self.tied[copy]
             if not np.array_equal(tensors.read(copy), tensors.read(original)):
                 raise UserError(
                     f"{tensors.where}: {copy} differs from {original}, but config.json "
                     'ties them; set "tie_word_embeddings": false there if they were '
                     "trained separately, which not every model can have"
                 )
-        return set(present)
+        return present
 
     def build(
         self,
@@ -438,11 +419,8 @@ class Layout:
         return tensors
 
     def config_fields(self, weights: Weights) -> dict[str, Any]:
-        """Returns the model's fields of config.json, without its labels.
-
-        Raises:
-          UserError: `transformers` has no such activation or sizes.
-        """
+        """Returns the model's fields of config.json, without its labels; raises
+        UserError if `transformers` has no such activation or sizes."""
         config, family = weights.config, FAMILIES[self.family]
         name, known = self.activation
         acts = {ours: theirs for theirs, ours in known.items()}
@@ -474,17 +452,6 @@ DECISIVE = (
     *("num_attention_heads", "intermediate_size", "max_position_embeddings"),
     *("type_vocab_size", "hidden_act", "layer_norm_eps", "causal"),
 )
-
-
-def _number(value: Any, default: int | float, name: str, path: Path) -> int | float:
-    """Checks a size or a rate of config.json, and gives it the default's type."""
-    kind = type(default)
-    fits = isinstance(value, int if kind is int else int | float)
-    if isinstance(value, bool) or not fits or not 0 <= value <= _MOST:
-        raise UserError(
-            f"{path}: {name}={untrusted.shown(value)} is not a valid number"
-        )
-    return kind(value)
 
 
 def _check_layers(tensors: Arrays, config: BertConfig, field: str) -> None:

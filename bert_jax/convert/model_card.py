@@ -1,24 +1,17 @@
 """The README.md of an exported model, as the Hugging Face Hub shows it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 
 from bert_jax.convert.layout import Weights
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub
 
-# Fields of a run that a reader asks for first.
-_FIELDS = (
-    *("task.name", "task.data_dir", "task.train_file", "corpus.sources", "init_from"),
-    *("train.batch_size", "train.num_steps", "optimizer.name", "seed"),
-    *("optimizer.learning_rate", "model.dtype"),
-)
 # The Hub's names of what a model does, by the end of its architecture's name.
 _PIPELINES = {
     "ForPreTraining": "fill-mask",
@@ -56,21 +49,14 @@ def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         f"model = {what}.from_pretrained({quoted})\n```",
     ]
     for split, scores in provenance.get("scores", {}).items():
-        rows = [(key, f"{value:.4g}") for key, value in scores.items()]
-        parts.append(f"Scores on {split}:\n\n{_table(('score', 'value'), rows)}")
+        rows = [f"| {name} | {value:.4g} |" for name, value in scores.items()]
+        table = "\n".join(["| score | value |", "| --- | --- |", *rows])
+        parts.append(f"Scores on {split}:\n\n{table}")
     if config:
-        recorded = flatten_dict(config, sep=".")
-        if recorded.get("task.name") != "pretraining":
-            recorded.pop("corpus.sources", None)
-        rows = [
-            (key, f"`{json.dumps(recorded[key])}`")
-            for key in _FIELDS
-            if recorded.get(key) or (key == "seed" and key in recorded)
-        ]
         parts.append(
-            f"Trained with bert_jax (JAX and Flax), {provenance.get('step', 0):,} "
-            "steps. `config.json` has the whole config, under `bert_jax`.\n\n"
-            + _table(("field", "value"), rows)
+            f"Trained with bert_jax (JAX and Flax): {config['task'].get('name')}, "
+            f"{provenance.get('step', 0):,} steps. `config.json` has the whole config, "
+            "under `bert_jax`."
         )
     return "\n\n".join(parts) + "\n"
 
@@ -104,7 +90,3 @@ def _header(weights: Weights, config: Mapping[str, Any]) -> str:
         base_model=base if source.startswith(hub.PREFIX) else None,
     )
     return f"---\n{data.to_yaml()}\n---"
-
-
-def _table(header: tuple[str, str], rows: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * 2, *rows))

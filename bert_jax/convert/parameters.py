@@ -84,7 +84,7 @@ def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Paramete
 
     Args:
       part: `bert` (without its pooler), `pooler`, `decoder` (an output matrix that is
-        not the embeddings'), `bilstm`, or a head.
+        not the embeddings'), or a head.
       labels: outputs of a head that has one for each label.
     """
     hidden = config.hidden_size
@@ -105,24 +105,17 @@ def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Paramete
         case "decoder":
             name, shape = "cls.predictions.decoder.weight", (config.vocab_size, hidden)
             yield Parameter((part, "embedding"), shape, shape, name)
-        case "bilstm":  # `models.lstm.BiLstm`, which neither of the others has
-            size = hidden // 2
-            for name, inputs in (("kernel", (hidden,)), ("recurrent_kernel", (size,))):
-                gates = (2, *inputs, 4, size)
-                yield Parameter((part, name), gates, gates, "")
-            yield Parameter((part, "bias"), (2, 4, size), (2, 4, size), "")
         case "next_sentence":
-            yield from head(
-                part, "cls.seq_relationship", hidden, 2, "cls/seq_relationship/"
-            )
+            name = "cls.seq_relationship"
+            yield from dense(part, name, hidden, 2, scope="cls/seq_relationship/")
         case "sequence_classification":
-            yield from head(part, "classifier", hidden, labels, "")
+            yield from dense(part, "classifier", hidden, labels, scope="")
         case "token_classification":
-            yield from head(part, "classifier", hidden, labels)
+            yield from dense(part, "classifier", hidden, labels)
         case "question_answering":
-            yield from head(part, "qa_outputs", hidden, 2, "cls/squad/")
+            yield from dense(part, "qa_outputs", hidden, 2, scope="cls/squad/")
         case "multiple_choice":
-            yield from head(part, "classifier", hidden, 1)
+            yield from dense(part, "classifier", hidden, 1)
         case _:
             raise ValueError(part)
 
@@ -164,21 +157,25 @@ def dense(
     bias: bool = True,
     fused: tuple[int, int] = (0, 1),
     conv: bool = False,
+    scope: str | None = None,
 ) -> Iterator[Parameter]:
     """Yields a linear layer's kernel and bias; see `Parameter`.
 
     Args:
       path: ours, such as `bert.pooler`.
       name: theirs, without `.weight`.
+      scope: of a head's `output_weights` and `output_bias` in Google's code.
     """
     inputs, outputs = (n if isinstance(n, tuple) else (n,) for n in (inputs, outputs))
-    keys, google = path.split("."), _google(name)
-    flat = (math.prod(inputs), math.prod(outputs))
-    for last, shape, own, theirs in (
-        ("kernel", inputs + outputs, flat, "weight"),
-        ("bias", outputs, flat[1:], "bias"),
+    keys, flat = path.split("."), (math.prod(inputs), math.prod(outputs))
+    googles = [f"{_google(name)}/{last}" for last in ("kernel", "bias")]
+    if scope is not None:
+        googles = [f"{scope}output_weights", f"{scope}output_bias"]
+    for last, theirs, shape, own, google in (
+        ("kernel", "weight", inputs + outputs, flat, googles[0]),
+        ("bias", "bias", outputs, flat[1:], googles[1]),
     )[: 1 + bias]:
-        both = f"{name}.{theirs}", f"{google}/{last}"
+        both = f"{name}.{theirs}", google
         yield Parameter((*keys, last), shape, own, *both, fused, conv)
 
 
@@ -195,24 +192,6 @@ def table(path: str, name: str, rows: int, size: int) -> Parameter:
     """Returns the matrix of an embedding; arguments as of `dense`."""
     keys, shape = (*path.split("."), "embedding"), (rows, size)
     return Parameter(keys, shape, shape, f"{name}.weight", _google(name))
-
-
-def head(
-    part: str, name: str, hidden: int, outputs: int, scope: str | None = None
-) -> Iterator[Parameter]:
-    """Yields a head of one linear layer.
-
-    Args:
-      name: see `dense`.
-      scope: of its `output_weights` in Google's code; None means that it has none.
-    """
-    for parameter, last in zip(
-        dense(part, name, hidden, outputs),
-        ("output_weights", "output_bias"),
-        strict=True,
-    ):
-        google = "" if scope is None else scope + last
-        yield dataclasses.replace(parameter, google=google)
 
 
 def _google(name: str) -> str:

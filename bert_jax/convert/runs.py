@@ -2,13 +2,11 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -18,7 +16,6 @@ from bert_jax.convert import layout
 from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
 from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -92,7 +89,6 @@ class Run(Source):
         heads = params.keys() - {"bert", "bilstm"}
         architecture = self.family.layout.name_of(heads, model.causal)
         params = jax.tree.map(place, _unstacked(jax.device_get(params)))
-        _check_shapes(params, model, self.folder)
         # One of our own kernels computes the same as another; the user's own does not.
         ours = model.attention in ("einsum", *KERNELS)
         weights = Weights(
@@ -106,7 +102,7 @@ class Run(Source):
             params=params,
             architecture=architecture,
             left_over=tuple(sorted(user_heads)),
-            labels=_labels(config, params, self.folder),
+            labels=_labels(config, params),
             problem_type=_problem_type(config, params),
             facts=workdir.read_facts(self.folder, step),
         )
@@ -148,23 +144,16 @@ def scores(
     Raises:
       UserError: metrics.jsonl is damaged.
     """
-    by_split = {}
-    for split in splits:
-        for line in metrics.read(folder, split):
-            if line["step"] == step:
-                by_split[split] = {
-                    name: float(value)
-                    for name, value in line.items()
-                    if name not in ("step", "time") and math.isfinite(value)
-                }
-    try:
-        json.dumps(by_split, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{folder / 'metrics.jsonl'}: a name has half of a surrogate pair; restore "
-            "the run's own file"
-        ) from error
-    return by_split
+    return {
+        split: {
+            name: float(value)
+            for name, value in line.items()
+            if name not in ("step", "time") and math.isfinite(value)
+        }
+        for split in splits
+        for line in metrics.read(folder, split)
+        if line["step"] == step
+    }
 
 
 def trained_length(folder: Path, step: int) -> dict[str, int]:
@@ -179,46 +168,12 @@ def trained_length(folder: Path, step: int) -> dict[str, int]:
     return {"max_seq_length": max(phase.max_seq_length for phase in seen)}
 
 
-def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
-    """Raises UserError if config.json describes another model than the checkpoint."""
-    table = FAMILIES[config.architecture].layout
-    labelled = params.keys() & set(layout.LABELLED_HEADS)
-    labels = [len(params[head]["bias"]) for head in labelled]
-    by_config = {
-        "/".join(parameter.path): parameter.shape
-        for part in (*params, *({"pooler"} & params["bert"].keys()))
-        for parameter in table.parameters(part, config, *labels)
-    }
-    there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
-    if any(not part.startswith("attention ") for part in config.of_your_own()):
-        return  # only the file that added them knows what they hold
-    for name in sorted(by_config.keys() | there):
-        ours, saved = by_config.get(name), there.get(name)
-        if ours != saved:
-            raise UserError(
-                f"{folder}: {name} has the shape {saved} in the checkpoint, but {ours} "
-                "by config.json; restore the run's own config.json"
-            )
-
-
-def _labels(
-    config: ConfigDict, params: Mapping[str, Any], folder: Path
-) -> tuple[str, ...]:
-    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed.
-
-    Raises:
-      UserError: there are more or fewer labels than outputs.
-    """
+def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed."""
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
-            names = tuple(config.task.get("labels", ()))
-            if names and len(names) != number:
-                raise UserError(
-                    f"{folder}: {head} has {number} outputs in the checkpoint, but "
-                    f"config.json names {len(names)} labels; restore the run's own"
-                )
-            return names or layout.default_labels(number)
+            return tuple(config.task.get("labels", ())) or layout.default_labels(number)
     return ()
 
 

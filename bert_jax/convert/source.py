@@ -29,16 +29,12 @@ class Source:
         own fields of `config.model`.
       folder: where the files are.
       family: of the model.
+      step: of the one checkpoint that is meant; None means the newest.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = tuple(f"model.{x}" for x in layout.DECISIVE)
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
-        """Names a folder.
-
-        Args:
-          step: of the one checkpoint that is meant; None means the newest.
-        """
         self.folder, self.family, self.step = folder, family, step
 
     def check(self) -> None:
@@ -92,17 +88,14 @@ class Source:
         """Returns the tokenizer beside the weights; None if there is none.
 
         Args:
-          config: the model's, to check that the two match.
-
-        Raises:
-          UserError: it is damaged, or does not match the model.
+          config: the model's; raises UserError if the two do not match.
         """
         tokenizer = tokenization.of_folder(self.folder)
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
             padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
-            padded = padded and folders.lacks_none(self.folder, tokenizer)
-            if pieces != rows and not padded:
+            certain = padded and folders.lacks_none(self.folder, tokenizer)
+            if pieces != rows and not certain:
                 raise UserError(
                     f"{self.folder}: its vocabulary has {pieces} pieces, but the "
                     f"model's vocab_size is {rows}; is it of another model, or does "
@@ -124,11 +117,7 @@ class Source:
         return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
 
     def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
-        """Returns what an export writes: the weights, and where they are from.
-
-        Args:
-          name: see `read`.
-        """
+        """Returns what an export writes: the weights, and the run they are from."""
         return self.read(name=name), {}
 
     def export(
@@ -142,11 +131,7 @@ class Source:
 
         Args:
           name: see `read`.
-          title: the model's name in its card; empty means the folder's.
-          dtype: float32, or float16 to round the weights.
-
-        Raises:
-          UserError: there are no weights; the folder has other files.
+          title, dtype: see `export.export`, also for errors.
         """
         export.check_target(target.absolute())
         weights, provenance = self.exported(name)

@@ -46,10 +46,6 @@ class Tensors:
 
         Args:
           buffers: a pattern of names of what is saved and is no parameter.
-
-        Raises:
-          UserError: a file is missing or damaged, or a tensor has no floating-point
-            numbers.
         """
         self._saved: dict[str, tuple[Path, str]] = {}
         self._rows: dict[str, Array] = {}  # that follow those of the file
@@ -61,17 +57,14 @@ class Tensors:
             self._arrays = _flax_arrays(paths[0])
         headers = [(path, *x) for path in paths for x in _header(path, self._arrays)]
         wrapper = _wrapper([name for _, name, *_ in headers])
-        for path, name, shape, kind in headers:
+        for path, name, shape, is_float in headers:
             ours = name.removeprefix(wrapper)
             for old, new in _OLD.items():
                 ours = ours.removesuffix(old) + new if ours.endswith(old) else ours
             if re.fullmatch(buffers, ours):
                 continue
-            if kind not in _FLOATS:
-                raise UserError(
-                    f"{path}: {untrusted.shown(name)} holds {kind}, not floating-point "
-                    "numbers"
-                )
+            if not is_float:
+                raise UserError(f"{path}: {name} has no floating-point numbers")
             self._saved[ours], self.shapes[ours] = (path, name), shape
 
     def read(self, name: str) -> Array:
@@ -156,18 +149,21 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _header(
     path: Path, arrays: dict[str, np.ndarray]
-) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Yields name, shape and type of each tensor."""
+) -> Iterator[tuple[str, tuple[int, ...], bool]]:
+    """Yields name and shape of each tensor, and whether it has floating-point numbers.
+
+    Args:
+      arrays: of a file of Flax's, which is no safetensors file.
+    """
     for name, array in arrays.items():
-        floats = array.dtype.kind in "fV"  # V: bfloat16
-        yield name, array.shape, "F32" if floats else str(array.dtype)
+        yield name, array.shape, array.dtype.kind in "fV"  # V: bfloat16
     if arrays:
         return
     try:
         with safe_open(path, framework="np") as file:
             for name in file.keys():  # noqa: SIM118 (not a dict)
                 piece = file.get_slice(name)
-                yield name, tuple(piece.get_shape()), str(piece.get_dtype())
+                yield name, tuple(piece.get_shape()), piece.get_dtype() in _FLOATS
     except (SafetensorError, OSError) as error:
         raise UserError(
             f"{path}: {first_line(error)}; damaged: export or copy it again; if it is "

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import failures, storage
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
@@ -219,9 +219,7 @@ def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
 def _from_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
-    except BaseException as error:  # the library raises nothing narrower
-        if not (isinstance(error, Exception) or failures.is_panic(error)):
-            raise
+    except Exception as error:  # the library raises nothing narrower
         raise UserError(
             f"{path}: not a tokenizer.json ({error}); "
             "save it again with `tokenizers`, or use a vocab.txt"

@@ -4,10 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
-
 from bert_jax import tokenization
-from bert_jax.errors import UserError
 
 MINI = Path(__file__).parents[2] / "pretrained" / "mini"
 
@@ -18,12 +15,6 @@ def with_rules(folder: Path, **rules: object) -> Path:
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | rules))
     return path
-
-
-def test_what_is_no_tokenizer_is_one_line(tmp_path):
-    path = with_rules(tmp_path / "model", normalizer={"type": "Precompiled"})
-    with pytest.raises(UserError, match=f"{path}: .*not a tokenizer.json"):
-        tokenization.load(path)
 
 
 def test_pieces_are_the_same_each_time(tmp_path):
