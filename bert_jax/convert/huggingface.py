@@ -48,9 +48,10 @@ class HuggingFace(Source):
             raise UserError(
                 f"{self._path}: id2label must name the labels 0, 1, ..."
             ) from error
-        if len(set(labels)) < len(labels):
+        if double := [name for name in labels if labels.count(name) > 1]:
             raise UserError(
-                f"{self._path}: id2label has a name twice; give each output its own"
+                f"{self._path}: id2label names {double[0]!r:.60} twice; give each "
+                "output a name of its own"
             )
         return labels
 

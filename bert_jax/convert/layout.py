@@ -209,8 +209,8 @@ class Layout:
         for name, value in self.fixed.items():
             if (saved := fields.get(name, value)) != value:
                 raise UserError(
-                    f"{path}: {name}={untrusted.shown(saved)}; {family.title} with "
-                    f"{value} can be read"
+                    f"{path}: {name}={untrusted.shown(saved)}; only {family.title} "
+                    f"with {value!r} can be read"
                 )
         values: dict[str, Any] = {"dtype": "float32", "attention": "einsum"}
         values |= {"remat": "none", "scan_layers": False}
@@ -334,10 +334,14 @@ class Layout:
         for copy in present:
             original = self.tied[copy]
             if not np.array_equal(tensors.read(copy), tensors.read(original)):
+                hint = (
+                    'set "tie_word_embeddings": false there if they were trained apart'
+                )
+                if "tie_word_embeddings" in self.fixed:
+                    hint = "such a model cannot be read"
                 raise UserError(
                     f"{tensors.where}: {copy} differs from {original}, but config.json "
-                    'ties them; set "tie_word_embeddings": false there if they were '
-                    "trained separately, which not every model can have"
+                    f"ties them; {hint}"
                 )
         return present
 

@@ -62,7 +62,7 @@ class GptLayout(Layout):
         "afn",
         {"gelu_new": "gelu_tanh", "gelu": "gelu_tanh", "relu": "relu"},
     )
-    fixed: Mapping[str, Any] = {}
+    fixed: Mapping[str, Any] = {"tie_word_embeddings": True}
     has_direction = False
 
     def parameters(

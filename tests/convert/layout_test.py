@@ -92,6 +92,6 @@ def test_a_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
 
 
 def test_what_the_table_fixes_is_checked(make):
-    message = r"config\.json: sinusoidal=True; a Renamed with False can be read"
+    message = r"config\.json: sinusoidal=True; only a Renamed with False"
     with pytest.raises(UserError, match=message):
         weights.find(make(sinusoidal=True)).read()

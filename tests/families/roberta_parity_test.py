@@ -108,7 +108,7 @@ def test_a_taggers_export_reads_words_as_it_was_trained(marks, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pad_token_id": 0}, "pad_token_id=0; a RoBERTa with 1 can be read"),
+        ({"pad_token_id": 0}, "pad_token_id=0; only a RoBERTa with 1 can be read"),
         ({"is_decoder": True}, "config.model.causal=True: a RoBERTa has attention in"),
     ],
 )
