@@ -74,7 +74,7 @@ def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
     """Returns the architectures that most encoders have.
 
     Args:
-      name: of the model, such as `Roberta`.
+      name: of the model, such as `Bert`.
       pooled: endings of those with a pooler, such as `ForMultipleChoice`.
     """
     heads: dict[str, tuple[str, ...]] = {
