@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from bert_jax import family
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.training import run_config
@@ -26,6 +26,5 @@ def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
     is_run = has_checkpoint(folder)
     source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    writer = family.of(config).weights
-    written = writer.export(source, pathlib.Path(target), checkpoint, dtype=dtype)
+    written = weights.find(source).export(pathlib.Path(target), checkpoint, dtype)
     print(f"exported: {target} ({written})")

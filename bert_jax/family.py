@@ -45,13 +45,11 @@ class Family:
         do not say; `rules` says what else each may be.
       vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
-      weights: a module that reads and writes what holds its weights: FIELDS, `shape`,
-        `start`, `export` and `refusal`, as in `convert.weights`.
+      source: a `convert.source.Source`: its work directories, and its released weights.
       released: a file that only its released weights have; empty: they are a folder of
         Hugging Face's, whose config.json names the model.
-      layout: a module like `convert.layout`: its parameters' names elsewhere.
-      huggingface: a module like `convert.bert`: its folders in Hugging Face's form.
-      model_type: in Hugging Face's config.json.
+      layout: a `convert.layout.Layout`: its models in Hugging Face's form.
+      model_type: in Hugging Face's config.json; empty: `transformers` has none.
       bare_heads: heads without parameters of their own.
       attends: its layers have attention, which `predict.attentions` shows.
       has_segments: it tells the two texts of a pair by embeddings.
@@ -78,10 +76,9 @@ class Family:
     shares_rows = True
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
-    weights: Any = Part("bert_jax.convert.weights")
+    source: Any = Part("bert_jax.convert.runs:Run")
     released = ""
-    layout = Part("bert_jax.convert.layout")
-    huggingface = Part("bert_jax.convert.bert")
+    layout = Part("bert_jax.convert.layout:BERT")
     model_type = "bert"
     bare_heads: tuple[str, ...] = ()
     attends = True

@@ -140,7 +140,7 @@ def make_model(folder, data, architecture="BertForPreTraining"):
         *(PIECES, 32, 1, 2, 64, 128, 2, "gelu", 0.1, 0.1, 0.3, 1e-12),
         *("float32", "einsum", "none", False),
     )
-    heads = [h for h in layout.ARCHITECTURES[architecture] if h != "pooler"]
+    heads = [h for h in layout.BERT.architectures[architecture] if h != "pooler"]
     network = BertWithHeads(config, heads=tuple(heads), labels=2)
     params = nn.meta.unbox(init_with_heads(network, jax.random.key(1)))
     labels = layout.default_labels(2) if "token_classification" in heads else ()

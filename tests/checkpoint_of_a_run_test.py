@@ -31,8 +31,8 @@ def test_each_kept_step_has_its_own_weights(plain):
     whole = weights.read(plain)
     np.testing.assert_array_equal(embeddings(whole.params), embeddings(last.params))
     path = plain / "checkpoints" / "10"
-    assert weights.read_shape(path) == weights.read_shape(plain)
-    assert weights.recorded(path) == weights.recorded(plain)
+    assert weights.find(path).shape() == weights.find(plain).shape()
+    assert weights.find(path).recorded() == weights.find(plain).recorded()
     assert (
         bert_jax.load(path).tokenizer.to_str()
         == bert_jax.load(plain).tokenizer.to_str()
@@ -67,7 +67,7 @@ def test_a_run_starts_from_it(plain, micro, tmp_path):
 
 @pytest.mark.slow
 def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
-    for use in (weights.read, weights.check):
+    for use in (weights.read, lambda path: weights.find(path).check()):
         with pytest.raises(UserError, match=r"no such step; it has \[10, 20\]"):
             use(plain / "checkpoints" / "7")
     run = tmp_path / "run"

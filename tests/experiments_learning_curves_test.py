@@ -133,7 +133,7 @@ def task_of(plain, data, **fields):
     given = {"max_seq_length": 16, **given, **fields}
     overrides = [f"--config.task.{name}={value}" for name, value in given.items()]
     config = configuration.load(f"{curves.CONFIG}:size=tiny", overrides)
-    config.model.update(weights.read_shape(plain))
+    config.update_from_flattened_dict(weights.find(plain).shape())
     config.task.labels = ("0", "1")
     config.evaluate.batch_size = 8
     bert = bert_jax.load(plain)

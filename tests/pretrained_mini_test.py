@@ -27,7 +27,7 @@ def test_it_is_small_and_says_how_it_was_made():
 def test_the_command_of_its_card_is_how_it_was_made():
     """All that decides a number is as in the last training of the card."""
     # Newer fields have their default there.
-    made = configuration.complete(weights.recorded(MINI), MINI).to_dict()
+    made = configuration.complete(weights.find(MINI).recorded(), MINI).to_dict()
     shown = [command.words for command in documented.commands(MINI / "README.md")]
     *_, words = (each for each in shown if any("--config=" in word for word in each))
     fields = [word for word in words if word.startswith("--config.")]

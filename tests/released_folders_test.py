@@ -203,7 +203,7 @@ def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
     config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-cased-vocab.txt"))
     theirs = tokenization.of_folder(folder)
     ours = tokenization.of_config(config)  # lowercase is the default
-    with pytest.raises(UserError, match="normalizer has lowercase=True here and False"):
+    with pytest.raises(UserError, match="lowercase is True here and False there"):
         merge.check_tokenizer(ours, theirs, folder)
     config.tokenizer.lowercase = False
     merge.check_tokenizer(tokenization.of_config(config), theirs, folder)

@@ -115,7 +115,7 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
         f"--config.tokenizer.vocab_file={write_vocabulary(plain, tmp_path)}",
         status=2,
     )
-    assert "vocabulary is not that of" in err
+    assert "tokenizer is not that of" in err
     assert not (tmp_path / "other").exists()
 
 

@@ -35,7 +35,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmno"]
 
 def found(architecture="BertForPreTraining", config=CONFIG):
     """Weights as if they had been read."""
-    params = initial(layout.ARCHITECTURES[architecture], config, seed=1)
+    params = initial(layout.BERT.architectures[architecture], config, seed=1)
     random = np.random.RandomState(0)
     params = jax.tree.map(
         lambda leaf: random.standard_normal(leaf.shape).astype(np.float32), params
@@ -163,10 +163,10 @@ def test_a_work_directory(tmp_path, scan_layers):
         config.masking.max_predictions_per_seq = 2
     tokenizer = vocabulary(tmp_path / "vocab.txt", PIECES)
     with pytest.raises(UserError, match="no such folder"):
-        weights.export(run, out)
+        weights.find(run).export(out)
     workdir.claim(run, config, tokenizer)
     with pytest.raises(UserError, match=r"no model.safetensors and no checkpoints"):
-        weights.export(run, out)
+        weights.find(run).export(out)
     model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
     params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
     state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
@@ -191,7 +191,7 @@ def test_a_work_directory(tmp_path, scan_layers):
     # The length is the run's, not that of its positions; an export of it keeps it.
     words = "up to 6 tokens, as it was trained, of 8 positions"
     for source, target in ((run, out), (out, tmp_path / "again")):
-        assert weights.export(source, target) == words
+        assert weights.find(source).export(target) == words
         assert words in (target / "README.md").read_text()
         fields = json.loads((target / "tokenizer_config.json").read_text())
         assert fields["model_max_length"] == 6
@@ -204,34 +204,6 @@ def test_a_work_directory(tmp_path, scan_layers):
     assert one.pop("tokens") == other.pop("tokens")
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
-
-
-@pytest.mark.parametrize(
-    ("group", "field", "value", "message"),
-    [
-        ("model", "num_hidden_layers", 1, "layer_1/.* None by config.json"),
-        ("task", "labels", ("x", "y"), "3 outputs in the .* names 2 labels"),
-    ],
-)
-@pytest.mark.parametrize("scan_layers", [False, True])
-def test_another_config_than_the_checkpoint(
-    tmp_path, scan_layers, group, field, value, message
-):
-    config = tiny.get_config()
-    with config.unlocked():
-        config.model.update(dataclasses.asdict(CONFIG))
-        config.model.scan_layers = scan_layers
-        config.task.labels = ("x", "y", "z")
-        config[group][field] = value
-    workdir.claim(tmp_path, config, vocabulary(tmp_path / "vocab.txt", PIECES))
-    model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
-    params = initial(("sequence_classification",), model_config)
-    state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
-        checkpoints.save(state.items(), 1)
-        checkpoints.wait()
-    with pytest.raises(UserError, match=message):
-        weights.read(tmp_path)
 
 
 @pytest.mark.slow

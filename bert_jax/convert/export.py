@@ -1,7 +1,6 @@
 """Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,19 +12,25 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import huggingface, layout, model_card, reading
+from bert_jax.convert import model_card
+from bert_jax.convert.layout import Weights
+from bert_jax.convert.parameters import Array
+from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted
 
+# The field of config.json that says which run a model is from, and tells that a folder
+# is an export.
+PROVENANCE = "bert_jax"
 _FILES = {
-    *("README.md", "config.json", "model.safetensors"),
+    *("README.md", "config.json", WEIGHTS),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 }
 
 
 def export(
-    weights: layout.Weights,
+    weights: Weights,
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
@@ -50,16 +55,13 @@ def export(
     """
     folder = folder.absolute()
     check_target(folder)
-    check_architecture(weights)
+    _check_architecture(weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
             _write(weights, tokenizer, new, provenance, dtype)
             card = model_card.text(folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
-            for path in new.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
             if folder.exists():
                 folder.rename(new.with_name("old"))
             new.rename(folder)
@@ -67,74 +69,83 @@ def export(
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
 
 
-def check_architecture(weights: layout.Weights) -> None:
+def _check_architecture(weights: Weights) -> None:
     """Raises UserError if `transformers` has no such model."""
+    table, what = FAMILIES[weights.config.architecture].layout, weights.architecture
     if "bilstm" in weights.params:
-        raise UserError(
-            "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM, so it "
-            "cannot be exported; ask it with --mode=predict"
+        why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
+    elif what in table.ours:
+        why = f"Hugging Face has no {what}"
+    elif weights.config.causal and what not in table.causal:
+        why = (
+            f"a left-to-right {what} reads the last [SEP] here, but [CLS] in Hugging "
+            "Face's"
         )
-    table = FAMILIES[weights.config.architecture].layout
-    if weights.architecture in table.OURS:
-        raise UserError(
-            f"Hugging Face has no {weights.architecture}, so it cannot be exported; "
-            "ask it with --mode=predict"
-        )
-    if weights.config.causal and weights.architecture not in table.CAUSAL:
-        raise UserError(
-            f"a left-to-right {weights.architecture} reads the last [SEP] here, but "
-            "[CLS] in Hugging Face's, so it cannot be exported; ask it with "
-            "--mode=predict"
-        )
+    else:
+        return
+    raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
+
+
+def is_export(fields: Mapping[str, Any]) -> bool:
+    """Whether config.json is of an export; `transformers`, which may have trained the
+    model since, keeps our field and adds its version."""
+    recorded = isinstance(fields.get(PROVENANCE), dict)
+    return recorded and "transformers_version" not in fields
 
 
 def check_target(folder: Path) -> None:
     """Raises UserError if an export may not replace the folder."""
-    if any(place.is_file() for place in folder.parents):
+    if any(parent.is_file() for parent in folder.parents):
         raise UserError(f"--output={folder}: is below a file; name another folder")
-    if not folder.exists() and not folder.is_symlink():
+    if not folder.exists():
         return
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(f"--output={folder}: not a folder")
     names = {path.name for path in folder.iterdir()}
     every = {name for kind in tokenization.kinds() for name in kind.files}
-    ours = bool(names) and not names - _FILES - every and "config.json" in names
-    if ours:
-        ours = huggingface.is_export(untrusted.read_json(folder, "config.json"))
-    if names and not ours:
+    ours = "config.json" in names and not names - _FILES - every
+    if names and not (ours and is_export(untrusted.read_json(folder, "config.json"))):
         raise UserError(
             f"--output={folder}: has files that no export writes; name a new folder"
         )
 
 
 def _write(
-    weights: layout.Weights,
+    weights: Weights,
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
     dtype: str,
 ) -> None:
-    form = FAMILIES[weights.config.architecture].huggingface
-    tensors = _rounded(form.tensors_of(weights), dtype)
+    family = FAMILIES[weights.config.architecture]
+    tensors = _rounded(family.layout.tensors(weights), dtype)
     try:
-        save_file(tensors, folder / reading.WEIGHTS, metadata={"format": "pt"})
+        save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # a full disk, which it tells by its text alone
-        raise OSError(0, f"{reading.WEIGHTS}: {first_line(error)}") from error
-    config = _fields(form.config_fields(weights), weights, tokenizer)
-    if dtype != "float32":
-        config["torch_dtype"] = dtype
-    _write_json(
-        folder / "config.json", {**config, huggingface.PROVENANCE: dict(provenance)}
-    )
-    # safetensors makes its file readable by the owner only.
-    shutil.copymode(folder / "config.json", folder / reading.WEIGHTS)
+        raise OSError(0, f"{WEIGHTS}: {first_line(error)}") from error
+    fields = family.layout.config_fields(weights)
     if tokenizer is not None:
-        tokenizer, fields, special = form.tokenizer_fields(tokenizer, weights)
+        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
+    if weights.labels:
+        fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
+        fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
+    if weights.problem_type is not None:
+        fields["problem_type"] = weights.problem_type
+    if dtype != "float32":
+        fields["torch_dtype"] = dtype
+    _write_json(folder / "config.json", {**fields, PROVENANCE: dict(provenance)})
+    # safetensors makes its file readable by the owner only.
+    shutil.copymode(folder / "config.json", folder / WEIGHTS)
+    if tokenizer is not None:
+        heads = family.layout.architectures[weights.architecture]
+        tokenizer, fields, special = family.vocabulary.saved(tokenizer, heads)
+        segments = ("token_type_ids",) if family.has_segments else ()
         most = model_card.length(weights.config, provenance)
         tokenizer_config = {
             # A class of the model's would build its own tokenizer from the vocabulary:
             # BertTokenizer maps words of more than 100 characters to [UNK].
             "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", *segments, "attention_mask"],
             **fields,
             "model_max_length": most,
             **special,
@@ -145,8 +156,8 @@ def _write(
         _write_json(folder / "special_tokens_map.json", special)
 
 
-def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.ndarray]:
-    """The tensors in a dtype; raises UserError if a number is too large for it."""
+def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
+    """Converts tensors to a dtype; raises UserError if it cannot hold a number."""
     if dtype == "float32":
         return dict(tensors)
     most = float(np.finfo(dtype).max)
@@ -157,20 +168,6 @@ def _rounded(tensors: Mapping[str, layout.Array], dtype: str) -> dict[str, np.nd
                 "the flag out"
             )
     return {name: np.asarray(tensor, dtype) for name, tensor in tensors.items()}
-
-
-def _fields(
-    fields: dict[str, Any], weights: layout.Weights, tokenizer: Tokenizer | None
-) -> dict[str, Any]:
-    """The model's fields of config.json, and those of its labels."""
-    if tokenizer is not None:
-        fields["pad_token_id"] = tokenization.special_ids(tokenizer).pad
-    if weights.labels:
-        fields["id2label"] = {str(i): name for i, name in enumerate(weights.labels)}
-        fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
-    if weights.problem_type is not None:
-        fields["problem_type"] = weights.problem_type
-    return fields
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

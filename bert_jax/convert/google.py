@@ -3,71 +3,58 @@
 import contextlib
 import logging
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
+import pathlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bert_jax.convert import layout, reading
-from bert_jax.convert.bert import weights_of
-from bert_jax.convert.config import bert_config
-from bert_jax.convert.reading import GOOGLE_CONFIG
-from bert_jax.errors import UserError
+from bert_jax.convert.layout import BERT, Place, Weights, as_it_is, default_labels
+from bert_jax.convert.parameters import Array
+from bert_jax.convert.source import Source
+from bert_jax.errors import UserError, first_line
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
 
 log = logging.getLogger(__name__)
 
-DIALECT = "google"
+CONFIG = "bert_config.json"
 # The optimizer's variables, which are not weights (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 
 
-def read(
-    folder: Path, place: Callable[[layout.Array], Any] = reading.as_it_is
-) -> layout.Weights:
-    """Reads a released checkpoint, or one that run_classifier.py or run_squad.py wrote.
+class Google(Source):
+    """A released checkpoint, or one that run_classifier.py or run_squad.py wrote."""
 
-    Args:
-      place: see `reading.build`.
+    def config(self) -> BertConfig:
+        fields = untrusted.read_json(self.folder, CONFIG)
+        fields = {"type_vocab_size": 16, **fields}  # the default of modeling.py
+        return BERT.config(fields, self.folder / CONFIG)
 
-    Raises:
-      UserError: TensorFlow is missing (the `google` extra); a file is missing or
-        damaged.
-    """
-    config = read_config(folder)
-    if config.hidden_act == "gelu":
-        log.info(
-            "%s: hidden_act gelu uses erf, as when Google released BERT; for the tanh "
-            'approximation of its code since 2019 write "gelu_new" there',
-            folder / GOOGLE_CONFIG,
+    def labels(self) -> tuple[str, ...]:
+        return _architecture(self._variables().shapes)[1]
+
+    def heads(self) -> tuple[str, ...]:
+        return BERT.architectures[_architecture(self._variables().shapes)[0]]
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        """Reads the checkpoint, with TensorFlow (the `google` extra)."""
+        config = self.config()
+        if config.hidden_act == "gelu":
+            log.info(
+                "%s: hidden_act gelu uses erf, as when Google released BERT; for the "
+                'tanh approximation of its code since 2019 write "gelu_new" there',
+                self.folder / CONFIG,
+            )
+        variables = self._variables()
+        architecture, labels = _architecture(variables.shapes)
+        parts = BERT.parts(architecture, variables, config, "google")
+        return BERT.build(
+            variables, config, architecture, parts, labels, place, dialect="google"
         )
-    variables = _Variables(_prefix(folder))
-    reading.check_layers(variables, config)
-    architecture, labels = _architecture(variables.shapes)
-    parts = layout.parts_present(variables.shapes, config, architecture, DIALECT)
-    name = layout.all_of(architecture, parts)
-    table = layout.parameters
-    return weights_of(
-        variables, config, name, parts, table, labels, set(), place, DIALECT
-    )
 
-
-def read_config(folder: Path) -> BertConfig:
-    """The model's sizes; raises UserError if they are wrong or not supported."""
-    fields = untrusted.read_json(folder, GOOGLE_CONFIG)
-    return bert_config(fields, folder / GOOGLE_CONFIG, type_vocab_size=16)
-
-
-def read_architecture(folder: Path) -> tuple[str, tuple[str, ...]]:
-    """The architecture and the labels, by the heads that the checkpoint has.
-
-    Raises:
-      UserError: see `read`.
-    """
-    return _architecture(_Variables(_prefix(folder)).shapes)
+    def _variables(self) -> "_Variables":
+        return _Variables(_prefix(pathlib.Path(str(self.folder))))
 
 
 class _Variables:
@@ -75,63 +62,40 @@ class _Variables:
 
     def __init__(self, prefix: Path):
         self.where = str(prefix)
-        tensorflow = _tensorflow(prefix)
-        try:
-            self._reader = tensorflow.train.load_checkpoint(str(prefix))
+        with _explained(prefix):
+            # Otherwise its C++ code prints about devices.
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+            import tensorflow
+
+            for kind in ("GPU", "TPU"):
+                tensorflow.config.set_visible_devices([], kind)
+            self._reader = tensorflow.train.load_checkpoint(self.where)
             shapes = self._reader.get_variable_to_shape_map()
-        except Exception as error:  # TensorFlow's errors share no narrower class
-            raise UserError(_damaged(prefix, error)) from error
         self.shapes: Mapping[str, tuple[int, ...]] = {
             name: tuple(shape)
             for name, shape in shapes.items()
             if name.rpartition("/")[2] not in _NOT_WEIGHTS
         }
 
-    def read(self, name: str) -> layout.Array:
-        try:
-            value = np.asarray(self._reader.get_tensor(name))
-        except Exception as error:  # as above
-            raise UserError(_damaged(Path(self.where), error)) from error
-        if not np.issubdtype(value.dtype, np.floating):
-            raise UserError(f"{self.where}: {name} holds {value.dtype}, not float32")
-        return value.astype(np.float32, copy=False)
+    def read(self, name: str) -> Array:
+        with _explained(self.where):
+            return np.asarray(self._reader.get_tensor(name), np.float32)
 
 
-def _damaged(prefix: Path, error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
-    return f"{prefix}: cannot be read: {text}; the file is damaged; download it again"
-
-
-def _tensorflow(prefix: Path) -> Any:
-    """Imports TensorFlow without accelerators and without terminal output."""
+@contextlib.contextmanager
+def _explained(prefix: object) -> Iterator[None]:
     try:
-        with _quiet():
-            import tensorflow
-
-            for kind in ("GPU", "TPU"):
-                tensorflow.config.set_visible_devices([], kind)
+        yield
     except ImportError as error:
         raise UserError(
             f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
             "install the google extra: pip install -e '.[google]'"
         ) from error
-    return tensorflow
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Hides what TensorFlow's C++ code prints about devices on standard error, some of
-    it before it reads any setting."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+    except Exception as error:  # TensorFlow's errors share no narrower class
+        raise UserError(
+            f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; "
+            "download it again"
+        ) from error
 
 
 def _prefix(folder: Path) -> Path:
@@ -140,10 +104,8 @@ def _prefix(folder: Path) -> Path:
     Raises:
       UserError: there is no checkpoint, more than one, or a part is missing.
     """
-    indices = sorted(folder.glob("*.ckpt*.index"))
-    if len(indices) > 1:
-        released = [p for p in indices if p.name == "bert_model.ckpt.index"]
-        indices = released or indices
+    indices = sorted(folder.glob("bert_model.ckpt.index"))
+    indices = indices or sorted(folder.glob("*.ckpt*.index"))
     if len(indices) != 1:
         names = ", ".join(path.name for path in indices) or "none"
         raise UserError(
@@ -151,8 +113,7 @@ def _prefix(folder: Path) -> Path:
             f"{names}"
         )
     prefix = indices[0].with_suffix("")
-    shards = sorted(folder.glob(f"{prefix.name}.data-*"))
-    if not shards:
+    if not any(folder.glob(f"{prefix.name}.data-*")):
         raise UserError(f"{prefix}.data-00000-of-00001: no such file")
     return prefix
 
@@ -160,10 +121,10 @@ def _prefix(folder: Path) -> Path:
 def _architecture(
     shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[str, tuple[str, ...]]:
-    """See `read_architecture`; the config does not name it."""
-    if "output_weights" in shapes:
-        labels = shapes["output_weights"][0] if shapes["output_weights"] else 0
-        return "BertForSequenceClassification", layout.default_labels(labels)
+    """Returns the architecture and the labels, by the heads of the checkpoint: the
+    config names neither."""
+    if labelled := shapes.get("output_weights"):
+        return "BertForSequenceClassification", default_labels(labelled[0])
     if "cls/squad/output_weights" in shapes:
         return "BertForQuestionAnswering", ()
     if "cls/predictions/output_bias" in shapes:

@@ -1,57 +1,31 @@
-"""Maps our parameters' names and axes to Google's and Hugging Face's.
-
-A kernel is [inputs..., outputs...] here, [inputs, outputs] in Google's checkpoints and
-[outputs, inputs] in PyTorch's. The names are from modeling.py, run_classifier.py and
-run_squad.py (google-research/bert) and from `transformers`.
-"""
+"""Layouts: how a family's models are written in Hugging Face's form, and the reader."""
 
 import dataclasses
-import math
 import re
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
 
+from bert_jax.convert import parameters
+from bert_jax.convert.parameters import Array, Parameter
+from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.runtime import untrusted
 
-Array = Float32[np.ndarray, "..."]
-
-# Each architecture's parts besides `bert`, named like their parameters; only `pooler`
-# is inside `bert`.
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "BertModel": ("pooler",),
-    "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
-    "BertForMaskedLM": ("masked_lm",),
-    "BertLMHeadModel": ("masked_lm",),  # left to right
-    "BertForNextSentencePrediction": ("pooler", "next_sentence"),
-    "BertForSequenceClassification": ("pooler", "sequence_classification"),
-    "BertForTokenClassification": ("token_classification",),
-    "BertForQuestionAnswering": ("question_answering",),
-    "BertForMultipleChoice": ("pooler", "multiple_choice"),
-}
-# Those that compute the same here and in `transformers` where attention is causal: the
-# pooler reads [CLS] there, which has seen nothing, and the last [SEP] here.
-CAUSAL = (
-    *("BertForMaskedLM", "BertLMHeadModel"),
-    *("BertForTokenClassification", "BertForQuestionAnswering"),
-)
-# Ours that `transformers` does not have.
-OURS: dict[str, tuple[str, ...]] = {}
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
     "multilabel": "multi_label_classification",
     "regression": "regression",
 }
-# Heads with unique names, so that any file may have them.
-SHARED_HEADS = ("masked_lm", "next_sentence")
-_OUTPUT = ("output_weights", "output_bias")  # of a linear head in Google's code
 # Heads with one output per label.
 LABELLED_HEADS = ("sequence_classification", "token_classification")
+
+Place = Callable[[Array], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +34,7 @@ class Weights:
 
     config: BertConfig
     params: dict[str, Any]  # nested, float32 arrays, layers not stacked
-    architecture: str  # one of ARCHITECTURES, besides a `bilstm`
+    architecture: str  # one of its layout, besides a `bilstm`
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
@@ -74,207 +48,450 @@ class Weights:
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """One parameter: its path and shape here, and its names elsewhere."""
+@runtime_checkable
+class Arrays(Protocol):
+    """Arrays by name, such as those of a file."""
 
-    path: tuple[str, ...]
-    shape: tuple[int, ...]
-    flat: tuple[int, ...]  # as a vector, or as a matrix [inputs, outputs]
-    huggingface: str
-    google: str = ""  # empty: Google's code has no such parameter
+    where: str  # for errors
 
-    def of(self, params: Mapping[str, Any]) -> Any:
-        """Its value among a model's, an array of NumPy or of JAX."""
-        value: Any = params
-        for key in self.path:
-            value = value[key]
-        return value
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
 
-    def name(self, dialect: str) -> str:
-        return self.google if dialect == "google" else self.huggingface
-
-    def their_shape(self, dialect: str) -> tuple[int, ...]:
-        return self.flat[::-1] if self._transposed(dialect) else self.flat
-
-    def take(self, array: Array, dialect: str) -> Array:
-        """Converts their array to ours."""
-        if self._transposed(dialect):
-            array = array.T
-        return np.ascontiguousarray(array.reshape(self.shape))
-
-    def give(self, array: Array, dialect: str) -> Array:
-        """Converts our array to theirs."""
-        array = array.reshape(self.flat)
-        return np.ascontiguousarray(array.T if self._transposed(dialect) else array)
-
-    def _transposed(self, dialect: str) -> bool:
-        if dialect == "google":  # multiplied with transpose_b=True there
-            return self.google.endswith("output_weights")
-        return self.path[-1] == "kernel"
+    def read(self, name: str) -> Array: ...
 
 
-def parameters(part: str, config: BertConfig, labels: int = 0) -> Iterator[Parameter]:
-    """The parameters of a part: `bert` (without its pooler), `pooler`, `decoder` (an
-    output matrix that is not the embeddings'), `bilstm`, or a head of ARCHITECTURES.
-
-    Args:
-      labels: outputs of LABELLED_HEADS.
-    """
-    hidden = (config.hidden_size,)
-    match part:
-        case "bert":
-            yield from _embeddings(config)
-            for index in range(config.num_hidden_layers):
-                yield from _layer(index, config)
-        case "pooler":
-            yield from _dense(("bert", "pooler"), "bert.pooler.dense", hidden, hidden)
-        case "masked_lm":
-            name = "cls.predictions"
-            transform = f"{name}.transform"
-            yield from _dense((part, "dense"), f"{transform}.dense", hidden, hidden)
-            yield from _layer_norm((part, "layer_norm"), transform, config)
-            vocab, output_bias = (config.vocab_size,), "cls/predictions/output_bias"
-            path = (part, "bias")
-            yield Parameter(path, vocab, vocab, f"{name}.bias", output_bias)
-        case "decoder":
-            shape = (config.vocab_size, config.hidden_size)
-            name = "cls.predictions.decoder.weight"
-            yield Parameter((part, "embedding"), shape, shape, name)
-        case "bilstm":
-            yield from _bilstm(part, config)
-        case "next_sentence":
-            name = "cls.seq_relationship"
-            yield from _output(part, name, hidden, 2, "cls/seq_relationship/")
-        case "sequence_classification":
-            yield from _output(part, "classifier", hidden, labels, "")
-        case "token_classification":
-            yield from _output(part, "classifier", hidden, labels, None)
-        case "question_answering":
-            yield from _output(part, "qa_outputs", hidden, 2, "cls/squad/")
-        case "multiple_choice":
-            yield from _output(part, "classifier", hidden, 1, None)
-        case _:
-            raise ValueError(part)
-
-
-def parts_present(
-    names: Collection[str], config: BertConfig, architecture: str, dialect: str
-) -> list[str]:
-    """The architecture's parts, plus the pooler and shared heads if present.
-
-    BertModel needs no pooler: it may be untrained and left out.
-    """
-    parts = [] if architecture == "BertModel" else list(ARCHITECTURES[architecture])
-    for part in ("pooler", *SHARED_HEADS):
-        present = (p.name(dialect) in names for p in parameters(part, config))
-        if part not in parts and any(present):
-            parts.append(part)
-    return parts
-
-
-def name_of(heads: Collection[str], causal: bool) -> str:
-    """The architecture with these heads."""
-    if causal and set(heads) == {"masked_lm"}:
-        return "BertLMHeadModel"
-    for name, parts in ARCHITECTURES.items():
-        if set(parts) - {"pooler"} == set(heads):
-            return name
-    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
+def as_it_is(array: Array) -> Any:
+    """Returns the array: the `place` that keeps NumPy arrays."""
+    return array
 
 
 def default_labels(number: int) -> tuple[str, ...]:
-    """`transformers`' names for unnamed outputs."""
+    """Returns `transformers`' names for unnamed outputs."""
     return tuple(f"LABEL_{index}" for index in range(number))
 
 
-def all_of(architecture: str, parts: Collection[str]) -> str:
-    """The architecture that keeps all parts found.
+def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
+    """Returns the architectures that most encoders have.
 
-    Files of BertForMaskedLM often have everything from pre-training.
+    Args:
+      name: of the model, such as `Bert`.
+      pooled: endings of those with a pooler, such as `ForMultipleChoice`.
     """
-    whole = "BertForPreTraining"
-    if set(ARCHITECTURES[whole]) <= set(parts) and not set(parts) - set(
-        ARCHITECTURES[whole]
-    ):
-        return whole
-    return architecture
+    heads: dict[str, tuple[str, ...]] = {
+        "Model": (),
+        "ForMaskedLM": ("masked_lm",),
+        "ForSequenceClassification": ("sequence_classification",),
+        "ForTokenClassification": ("token_classification",),
+        "ForQuestionAnswering": ("question_answering",),
+        "ForMultipleChoice": ("multiple_choice",),
+    }
+    return {
+        name + end: (*("pooler",)[: end in pooled], *parts)
+        for end, parts in heads.items()
+    }
 
 
-def _embeddings(config: BertConfig) -> Iterator[Parameter]:
-    for name, rows in (
-        ("word_embeddings", config.vocab_size),
-        ("position_embeddings", config.max_position_embeddings),
-        ("token_type_embeddings", config.type_vocab_size),
-    ):
-        shape = (rows, config.hidden_size)
-        path = ("bert", "embeddings", name, "embedding")
-        prefix = f"bert.embeddings.{name}"
-        yield Parameter(path, shape, shape, f"{prefix}.weight", _google(prefix))
-    yield from _layer_norm(
-        ("bert", "embeddings", "layer_norm"), "bert.embeddings", config
+class Layout:
+    """BERT's form in Hugging Face's files; a family's subclass has what differs.
+
+    Attributes:
+      family: the name of the family.
+      architectures: each one's parts besides `bert`, named like their parameters; the
+        first one is that of a config.json that names none.
+      ours: those that `transformers` does not have.
+      causal: those that compute the same in `transformers` if attention is causal.
+      shared: parts with names of their own, so that any file may have them.
+      prefix: of the trunk's tensors, which a model without a head leaves out.
+      renames: from BERT's names to the family's, patterns and replacements in order.
+      tied: copies of tied parameters, which a file may have, and their originals.
+      buffers: a pattern of what is saved and is no parameter.
+      fields: our fields of the model, their names in config.json, and the values of a
+        file that leaves them out.
+      activation: the field of the activation, and its values in config.json with ours;
+        of several for one of ours, the last is written.
+      fixed: fields of config.json that no model here has otherwise.
+      first_position: the row of the table of positions where texts begin.
+      has_direction: `is_decoder` says whether attention is causal.
+    """
+
+    family = "bert"
+    architectures: Mapping[str, tuple[str, ...]] = {
+        "BertModel": ("pooler",),
+        "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
+        "BertForMaskedLM": ("masked_lm",),
+        "BertLMHeadModel": ("masked_lm",),  # left to right
+        "BertForNextSentencePrediction": ("pooler", "next_sentence"),
+        "BertForSequenceClassification": ("pooler", "sequence_classification"),
+        "BertForTokenClassification": ("token_classification",),
+        "BertForQuestionAnswering": ("question_answering",),
+        "BertForMultipleChoice": ("pooler", "multiple_choice"),
+    }
+    ours: Mapping[str, tuple[str, ...]] = {}
+    # The pooler reads [CLS] there, which has seen nothing, and the last [SEP] here.
+    causal: Collection[str] = (
+        *("BertForMaskedLM", "BertLMHeadModel"),
+        *("BertForTokenClassification", "BertForQuestionAnswering"),
     )
-
-
-def _layer(index: int, config: BertConfig) -> Iterator[Parameter]:
-    path, name = ("bert", "encoder", f"layer_{index}"), f"bert.encoder.layer.{index}"
-    hidden, inner = (config.hidden_size,), (config.intermediate_size,)
-    heads = (config.num_attention_heads, config.head_dim)
-    attention = f"{name}.attention"
-    for which in ("query", "key", "value"):
-        place = (*path, "attention", which)
-        yield from _dense(place, f"{attention}.self.{which}", hidden, heads)
-    output = (*path, "attention", "output")
-    yield from _dense(output, f"{attention}.output.dense", heads, hidden)
-    norm = (*path, "attention_layer_norm")
-    yield from _layer_norm(norm, f"{attention}.output", config)
-    middle = (*path, "intermediate")
-    yield from _dense(middle, f"{name}.intermediate.dense", hidden, inner)
-    yield from _dense((*path, "output"), f"{name}.output.dense", inner, hidden)
-    yield from _layer_norm((*path, "layer_norm"), f"{name}.output", config)
-
-
-def _dense(
-    path: tuple[str, ...], name: str, inputs: tuple[int, ...], outputs: tuple[int, ...]
-) -> Iterator[Parameter]:
-    flat, google = (math.prod(inputs), math.prod(outputs)), _google(name)
-    kernel, bias = (*path, "kernel"), (*path, "bias")
-    yield Parameter(
-        kernel, inputs + outputs, flat, f"{name}.weight", f"{google}/kernel"
+    shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
+    prefix = "bert."
+    renames: tuple[tuple[str, str], ...] = ()
+    tied: Mapping[str, str] = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    buffers = r"(bert\.)?embeddings\.position_ids"
+    # The defaults are those of `transformers`' BertConfig.
+    fields: Mapping[str, tuple[str, int | float]] = {
+        "vocab_size": ("vocab_size", 30522),
+        "hidden_size": ("hidden_size", 768),
+        "num_hidden_layers": ("num_hidden_layers", 12),
+        "num_attention_heads": ("num_attention_heads", 12),
+        "intermediate_size": ("intermediate_size", 3072),
+        "max_position_embeddings": ("max_position_embeddings", 512),
+        "type_vocab_size": ("type_vocab_size", 2),
+        "hidden_dropout_prob": ("hidden_dropout_prob", 0.1),
+        "attention_probs_dropout_prob": ("attention_probs_dropout_prob", 0.1),
+        "initializer_range": ("initializer_range", 0.02),
+        "layer_norm_eps": ("layer_norm_eps", 1e-12),
+    }
+    activation: tuple[str, Mapping[str, str]] = (
+        "hidden_act",
+        {
+            "gelu": "gelu",
+            "gelu_new": "gelu_tanh",
+            "gelu_pytorch_tanh": "gelu_tanh",
+            "relu": "relu",
+        },
     )
-    yield Parameter(bias, outputs, flat[1:], f"{name}.bias", f"{google}/bias")
+    fixed: Mapping[str, Any] = {
+        "position_embedding_type": "absolute",
+        "add_cross_attention": False,
+    }
+    first_position = 0
+    has_direction = True
+
+    def parameters(
+        self, part: str, config: BertConfig, labels: int = 0
+    ) -> Iterator[Parameter]:
+        """Yields a part's parameters; arguments as of `parameters.of_bert`."""
+        first = self.first_position
+        positions = config.max_position_embeddings + first
+        sizes = dataclasses.replace(config, max_position_embeddings=positions)
+        for parameter in parameters.of_bert(part, sizes, labels):
+            name = parameter.huggingface
+            for pattern, replacement in self.renames:
+                name = re.sub(pattern, replacement, name)
+            yield dataclasses.replace(parameter, huggingface=name)
+
+    def model_fields(
+        self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
+    ) -> dict[str, Any]:
+        """Returns fields of the model that the tables do not give, or change.
+
+        Args:
+          values: those that they give.
+          fields, path: see `config`.
+        """
+        del values, path
+        return {"causal": bool(fields.get("is_decoder", False))}
+
+    def adapt(self, tensors: Tensors, config: BertConfig) -> None:
+        """Changes the tensors of a file before they are read."""
+
+    def config(self, fields: Mapping[str, Any], path: Path) -> BertConfig:
+        """Returns the model's sizes; raises UserError if they are not supported.
+
+        Args:
+          fields: of config.json.
+          path: of config.json.
+        """
+        family = FAMILIES[self.family]
+        for name, value in self.fixed.items():
+            if (saved := fields.get(name, value)) != value:
+                raise UserError(
+                    f"{path}: {name}={untrusted.shown(saved)}; only {family.title} "
+                    f"with {value!r} can be read"
+                )
+        values: dict[str, Any] = {"dtype": "float32", "attention": "einsum"}
+        values |= {"remat": "none", "scan_layers": False}
+        for ours, (name, default) in self.fields.items():
+            value, kind = fields.get(name, default), type(default)
+            fits = (kind is float and type(value) is int) or type(value) is kind
+            if not fits or value < 0:
+                shown = untrusted.shown(value)
+                raise UserError(f"{path}: {name}={shown} is not a valid number")
+            values[ours] = kind(value)
+        values["max_position_embeddings"] -= self.first_position
+        name, known = self.activation
+        if (act := fields.get(name, "gelu")) not in [*known]:
+            shown = untrusted.shown(act)
+            raise UserError(f"{path}: {name}={shown}; supported are {', '.join(known)}")
+        values |= {"hidden_act": known[act], "architecture": self.family}
+        try:
+            values |= self.model_fields(values, fields, path)
+            config = BertConfig.create(values, values["vocab_size"])
+            family.check(config)
+        except UserError as error:
+            text = str(error).removeprefix(f"{path}: ")
+            raise UserError(f"{path}: {text}") from error
+        return config
+
+    def architecture(self, fields: Mapping[str, Any], path: Path) -> str:
+        """Returns the architecture that a config.json names."""
+        named = fields.get("architectures") or [*self.architectures]
+        name = named[0] if isinstance(named, list) else named
+        if name not in [*self.architectures]:
+            raise UserError(
+                f"{path}: architecture {untrusted.shown(name)} is not supported; "
+                f"supported are {', '.join(self.architectures)}"
+            )
+        if self.has_direction and fields.get("is_decoder") and name not in self.causal:
+            raise UserError(
+                f"{path}: is_decoder is set, left to right, and architecture {name} "
+                "reads [CLS], which has seen nothing then; only "
+                f"{', '.join(self.causal)} can be read"
+            )
+        return str(name)
+
+    def name_of(self, heads: Collection[str], causal: bool) -> str:
+        """Returns the architecture with these heads; raises UserError if none has."""
+        without = {"pooler", *FAMILIES[self.family].bare_heads}
+        found = [
+            name
+            for name, parts in (*self.architectures.items(), *self.ours.items())
+            if set(parts) - without == set(heads) - without
+        ]
+        found = [name for name in found if causal and "LMHead" in name] + found
+        if not found:
+            raise UserError(f"a model with the heads {', '.join(heads)} has no name")
+        return found[0]
+
+    def read(
+        self,
+        tensors: Tensors,
+        fields: Mapping[str, Any],
+        path: Path,
+        labels: tuple[str, ...],
+        place: Place = as_it_is,
+    ) -> Weights:
+        """Reads a model that `transformers` saved, as float32.
+
+        Args:
+          fields, path: see `config`.
+          labels: names of a classifier's outputs.
+          place: called with each array, to move it to a device before the next is
+            read, so that few are in memory twice.
+
+        Raises:
+          UserError: a tensor is missing or damaged, or the model is of another kind.
+        """
+        config = self.config(fields, path)
+        architecture = self.architecture(fields, path)
+        for part in ("bert", *self.shared):
+            for parameter in self.parameters(part, config):
+                if (name := parameter.huggingface) not in tensors.shapes:
+                    tensors.rename(name.removeprefix(self.prefix), name)
+        untied = fields.get("tie_word_embeddings") is False
+        for copy, original in self.tied.items():
+            # A copy stands for an original that is not there; and of an output matrix
+            # that is not tied, the decoder's own bias counts.
+            if original not in tensors.shapes or (untied and copy.endswith("bias")):
+                tensors.rename(copy, original)
+        parts = self.parts(architecture, tensors, config)
+        known: set[str] = set()
+        if untied and "masked_lm" in parts:
+            parts.append("decoder")
+        else:
+            known = self._check_tied(tensors)
+        self.adapt(tensors, config)
+        return self.build(
+            tensors, config, architecture, parts, labels, place, known=known
+        )
+
+    def parts(
+        self,
+        architecture: str,
+        tensors: Arrays,
+        config: BertConfig,
+        dialect: str = "huggingface",
+    ) -> list[str]:
+        """Returns the architecture's parts, plus the shared ones that are present.
+
+        A model without a head needs no pooler: it may be untrained and left out.
+        """
+        parts = list(self.architectures[architecture])
+        parts = [] if parts == ["pooler"] else parts
+        for part in self.shared:
+            names = {p.name(dialect) for p in self.parameters(part, config)}
+            if part not in parts and names & tensors.shapes.keys():
+                parts.append(part)
+        return parts
+
+    def _check_tied(self, tensors: Tensors) -> set[str]:
+        """Returns the names of copies of tied parameters; raises UserError if one
+        differs: which one counts depends on the version of `transformers`."""
+        present = self.tied.keys() & tensors.shapes.keys()
+        for copy in present:
+            original = self.tied[copy]
+            if not np.array_equal(tensors.read(copy), tensors.read(original)):
+                hint = (
+                    'set "tie_word_embeddings": false there if they were trained apart'
+                )
+                if "tie_word_embeddings" in self.fixed:
+                    hint = "such a model cannot be read"
+                raise UserError(
+                    f"{tensors.where}: {copy} differs from {original}, but config.json "
+                    f"ties them; {hint}"
+                )
+        return present
+
+    def build(
+        self,
+        tensors: Arrays,
+        config: BertConfig,
+        architecture: str,
+        parts: Collection[str],
+        labels: tuple[str, ...],
+        place: Place,
+        *,
+        dialect: str = "huggingface",
+        known: Collection[str] = (),
+    ) -> Weights:
+        """Reads the parameters of `bert` and of other parts.
+
+        Args:
+          parts: the others.
+          labels, place: see `read`.
+          known: tensors that are not read and need not be, such as tied copies.
+
+        Raises:
+          UserError: a tensor is missing, has another shape, or is not finite.
+        """
+        _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
+        params: dict[str, Any] = {}
+        known = set(known)
+        for part in ("bert", *parts):
+            for parameter in self.parameters(part, config, len(labels)):
+                tree = params
+                for key in parameter.path[:-1]:
+                    tree = tree.setdefault(key, {})
+                array = _read(tensors, parameter, dialect)
+                tree[parameter.path[-1]] = place(array)
+                known.add(parameter.name(dialect))
+        # Files of one head often have everything from pre-training: nothing is lost.
+        own = set(self.architectures[architecture])
+        for name, every in self.architectures.items():
+            if own < set(every) == set(parts):
+                architecture = name
+        return Weights(
+            config=config,
+            params=params,
+            architecture=architecture,
+            labels=labels if set(parts) & set(LABELLED_HEADS) else (),
+            left_over=tuple(sorted(tensors.shapes.keys() - known)),
+        )
+
+    def tensors(self, weights: Weights) -> dict[str, Array]:
+        """Returns the tensors of model.safetensors."""
+        params, parts = weights.params, list(self.architectures[weights.architecture])
+        if "masked_lm" in parts and "decoder" in params:
+            parts.append("decoder")
+        bare = not set(parts) - {"pooler"}
+        if bare and "pooler" not in params["bert"]:
+            parts = []
+        joined: dict[str, tuple[int, list[Array]]] = {}
+        for part in ("bert", *parts):
+            for parameter in self.parameters(part, weights.config, len(weights.labels)):
+                array = parameter.give(np.asarray(parameter.of(params)), "huggingface")
+                axis = parameter.axis("huggingface")
+                joined.setdefault(parameter.huggingface, (axis, []))[1].append(array)
+        joined.pop("", None)  # `transformers` has no such parameter
+        tensors = {
+            name: np.concatenate(arrays, axis) if arrays[1:] else arrays[0]
+            for name, (axis, arrays) in joined.items()
+        }
+        if "decoder" in parts:
+            # Where the matrix is not tied, `transformers` saves both biases and uses
+            # the copy.
+            tensors |= {
+                copy: tensors[original].copy()
+                for copy, original in self.tied.items()
+                if copy.endswith("bias")
+            }
+        if bare:
+            return {name.removeprefix(self.prefix): v for name, v in tensors.items()}
+        return tensors
+
+    def config_fields(self, weights: Weights) -> dict[str, Any]:
+        """Returns the model's fields of config.json, without its labels; raises
+        UserError if `transformers` has no such activation or sizes."""
+        config, family = weights.config, FAMILIES[self.family]
+        name, known = self.activation
+        acts = {ours: theirs for theirs, ours in known.items()}
+        if config.hidden_act not in acts:
+            raise UserError(
+                f"config.model.hidden_act={config.hidden_act}: in Hugging Face's form "
+                f"{family.title} has {', '.join(acts)} only, so it cannot be exported"
+            )
+        fields = {
+            theirs: getattr(config, ours) for ours, (theirs, _) in self.fields.items()
+        }
+        fields[self.fields["max_position_embeddings"][0]] += self.first_position
+        if config.causal and self.has_direction:
+            fields["is_decoder"] = True
+        return {
+            "architectures": [weights.architecture],
+            "model_type": family.model_type,
+            **fields,
+            name: acts[config.hidden_act],
+            **self.fixed,
+            "tie_word_embeddings": "decoder" not in weights.params,
+        }
 
 
-def _layer_norm(
-    path: tuple[str, ...], name: str, config: BertConfig
-) -> Iterator[Parameter]:
-    shape, name = (config.hidden_size,), f"{name}.LayerNorm"
-    google = _google(name)
-    scale, bias = (*path, "scale"), (*path, "bias")
-    yield Parameter(scale, shape, shape, f"{name}.weight", f"{google}/gamma")
-    yield Parameter(bias, shape, shape, f"{name}.bias", f"{google}/beta")
+BERT = Layout()
+# Fields that must match for the parameters to be usable, besides the family's own.
+DECISIVE = (
+    *("architecture", "vocab_size", "hidden_size", "num_hidden_layers"),
+    *("num_attention_heads", "intermediate_size", "max_position_embeddings"),
+    *("type_vocab_size", "hidden_act", "layer_norm_eps", "causal"),
+)
 
 
-def _output(
-    part: str, name: str, hidden: tuple[int], outputs: int, scope: str | None
-) -> Iterator[Parameter]:
-    """A head of one linear layer; `output_weights` under `scope` in Google's code."""
-    names = ["" if scope is None else scope + last for last in _OUTPUT]
-    shape = (*hidden, outputs)
-    yield Parameter((part, "kernel"), shape, shape, f"{name}.weight", names[0])
-    yield Parameter((part, "bias"), shape[1:], shape[1:], f"{name}.bias", names[1])
+def _check_layers(tensors: Arrays, config: BertConfig, field: str) -> None:
+    """Raises UserError if the config has another number of layers than the file."""
+    numbers = (
+        re.search(r"\b(?:layers?|h)[._](\d{1,9})\b", name) for name in tensors.shapes
+    )
+    count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
+    if count != config.num_hidden_layers:
+        raise UserError(
+            f"{tensors.where}: has {count} layers, but the config has "
+            f"{field}={config.num_hidden_layers}"
+        )
 
 
-def _bilstm(part: str, config: BertConfig) -> Iterator[Parameter]:
-    """`models.lstm.BiLstm`, which neither Google nor Hugging Face have."""
-    inputs, size = config.hidden_size, config.hidden_size // 2
-    for name, shape in (
-        ("kernel", (2, inputs, 4, size)),
-        ("recurrent_kernel", (2, size, 4, size)),
-        ("bias", (2, 4, size)),
-    ):
-        yield Parameter((part, name), shape, shape, "")
-
-
-def _google(name: str) -> str:
-    return re.sub(r"layer\.(\d+)", r"layer_\1", name).replace(".", "/")
+def _read(tensors: Arrays, parameter: Parameter, dialect: str) -> Array:
+    """Reads a parameter; zeros if the other project has none of the kind."""
+    name = parameter.name(dialect)
+    if not name:
+        return np.zeros(parameter.shape, np.float32)
+    actual, shape = tensors.shapes.get(name), parameter.their_shape(dialect)
+    if actual is None:
+        first, *others = {other.partition(".")[0] for other in tensors.shapes} or {""}
+        hint = f"; all names there begin with {first!r}: take that off"
+        hint = "" if others or name.startswith(f"{first}.") else hint
+        raise UserError(
+            f"{tensors.where}: {name} is missing, but the config requires it{hint}"
+        )
+    if actual != shape:
+        raise UserError(
+            f"{tensors.where}: {name} has the shape {actual}, but the config requires "
+            f"{shape}"
+        )
+    array = tensors.read(name)
+    if not np.isfinite(array).all():
+        raise UserError(
+            f"{tensors.where}: {name} has NaN or infinity; the file is damaged"
+        )
+    return parameter.take(array, dialect)

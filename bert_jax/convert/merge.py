@@ -18,35 +18,41 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.stacking import stack_layers
 from bert_jax.runtime.storage import Path
 
+# What no shape of a parameter tells.
+_DECISIVE = (
+    *("architecture", "num_hidden_layers", "hidden_act", "layer_norm_eps", "causal"),
+    *("layer", "positions"),
+)
+
 
 class Report(NamedTuple):
-    """What `merge` did, as names of parameters."""
+    """What `merge` did, as names of parameters; see `Weights` for the facts."""
 
     source: str
     architecture: str
     taken: tuple[str, ...]
     initialised: tuple[str, ...]
     left_over: tuple[str, ...]
-    facts: Mapping[str, Any] = {}  # see `layout.Weights`
+    facts: Mapping[str, Any] = {}
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Parts that the weights lack, fully or partly, such as `bert/pooler`."""
-        return tuple(sorted({_part(name) for name in self.initialised}))
+        """The parts that the weights lack, fully or partly, such as `bert/pooler`."""
+        depth = {"bert": 2}  # of a name; a head's is one
+        paths = (name.split("/") for name in self.initialised)
+        return tuple(sorted({"/".join(x[: depth.get(x[0], 1)]) for x in paths}))
 
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
-        """Rows and header of a short table: action, number of arrays, parts."""
+        """Returns rows and header of a short table: action, number of arrays, parts."""
         rows = []
-        fields = {
-            "taken": "taken",
-            "new, untrained": "initialised",
-            "left over": "left_over",
-        }
-        for what, field in fields.items():
-            names = getattr(self, field)
+        for what, names in (
+            ("taken", self.taken),
+            ("new, untrained", self.initialised),
+            ("left over", self.left_over),
+        ):
             # "bert/pooler/kernel" -> bert; other projects' names stay as they are.
-            parts = dict.fromkeys(name.partition("/")[0] for name in names)
-            shown = ", ".join(list(parts)[:6]) + (", ..." if len(parts) > 6 else "")
+            parts = [*dict.fromkeys(name.partition("/")[0] for name in names)]
+            shown = ", ".join(parts[:6]) + (", ..." if len(parts) > 6 else "")
             rows.append((what, len(names), shown))
         return rows, ("", "arrays", "of")
 
@@ -61,42 +67,34 @@ def merge(
 
     Args:
       initial: the model's own parameters, unboxed; layers stacked or not.
-      weights: what was read.
       config: the model's.
       source: where `weights` are from, for the report and errors.
 
     Returns:
-      Parameters of the same structure and sharding, and the report. Takes everything
-      of `bert` except perhaps the pooler; heads and a pooler that the weights lack keep
-      their initial values.
+      Parameters of the same structure and sharding, and the report. Heads and a pooler
+      that the weights lack keep their initial values.
 
     Raises:
-      UserError: the models differ in a shape, the number of layers, the activation,
-        the epsilon or the direction.
+      UserError: the models differ in a shape or in _DECISIVE.
     """
-    stacked = "layers" in initial["bert"]["encoder"]
     params = weights.params
-    if stacked:
+    if "layers" in initial["bert"]["encoder"]:
         params = stack_layers(params, weights.config.num_hidden_layers)
-    decisive = ("num_hidden_layers", "hidden_act", "layer_norm_eps", "causal")
-    model = vars(config) | dict(config.family_fields)
-    saved = vars(weights.config) | dict(weights.config.family_fields)
+    model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
     free = FAMILIES[config.architecture].free
-    family_fields = (name for name, _ in config.family_fields if name not in free)
-    for field in ("architecture", *decisive, "layer", "positions", *family_fields):
-        mine, there = model[field], saved[field]
-        if mine != there:
+    for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):
+        if field not in free and model[field] != saved[field]:
             raise UserError(
-                f"config.model.{field}={mine!r}, but {source} has {there!r}: set "
-                f"--config.model.{field}={there}"
+                f"config.model.{field}={model[field]!r}, but {source} has "
+                f"{saved[field]!r}: set --config.model.{field}={saved[field]}"
             )
     if "masked_lm" in initial and "decoder" in weights.params:
         raise UserError(
             f"{source}: its masked LM has its own output matrix; here it is the "
             "embeddings', so pre-training cannot start from it"
         )
-    left_over, facts = weights.left_over, weights.facts
-    return take(initial, params, source, weights.architecture, left_over, facts)
+    rest = weights.left_over, weights.facts
+    return take(initial, params, source, weights.architecture, *rest)
 
 
 def take(
@@ -114,13 +112,18 @@ def take(
       architecture: a name for it, for errors and the report.
     """
     saved, ours = flatten_dict(params), flatten_dict(initial)
-    _check_shapes(ours, saved, source)
-    taken = []
-    merged = dict(ours)
+    taken, merged = [], dict(ours)
     for path, leaf in ours.items():
-        if path in saved:
-            taken.append("/".join(path))
-            merged[path] = _placed(saved.pop(path), leaf.sharding)
+        if path not in saved:
+            continue
+        name, array = "/".join(path), saved.pop(path)
+        if leaf.shape != array.shape:
+            raise UserError(
+                f"{name} has the shape {array.shape} in {source}, but the config "
+                f"requires {leaf.shape}"
+            )
+        taken.append(name)
+        merged[path] = _placed(array, leaf.sharding)
     report = Report(
         source=str(source),
         architecture=architecture,
@@ -170,31 +173,13 @@ def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
             f"{report.source}: {report.architecture} without what this task needs: "
             f"{', '.join(needed)}; train it first, with --config.init_from"
         )
-    return jax.tree.map(
-        lambda leaf: (
-            jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
-            if isinstance(leaf, jax.ShapeDtypeStruct)
-            else leaf
-        ),
-        params,
-    )
 
+    def filled(leaf: Any) -> Any:
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding)
+        return leaf
 
-def _part(name: str) -> str:
-    """bert/pooler/kernel -> bert/pooler; question_answering/bias -> its head."""
-    head, *rest = name.split("/")
-    return f"{head}/{rest[0]}" if head == "bert" else head
-
-
-def _check_shapes(
-    ours: Mapping[tuple, Any], saved: Mapping[tuple, Any], source: str | Path
-) -> None:
-    for path, leaf in ours.items():
-        if path in saved and leaf.shape != saved[path].shape:
-            raise UserError(
-                f"{'/'.join(path)} has the shape {saved[path].shape} in {source}, but "
-                f"the config requires {leaf.shape}"
-            )
+    return jax.tree.map(filled, params)
 
 
 def check_tokenizer(
@@ -204,21 +189,17 @@ def check_tokenizer(
     initial weights; [unusedN] at the end do not count."""
     if saved is None:
         return
-    keep = "leave config.tokenizer.vocab_file empty to keep the checkpoint's"
-    mine, there = map(_used, (tokenizer, saved))
-    for index, (ours, other) in enumerate(itertools.zip_longest(mine, there)):
+    pieces = itertools.zip_longest(_used(tokenizer), _used(saved))
+    rules, its = map(tokenization.normalization, (tokenizer, saved))
+    for what, ours, other in (
+        *((f"piece {index}", *both) for index, both in enumerate(pieces)),
+        *((name, rules.get(name), its.get(name)) for name in sorted({*rules, *its})),
+    ):
         if ours != other:
             raise UserError(
-                f"the vocabulary is not that of {source}: piece {index} is {ours!r} "
-                f"here and {other!r} there; {keep}"
-            )
-    rules, its = map(tokenization.normalization, (tokenizer, saved))
-    for name in sorted(rules.keys() | its.keys()):
-        if rules.get(name) != its.get(name):
-            raise UserError(
-                f"the tokenizer is not that of {source}: its normalizer has {name}="
-                f"{rules.get(name)} here and {its.get(name)} there; {keep}, or set "
-                "config.tokenizer.lowercase as it is there"
+                f"the tokenizer is not that of {source}: {what} is {ours!r} here and "
+                f"{other!r} there; leave config.tokenizer.vocab_file empty to keep the "
+                "checkpoint's, or set config.tokenizer.lowercase as it is there"
             )
 
 

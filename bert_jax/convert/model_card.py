@@ -1,120 +1,92 @@
 """The README.md of an exported model, as the Hugging Face Hub shows it."""
 
 import json
-import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
-from flax.traverse_util import flatten_dict
 
 from bert_jax.convert.layout import Weights
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub
 
-# Fields of a run that a reader asks for first.
-_FIELDS = (
-    *("task.name", "task.data_dir", "task.train_file", "corpus.sources", "init_from"),
-    *("train.batch_size", "train.num_steps", "optimizer.name", "seed"),
-    *("optimizer.learning_rate", "model.dtype"),
-)
-
-
-_TICK = "\\u0060"  # in JSON; the character itself would end the code
+# The Hub's names of what a model does, by the end of its architecture's name.
+_PIPELINES = {
+    "ForPreTraining": "fill-mask",
+    "ForMaskedLM": "fill-mask",
+    "LMHeadModel": "text-generation",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "DoubleHeadsModel": "multiple-choice",
+    "Model": "feature-extraction",
+}
 
 
 def text(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
-    """The card: what the model is, how to open it, its scores, how it was trained.
+    """Returns the card: the model, how to open it, its scores, how it was trained.
 
     Args:
       name: of the model: OWNER/NAME, or its folder's.
       provenance: of config.json: `step`, `config`, `scores` and `max_seq_length` of
         the run, if it is one's own.
     """
-    size, params = weights.config, flatten_dict(weights.params).values()
-    count = sum(math.prod(np.shape(value)) for value in params)
+    size, what = weights.config, weights.architecture
+    count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
+    config = provenance.get("config") or {}
+    quoted = json.dumps(name)
     parts = [
-        _header(weights, provenance),
-        f"# {_plain(name)}",
-        f"A {weights.architecture}: {size.num_hidden_layers} layers, "
-        f"{size.hidden_size} hidden, {size.num_attention_heads} heads, {count:,} "
-        f"parameters, {size.vocab_size:,} pieces, {lengths(size, provenance)}.",
-        _code(name, weights.architecture),
+        _header(weights, config),
+        f"# {name}",
+        f"A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, "
+        f"{size.num_attention_heads} heads, {count:,} parameters, "
+        f"{size.vocab_size:,} pieces, {lengths(size, provenance)}.",
+        f"```python\nfrom transformers import AutoTokenizer, {what}\n\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted})\n"
+        f"model = {what}.from_pretrained({quoted})\n```",
     ]
     for split, scores in provenance.get("scores", {}).items():
-        rows = [(_plain(key), f"{value:.4g}") for key, value in scores.items()]
+        rows = [f"| {name} | {value:.4g} |" for name, value in scores.items()]
+        table = "\n".join(["| score | value |", "| --- | --- |", *rows])
+        parts.append(f"Scores on {split}:\n\n{table}")
+    if config:
         parts.append(
-            f"Scores on {_plain(split)}:\n\n{_markdown(rows, ('score', 'value'))}"
-        )
-    if config := provenance.get("config"):
-        fields = {
-            f"{group}.{key}" if isinstance(values, dict) else group: value
-            for group, values in config.items()
-            for key, value in (
-                values.items() if isinstance(values, dict) else [("", values)]
-            )
-        }
-        corpus = fields.get("task.name") == "pretraining"
-        rows = [
-            (key, f"`{json.dumps(fields[key]).replace('`', _TICK)}`")
-            for key in _FIELDS
-            if fields.get(key) or (key == "seed" and key in fields)
-            if corpus or key != "corpus.sources"
-        ]
-        parts.append(
-            f"Trained with bert_jax (JAX and Flax), {provenance.get('step', 0):,} "
-            "steps. `config.json` has the whole config, under `bert_jax`.\n\n"
-            + _markdown(rows, ("field", "value"))
+            f"Trained with bert_jax (JAX and Flax): {config['task'].get('name')}, "
+            f"{provenance.get('step', 0):,} steps. `config.json` has the whole config, "
+            "under `bert_jax`."
         )
     return "\n\n".join(parts) + "\n"
 
 
 def length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
-    """The most tokens of a text: those of the run that trained the model, and all that
-    it has positions for where no run says."""
+    """Returns the most tokens of a text: those of the run that trained the model, and
+    all that it has positions for where no run says."""
     positions = config.max_position_embeddings
     return min(provenance.get("max_seq_length", positions), positions)
 
 
 def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
-    """`length` in words, beside the positions if they are more."""
+    """Returns `length` in words, beside the positions if they are more."""
     positions, most = config.max_position_embeddings, length(config, provenance)
     if most == positions:
         return f"up to {most} tokens"
     return f"up to {most} tokens, as it was trained, of {positions} positions"
 
 
-def _header(weights: Weights, provenance: Mapping[str, Any]) -> str:
-    """The fields that the Hub reads, in YAML (of which JSON's strings are a part)."""
-    family = FAMILIES[weights.config.architecture]
-    lines = ["library_name: transformers", f"tags: [{family.model_type}, bert_jax]"]
-    if pipeline := family.huggingface.PIPELINES.get(weights.architecture):
-        lines.append(f"pipeline_tag: {pipeline}")
-    source = provenance.get("config", {}).get("init_from", "")
-    if isinstance(source, str) and source.startswith(hub.PREFIX):
-        base = source.removeprefix(hub.PREFIX).partition("@")[0]
-        lines.append(f"base_model: {json.dumps(base)}")
-    return "\n".join(["---", *lines, "---"])
+def _header(weights: Weights, config: Mapping[str, Any]) -> str:
+    """Returns the fields that the Hub reads."""
+    from huggingface_hub import ModelCardData
 
-
-def _code(name: str, architecture: str) -> str:
-    return (
-        "```python\n"
-        f"from transformers import AutoTokenizer, {architecture}\n\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})\n"
-        f"model = {architecture}.from_pretrained({json.dumps(name)})\n"
-        "```"
+    name, source = weights.architecture, str(config.get("init_from", ""))
+    ends = (kind for end, kind in _PIPELINES.items() if name.endswith(end))
+    base = source.removeprefix(hub.PREFIX).partition("@")[0]
+    data = ModelCardData(
+        library_name="transformers",
+        tags=[FAMILIES[weights.config.architecture].model_type, "bert_jax"],
+        pipeline_tag=next(ends, None),
+        base_model=base if source.startswith(hub.PREFIX) else None,
     )
-
-
-def _plain(name: str) -> str:
-    """A name, which may be another's, without a character that means something."""
-    return re.sub(r"[^\w ./-]", lambda match: f"&#{ord(match[0])};", name)
-
-
-def _markdown(rows: list[tuple[str, str]], header: tuple[str, str]) -> str:
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in (header, ("---", "---"), *escaped)]
-    return "\n".join(lines)
+    return f"---\n{data.to_yaml()}\n---"

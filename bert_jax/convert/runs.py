@@ -1,22 +1,21 @@
-"""Reads the weights of a run's work directory."""
+"""Weights in a run's work directory."""
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
-from bert_jax.convert.layout import Weights
+from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
+from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
@@ -24,7 +23,90 @@ from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"
 # Parts of a model that `layout` knows; others are heads of the user's own.
-_PARTS = {"bert", "bilstm", *itertools.chain(*layout.ARCHITECTURES.values())}
+_PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
+
+
+class Run(Source):
+    """A run of pre-training or fine-tuning."""
+
+    def check(self) -> None:
+        if self.step is not None:
+            from bert_jax.workdir.checkpoint import Checkpoints
+
+            with Checkpoints(self.folder, None, only=self.step):
+                pass  # opening it checks that it is there
+
+    def shape(self) -> dict[str, Any]:
+        fields = workdir.read_config(self.folder)["model"]
+        names = (*layout.DECISIVE, *self.family.model_fields)
+        return {f"model.{name}": fields[name] for name in names if name in fields}
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))
+
+    def recorded(self) -> dict[str, Any] | None:
+        return workdir.read_config(self.folder)
+
+    def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
+        """Returns the tokenizer; a run may have more rows than it has pieces."""
+        del config
+        return super().tokenizer()
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        return self._checkpoint(place, name)[0]
+
+    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
+        weights, step = self._checkpoint(as_it_is, name)
+        config = workdir.read_config(self.folder)
+        parts = [f"head {head}" for head in weights.left_over]
+        if parts := parts + weights.config.of_your_own():
+            raise UserError(
+                f"{self.folder}: the {' and '.join(parts)} of your own cannot be "
+                "exported; Hugging Face's BERT has no such part"
+            )
+        if why := self.family.unexported(config["task"]):
+            raise UserError(
+                f"{self.folder}: {why}, so it cannot be exported; ask it with "
+                "--mode=predict"
+            )
+        return weights, {
+            "step": step,
+            "config": config,
+            "task": dict(weights.facts),
+            "scores": scores(self.folder, step, config["evaluate"]["splits"]),
+            **trained_length(self.folder, step),
+        }
+
+    def _checkpoint(self, place: Place, name: str) -> tuple[Weights, int]:
+        """Reads a checkpoint's parameters, and its step."""
+        config, params, step = saved(self.folder, name, self.step)
+        vocabulary = tokenization.load(self.folder / "tokenizer.json")
+        model = BertConfig.create(config.model, vocabulary.get_vocab_size())
+        if model.causal:  # no next sentence was learnt
+            params.pop("next_sentence", None)
+        user_heads = params.keys() - _PARTS  # heads of the user's own
+        params = {k: v for k, v in params.items() if k not in user_heads}
+        heads = params.keys() - {"bert", "bilstm"}
+        architecture = self.family.layout.name_of(heads, model.causal)
+        params = jax.tree.map(place, _unstacked(jax.device_get(params)))
+        # One of our own kernels computes the same as another; the user's own does not.
+        ours = model.attention in ("einsum", *KERNELS)
+        weights = Weights(
+            config=dataclasses.replace(
+                model,
+                attention="einsum" if ours else model.attention,
+                epilogue="xla",
+                scan_layers=False,
+                remat="none",
+            ),
+            params=params,
+            architecture=architecture,
+            left_over=tuple(sorted(user_heads)),
+            labels=_labels(config, params),
+            problem_type=_problem_type(config, params),
+            facts=workdir.read_facts(self.folder, step),
+        )
+        return weights, step
 
 
 def saved(
@@ -54,42 +136,6 @@ def saved(
     return config, *restored
 
 
-def read(folder: Path, name: str = "", only: int | None = None) -> tuple[Weights, int]:
-    """A checkpoint's parameters, and its step; see `saved`."""
-    config, params, step = saved(folder, name, only)
-    params = jax.device_get(params)
-    vocabulary = tokenization.load(folder / "tokenizer.json").get_vocab_size()
-    model_config = BertConfig.create(config.model, vocabulary)
-    if model_config.causal:  # no next sentence was learnt
-        params = {k: v for k, v in params.items() if k != "next_sentence"}
-    user_heads = params.keys() - _PARTS  # heads of the user's own
-    params = {name: value for name, value in params.items() if name not in user_heads}
-    heads = params.keys() - {"bert", "bilstm"}
-    table = FAMILIES[model_config.architecture].layout
-    architecture = table.name_of(heads, model_config.causal)
-    params = _unstacked(params)
-    _check_shapes(params, model_config, folder)
-    # One of our own kernels computes the same as another; the user's own does not.
-    ours = model_config.attention in ("einsum", *KERNELS)
-    attention = "einsum" if ours else model_config.attention
-    weights = Weights(
-        config=dataclasses.replace(
-            model_config,
-            attention=attention,
-            epilogue="xla",
-            scan_layers=False,
-            remat="none",
-        ),
-        params=params,
-        architecture=architecture,
-        left_over=tuple(sorted(user_heads)),
-        labels=_labels(config, params, folder),
-        problem_type=_problem_type(config, params),
-        facts=workdir.read_facts(folder, step),
-    )
-    return weights, step
-
-
 def scores(
     folder: Path, step: int, splits: Sequence[str]
 ) -> dict[str, dict[str, float]]:
@@ -98,23 +144,16 @@ def scores(
     Raises:
       UserError: metrics.jsonl is damaged.
     """
-    by_split = {}
-    for split in splits:
-        for line in metrics.read(folder, split):
-            if line["step"] == step:
-                by_split[split] = {
-                    name: float(value)
-                    for name, value in line.items()
-                    if name not in ("step", "time") and math.isfinite(value)
-                }
-    try:
-        json.dumps(by_split, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{folder / 'metrics.jsonl'}: a name has half of a surrogate pair; restore "
-            "the run's own file"
-        ) from error
-    return by_split
+    return {
+        split: {
+            name: float(value)
+            for name, value in line.items()
+            if name not in ("step", "time") and math.isfinite(value)
+        }
+        for split in splits
+        for line in metrics.read(folder, split)
+        if line["step"] == step
+    }
 
 
 def trained_length(folder: Path, step: int) -> dict[str, int]:
@@ -129,46 +168,12 @@ def trained_length(folder: Path, step: int) -> dict[str, int]:
     return {"max_seq_length": max(phase.max_seq_length for phase in seen)}
 
 
-def _check_shapes(params: Mapping[str, Any], config: BertConfig, folder: Path) -> None:
-    """Raises UserError if config.json describes another model than the checkpoint."""
-    table = FAMILIES[config.architecture].layout
-    labelled = params.keys() & set(layout.LABELLED_HEADS)
-    labels = [len(params[head]["bias"]) for head in labelled]
-    by_config = {
-        "/".join(parameter.path): parameter.shape
-        for part in (*params, *({"pooler"} & params["bert"].keys()))
-        for parameter in table.parameters(part, config, *labels)
-    }
-    there = {name: x.shape for name, x in flatten_dict(params, sep="/").items()}
-    if any(not part.startswith("attention ") for part in config.of_your_own()):
-        return  # only the file that added them knows what they hold
-    for name in sorted(by_config.keys() | there):
-        ours, saved = by_config.get(name), there.get(name)
-        if ours != saved:
-            raise UserError(
-                f"{folder}: {name} has the shape {saved} in the checkpoint, but {ours} "
-                "by config.json; restore the run's own config.json"
-            )
-
-
-def _labels(
-    config: ConfigDict, params: Mapping[str, Any], folder: Path
-) -> tuple[str, ...]:
-    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed.
-
-    Raises:
-      UserError: there are more or fewer labels than outputs.
-    """
+def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed."""
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
-            names = tuple(config.task.get("labels", ()))
-            if names and len(names) != number:
-                raise UserError(
-                    f"{folder}: {head} has {number} outputs in the checkpoint, but "
-                    f"config.json names {len(names)} labels; restore the run's own"
-                )
-            return names or layout.default_labels(number)
+            return tuple(config.task.get("labels", ())) or layout.default_labels(number)
     return ()
 
 

@@ -4,7 +4,6 @@ Its modules.json names what follows the encoder: pooling, then perhaps linear la
 a normalization.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +34,6 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "torch.nn.modules.activation.ReLU": jax.nn.relu,
     "torch.nn.modules.activation.GELU": lambda x: jax.nn.gelu(x, approximate=False),
 }
-_FOLDER = re.compile(r"[\w-]*")  # of a module; the encoder's is often ""
-_CONFIGS = re.compile(r"sentence_[\w-]+_config\.json")
 
 Vectors = Float[Array, "batch size"]
 
@@ -94,7 +91,9 @@ def read(folder: Path, positions: int) -> Pipeline | None:
     if not modules or modules[0][0] != "Pooling":
         raise _unsupported(folder, "has no Pooling after the Transformer")
     poolings, all_of_it = _poolings(folder / modules[0][1])
-    prompt = _prompt(folder)
+    own = _fields(folder, "config_sentence_transformers.json")
+    default = own.get("default_prompt_name")
+    prompt = (own.get("prompts") or {}).get(default) or ""
     if prompt and not all_of_it:
         raise _unsupported(folder, "leaves its prompt out of the pooling")
     length, lowercase = _limits(folder / encoder, positions)
@@ -103,67 +102,50 @@ def read(folder: Path, positions: int) -> Pipeline | None:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
-    """The kind and the folder of each module; the first is a Transformer."""
+    """Returns the kind and the folder of each module; the first is a Transformer."""
+    path = folder / MODULES
     modules = []
-    path = untrusted.inside(folder, MODULES)
-    assert path is not None
-    listed = untrusted.parse(path.read_bytes(), str(path))
-    for module in listed if isinstance(listed, list) else ():
-        fields = module if isinstance(module, dict) else {}
-        kind, place = fields.get("type"), fields.get("path")
-        if not (
-            isinstance(kind, str)
-            and isinstance(place, str)
-            and _FOLDER.fullmatch(place)
-        ):
-            raise _unsupported(folder, f"names {untrusted.shown(module)}")
-        package, _, name = kind.rpartition(".")
+    for module in untrusted.parse(path.read_bytes(), str(path)):
+        package, _, kind = module["type"].rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
-            raise _unsupported(folder, f"has a module of its own code, {kind:.60}")
-        modules.append((name, place))
+            raise _unsupported(
+                folder, f"has a module of its own code, {module['type']}"
+            )
+        modules.append((kind, module["path"]))
     if not modules or modules[0][0] != "Transformer":
         raise _unsupported(folder, "does not begin with a Transformer")
     return modules
 
 
 def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
-    """The modes, and whether prompts are pooled as well."""
+    """Returns the modes, and whether prompts are pooled as well."""
     fields = untrusted.read_json(folder, "config.json")
     modes = fields.get("pooling_mode")
     if modes is None:
         modes = [mode for name, mode in _POOLINGS.items() if fields.get(name)]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
-    if not isinstance(modes, list) or not {*map(str, modes)} <= {*_POOLINGS.values()}:
+    if not {*modes} <= {*_POOLINGS.values()}:
         raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")
-    return tuple(modes), fields.get("include_prompt", True) is True
+    return tuple(modes), fields.get("include_prompt", True)
 
 
 def _limits(folder: Path, positions: int) -> tuple[int, bool]:
-    """The most tokens of a text, and whether texts are lowercased."""
-    names = [path.name for path in folder.iterdir() if _CONFIGS.fullmatch(path.name)]
-    fields = untrusted.read_json(folder, sorted(names)[0]) if names else {}
+    """Returns the most tokens of a text, and whether texts are lowercased."""
+    names = sorted(path.name for path in folder.glob("sentence_*_config.json"))
+    fields = _fields(folder, *names[:1])
     length = fields.get("max_seq_length")
-    if length is None and (folder / "tokenizer_config.json").exists():
-        config = untrusted.read_json(folder, "tokenizer_config.json")
-        length = config.get("model_max_length")
-    length = length if isinstance(length, int | float) and length > 2 else positions
-    return int(min(length, positions)), fields.get("do_lower_case") is True
+    if length is None:
+        length = _fields(folder, "tokenizer_config.json").get("model_max_length")
+    return int(min(length or positions, positions)), bool(fields.get("do_lower_case"))
 
 
-def _prompt(folder: Path) -> str:
-    """What is written before each text by default."""
-    name = "config_sentence_transformers.json"
-    if untrusted.inside(folder, name) is None:
-        return ""
-    fields = untrusted.read_json(folder, name)
-    prompts, default = fields.get("prompts"), fields.get("default_prompt_name")
-    prompt = prompts.get(default) if isinstance(prompts, dict) else None
-    return prompt if isinstance(prompt, str) else ""
+def _fields(folder: Path, name: str = "") -> dict[str, Any]:
+    """Reads a JSON file that may be missing."""
+    return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
 
 
 def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
-    has_fields = (folder / "config.json").exists()
-    fields = untrusted.read_json(folder, "config.json") if has_fields else {}
+    fields = _fields(folder, "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
             raise _unsupported(folder, f"has {name}={untrusted.shown(fields[name])}")
@@ -171,7 +153,7 @@ def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
         return _normalized
     if kind == "Dense":
         return _dense(folder, fields)
-    raise _unsupported(folder, f"is a {kind:.60}")
+    raise _unsupported(folder, f"is a {kind}")
 
 
 def _normalized(vectors: Vectors) -> Vectors:
@@ -184,15 +166,9 @@ def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vecto
     if act not in _ACTIVATIONS or fields.get("use_residual"):
         raise _unsupported(folder, f"has activation_function={untrusted.shown(act)}")
     tensors = Tensors(folder)
-    names = (
-        {"linear.weight", "linear.bias"}
-        if fields.get("bias", True)
-        else {"linear.weight"}
-    )
-    if tensors.shapes.keys() != names:
-        raise _unsupported(folder, f"has the tensors {', '.join(tensors.shapes)}")
     weight = jnp.asarray(tensors.read("linear.weight"))
-    bias = jnp.asarray(tensors.read("linear.bias")) if len(names) > 1 else 0.0
+    has_bias = fields.get("bias", True)
+    bias = jnp.asarray(tensors.read("linear.bias")) if has_bias else 0.0
     return lambda vectors: _ACTIVATIONS[act](vectors @ weight.T + bias)
 
 

@@ -21,7 +21,6 @@ from bert_jax.data.batch_shapes import has_masks, shapes
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, RowIndex
 from bert_jax.family import FAMILIES
-from bert_jax.tokenization import completion
 
 Batch = dict[str, np.ndarray]
 
@@ -147,7 +146,7 @@ class _Pairs:
         self._continuation = np.zeros(len(vocabulary), bool)
         for piece, index in vocabulary.items():
             self._continuation[index] = kind.continues(piece)
-        marks = completion.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
+        marks = tokenization.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
         self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
         self._masked[[*marks, self._special.sep]] = False
         self._config = config

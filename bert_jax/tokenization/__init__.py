@@ -9,19 +9,19 @@ import unicodedata
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import checks
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build as build
 from bert_jax.tokenization.wordpiece import filled_up as filled_up
+from bert_jax.tokenization.wordpiece import own_special as own_special
 from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
 
 
@@ -67,7 +67,7 @@ def load(
         rules = bert_normalizer(lowercase, strip_accents)
         claiming = [kind for kind in named if kind.claims(content)]
         tokenizer = (claiming or named or [WORDPIECE])[0].read(path, content, rules)
-    tokenizer = filled_up(tokenizer, checks.number_of_ids(path, tokenizer))
+    tokenizer = filled_up(tokenizer, _number_of_ids(path, tokenizer))
     if whole and (fault := kind_of(tokenizer).fault(tokenizer)):
         raise UserError(f"{path}: {fault}")
     return tokenizer
@@ -218,36 +218,32 @@ def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
 def _from_json(path: Path, content: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(content)
-    except BaseException as error:  # the library raises nothing narrower
-        if (
-            not isinstance(error, Exception)
-            and type(error).__name__ != "PanicException"
-        ):
-            raise
+    except Exception as error:  # the library raises nothing narrower
         raise UserError(
             f"{path}: not a tokenizer.json ({error}); "
             "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
-    if not _is_plain(tokenizer):
-        from bert_jax.tokenization import rules
-
-        rules.check(path, tokenizer)
+    if isinstance(tokenizer.model, models.BPE):
+        tokenizer.model.dropout = None  # the same pieces each time
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return kind_of(tokenizer).complete(tokenizer)
 
 
-def _is_plain(tokenizer: Tokenizer) -> bool:
-    """Whether its rules are BERT's, as those of a run."""
-    model, normalizer = tokenizer.model, tokenizer.normalizer
-    return (
-        isinstance(normalizer, normalizers.BertNormalizer)
-        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
-        and isinstance(model, models.WordPiece)
-        and model.token_to_id(model.unk_token) is not None
-        and model.max_input_chars_per_word <= 200
-    )
+def _number_of_ids(path: Path, tokenizer: Tokenizer) -> int:
+    """Counts the ids from 0 to the highest; a few may have no piece.
+
+    Raises:
+      UserError: an id has two pieces, or most have none.
+    """
+    every = tokenizer.get_vocab(with_added_tokens=True).values()
+    if len({*every}) < len(every) or max(every, default=0) > 2 * len(every):
+        raise UserError(
+            f"{path}: the ids of its {len(every)} pieces must be 0 to "
+            f"{len(every) - 1}, each once; save it again with the program that made it"
+        )
+    return 1 + max(every, default=-1)
 
 
 def word_end(text: str, end: int) -> int:

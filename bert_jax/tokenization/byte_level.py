@@ -5,8 +5,8 @@ special tokens a vocabulary has, and how they stand around texts, is read from i
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tokenizers import (
     AddedToken,
@@ -21,8 +21,8 @@ from tokenizers import (
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import completion, merges
-from bert_jax.tokenization.wordpiece import Kind, SpecialIds
+from bert_jax.tokenization import merges
+from bert_jax.tokenization.wordpiece import Kind, SpecialIds, complete
 
 
 class Marks(NamedTuple):
@@ -99,7 +99,7 @@ class ByteLevel(Kind):
         special = [
             tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)
         ]
-        tokenizer = completion.complete(tokenizer, {*filter(None, special)})
+        tokenizer = complete(tokenizer, {*filter(None, special)})
         state = json.loads(tokenizer.to_str())["post_processor"]
         if '"trim_offsets": true' not in json.dumps(state):
             tokenizer.post_processor = _trimmed(tokenizer.post_processor)
@@ -115,6 +115,18 @@ class ByteLevel(Kind):
         if not form["model"]["vocab"].keys() >= added:
             return whole
         return merges.contents(tokenizer) | whole
+
+    def saved(
+        self, tokenizer: Tokenizer, heads: Collection[str]
+    ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+        ids = self.special_ids(tokenizer)._asdict()
+        special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
+        if self._marks.first == "<s>":  # fairseq's names of the same two
+            special |= {"bos_token": special["cls_token"]}
+            special |= {"eos_token": special["sep_token"]}
+        if "token_classification" in heads:
+            tokenizer = before_words(tokenizer)
+        return tokenizer, {}, special
 
     def fault(self, tokenizer: Tokenizer) -> str:
         around = tokenizer.encode("").ids

@@ -41,9 +41,7 @@ def tokenizer(folder: Path) -> Tokenizer | None:
     path = _beside(folder)
     if path is None:
         return None
-    fields: dict[str, Any] = {}
-    if untrusted.inside(folder, "tokenizer_config.json") is not None:
-        fields = untrusted.read_json(folder, "tokenizer_config.json")
+    fields = _optional(folder, "tokenizer_config.json")
     tokenizer = tokenization.load(path)
     if path.suffix != ".json":
         _check(folder, fields, tokenizer)
@@ -68,14 +66,9 @@ def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
 
 def _beside(folder: Path) -> Path | None:
     """A folder's tokenizer.json, or else its vocabulary."""
-    for name in ("tokenizer.json", *WORDPIECE.files):
-        if path := untrusted.inside(folder, name):
-            return path
-    for kind in tokenization.others():
-        paths = [untrusted.inside(folder, name) for name in kind.files]
-        if paths[0]:
-            return paths[0]
-    return None
+    kinds = (WORDPIECE, *tokenization.others())
+    names = ("tokenizer.json", *(kind.files[0] for kind in kinds))
+    return next((folder / x for x in names if (folder / x).is_file()), None)
 
 
 def _check(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
@@ -95,10 +88,9 @@ def _check(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
             f"{where}: tokenizer_class={untrusted.shown(named)} cuts texts by rules of "
             f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
         )
-    added = [token["content"] for token in _added(fields)]
-    if untrusted.inside(path, "added_tokens.json") is not None:
-        added += untrusted.read_json(path, "added_tokens.json")
-    for token in added:
+    decoder = fields.get("added_tokens_decoder") or {}
+    added = [token["content"] for token in decoder.values()]
+    for token in [*added, *_optional(path, "added_tokens.json")]:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
                 f"{path}: {untrusted.shown(token)} is added to the pieces of vocab.txt"
@@ -106,14 +98,9 @@ def _check(path: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
             )
 
 
-def _added(fields: Mapping[str, Any]) -> list[dict[str, str]]:
-    tokens = fields.get("added_tokens_decoder")
-    entries = tokens.values() if isinstance(tokens, dict) else ()
-    return [
-        token
-        for token in entries
-        if isinstance(token, dict) and isinstance(token.get("content"), str)
-    ]
+def _optional(folder: Path, name: str) -> dict[str, Any]:
+    """The fields of a file; none if it is missing."""
+    return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from tokenizers import Tokenizer
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 
@@ -44,15 +44,31 @@ def pairs(path: Path, known: Mapping[str, int]) -> list[Pair]:
     Raises:
       UserError: the file is missing or damaged, or is of another vocabulary.
     """
-    merges = _merges(path.parent / MERGES)
-    for number, pair in merges:
-        for piece in ("".join(pair), *pair):
-            if piece not in known:
-                raise UserError(
-                    f"{path.parent / MERGES}:{number}: {piece!r:.60} is not in "
-                    f"{path.name}; the two files must be of one vocabulary"
-                )
-    return [pair for _, pair in merges]
+    beside = path.parent / MERGES
+    try:
+        lines = beside.read_bytes().decode("utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(
+            f"{beside}: cannot be read ({first_line(error)}); a {VOCABULARY} needs it "
+            "beside it"
+        ) from error
+    merges = []
+    for number, line in enumerate(lines, 1):
+        line = line.removesuffix("\r")
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        first, _, second = line.partition(" ")
+        if (
+            not first
+            or not second
+            or not {first, second, first + second} <= known.keys()
+        ):
+            raise UserError(
+                f"{beside}:{number}: {line!r:.60} is not two pieces of {path.name} and "
+                "a space between them; the two files must be of one vocabulary"
+            )
+        merges.append((first, second))
+    return merges
 
 
 def contents(tokenizer: Tokenizer) -> dict[str, str]:
@@ -64,30 +80,3 @@ def contents(tokenizer: Tokenizer) -> dict[str, str]:
         VOCABULARY: json.dumps(dict(ordered), ensure_ascii=False) + "\n",
         MERGES: "".join(f"{line}\n" for line in ["#version: 0.2", *merges]),
     }
-
-
-def _merges(path: Path) -> list[tuple[int, Pair]]:
-    """The merges, each with its line."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        raise UserError(
-            f"{path}: cannot be read ({why}); a {VOCABULARY} needs it beside it"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}:{line}: byte {error.start} is not UTF-8") from error
-    merges = []
-    for number, line in enumerate(text.split("\n"), 1):
-        line = line.removesuffix("\r")
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        parts = line.split(" ")
-        if len(parts) != 2 or not all(parts):
-            raise UserError(
-                f"{path}:{number}: {line!r:.60} is not two pieces and a space between "
-                "them"
-            )
-        merges.append((number, (parts[0], parts[1])))
-    return merges

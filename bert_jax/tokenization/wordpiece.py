@@ -2,18 +2,29 @@
 
 import itertools
 import json
-from collections.abc import Container, Iterable, Iterator
-from typing import NamedTuple
+import re
+from collections.abc import Collection, Container, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
+from bert_jax.errors import UserError
 from bert_jax.registry import named
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import completion
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
 MAX_CHARACTERS_PER_WORD = 200
+# White space at a line's end, as Unicode has it (Python counts four separators more),
+# but for U+2028, a piece of the Chinese vocabulary.
+_END = re.compile(r"[^\S\x1c-\x1f\u2028]+\Z")
 
 
 class SpecialIds(NamedTuple):
@@ -68,18 +79,35 @@ class Kind:
         Raises:
           UserError: a file is missing or damaged.
         """
-        from bert_jax.tokenization import vocab_txt
-
-        return assemble(vocab_txt.pieces(path, content), normalizer)
+        return assemble(_lines(path, content), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
-        """A tokenizer.json's, with what another program has left out."""
-        return completion.complete(tokenizer, SPECIAL_TOKENS)
+        """Completes a tokenizer.json that another program has written."""
+        return complete(tokenizer, SPECIAL_TOKENS)
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Its files' contents by name, and that of tokenizer.json."""
         lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
         return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
+
+    def saved(
+        self, tokenizer: Tokenizer, heads: Collection[str]
+    ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+        """Returns what an export writes for `transformers`: the tokenizer, fields of
+        tokenizer_config.json, and the names of the special tokens.
+
+        Args:
+          heads: of the model; a tagger reads words.
+        """
+        del heads
+        normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
+        fields = {
+            "do_lower_case": normalizer.get("lowercase", True),
+            "strip_accents": normalizer.get("strip_accents"),
+            "tokenize_chinese_chars": normalizer.get("handle_chinese_chars", True),
+        }
+        special = {f"{t.strip('[]').lower()}_token": t for t in SPECIAL_TOKENS}
+        return tokenizer, fields, special
 
     def fault(self, tokenizer: Tokenizer) -> str:
         """What it lacks to be used for a model; empty: nothing."""
@@ -186,5 +214,72 @@ def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
-    completion.add_marks(tokenizer)
+    add_marks(tokenizer)
     return tokenizer
+
+
+def _lines(path: Path, content: str) -> list[str]:
+    """Reads the pieces of a vocab.txt by id, as `transformers` does.
+
+    Every line is an id. White space at its end is no part of the piece. Of equal lines,
+    blank ones too, the last counts; the other ids get names that no text has.
+
+    Raises:
+      UserError: the file is empty.
+    """
+    # Not str.splitlines, which splits at U+2028.
+    every = content.removesuffix("\n").split("\n")
+    lines = [_END.sub("", x) or x.rstrip(" \t\r") for x in every]
+    if not any(lines):
+        raise UserError(f"{path}: the vocabulary is empty; write one piece per line")
+    ids = {line: index for index, line in enumerate(lines)}
+    spare = unused_names(ids)
+    return [x if ids[x] == index else next(spare) for index, x in enumerate(lines)]
+
+
+def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
+    """Keeps a model's own tokens whole, and adds [CLS] and [SEP] if nothing does.
+
+    A text may have special tokens that the model has besides BERT's, such as the marks
+    of entities. The name of one of BERT's is text like any other.
+
+    Args:
+      special: BERT's.
+    """
+    form = json.loads(tokenizer.to_str())
+    added = [token for token in form["added_tokens"] if token["content"] not in special]
+    if any(token["special"] for token in added):
+        for token in added:
+            token["special"] = False
+        tokenizer = Tokenizer.from_str(json.dumps(form))
+    if tokenizer.post_processor is None:
+        add_marks(tokenizer)
+    return tokenizer
+
+
+def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
+    """The ids of a model's own special tokens, completed or not.
+
+    `complete` has made them ordinary tokens. What still tells them from words that were
+    added is that they are found before a text is normalized.
+
+    Args:
+      special: BERT's.
+    """
+    return [
+        token["id"]
+        for token in json.loads(tokenizer.to_str())["added_tokens"]
+        if token["content"] not in special
+        if token["special"] or not token["normalized"]
+    ]
+
+
+def add_marks(tokenizer: Tokenizer) -> None:
+    """Adds [CLS] and [SEP] to texts and pairs, if the vocabulary has them."""
+    cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
+    if cls is not None and sep is not None:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[("[CLS]", cls), ("[SEP]", sep)],
+        )

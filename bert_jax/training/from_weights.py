@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 from bert_jax import family, registry
 from bert_jax.config import configuration, fields
 from bert_jax.config.configuration import field_of
-from bert_jax.convert import origins, weights
+from bert_jax.convert import weights
+from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
@@ -39,10 +40,11 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
     for override in overrides:
         if field_of(override) == "init_from":
             configuration.override(config, override)
-    saved = weights.recorded(config.init_from)
     storage.check("--config.init_from", config.init_from)
+    source = weights.find(config.init_from)
+    saved = source.recorded()
     if saved is None:
-        config = _released(config.init_from)
+        config = _released(config.init_from, source)
     else:
         recorded = configuration.complete(saved, config.init_from)
         recorded.init_from, recorded.mesh = config.init_from, config.mesh
@@ -50,7 +52,7 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
         if recorded.model.attention in KERNELS:  # other devices may lack it
             recorded.model.attention = config.model.attention
         recorded.model.epilogue = config.model.epilogue
-        if origins.family_of(config.init_from).vocabulary is not None:
+        if source.family.vocabulary is not None:
             recorded.tokenizer = config.tokenizer  # the weights have their own
         config = recorded
     for override in overrides:
@@ -59,21 +61,20 @@ def without_config(overrides: Sequence[str]) -> ConfigDict:
     return config
 
 
-def _released(path: str) -> ConfigDict:
+def _released(path: str, source: Source) -> ConfigDict:
     """Makes the config of weights without a run: the task of their head, with their
     sizes. Texts may be as long as the model allows."""
-    shape, there = weights.read_shape(path), origins.family_of(path)
-    heads = weights.read_heads(path)
+    positions, heads = source.config().max_position_embeddings, source.heads()
     name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
-    config = configuration.schema(name, there.name)
+    config = configuration.schema(name, source.family.name)
     config.init_from = path
-    config.model.update(shape)
-    there.complete(config)
+    config.update_from_flattened_dict(source.shape())
+    source.family.complete(config)
     # Nothing is prepared or trained: the length only has to fit.
-    task, positions = config.task, config.model.max_position_embeddings
+    task = config.task
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
     config.evaluate.batch_size = config.predict.batch_size  # of rows that long
-    labels = weights.read_labels(path) if "labels" in task else ()
+    labels = source.labels() if "labels" in task else ()
     match name:
         case "pretraining":
             task.objective = "ltr" if config.model.causal else task.objective
@@ -85,7 +86,7 @@ def _released(path: str) -> ConfigDict:
             task.max_seq_length = positions
     if name == "text":
         one = "regression" if len(labels) == 1 else task.kind
-        task.kind = weights.read_kind(path) or one
+        task.kind = source.kind() or one
     if name == "ner" and not all(map(is_tag, labels)):
         task.scheme = "none"
     return config
@@ -103,9 +104,10 @@ def of_weights(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
     for field, value in _shape(config).items():
         if field not in named:
             asked.update_from_flattened_dict({field: value})
-    saved = weights.recorded(config.init_from)
+    source = weights.find(config.init_from)
+    saved = source.recorded()
     if saved is None:
-        kind = weights.read_kind(config.init_from)
+        kind = source.kind()
         if kind and "kind" in asked.task and "task.kind" not in named:
             asked.task.kind = kind
         return asked
@@ -140,7 +142,7 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
         recorded = dict(fields.each(run))
         ours = _check_family(config, family.of(run))
         family_fields = (f"model.{name}" for name in ours.model_fields)
-        shape = {n: recorded[n] for n in (*ours.weights.FIELDS, *family_fields)}
+        shape = {n: recorded[n] for n in (*ours.source.FIELDS, *family_fields)}
     else:
         shape = _shape(config)
     free = {f"model.{name}" for name in FAMILIES[config.model.architecture].free}
@@ -164,8 +166,9 @@ def shaped(folder: Path, config: ConfigDict, overrides: Sequence[str]) -> Config
 def _shape(config: ConfigDict) -> dict[str, Any]:
     """The model sizes of the `init_from` weights, by `GROUP.NAME`."""
     storage.check("--config.init_from", config.init_from)
-    ours = _check_family(config, origins.family_of(config.init_from))
-    return ours.weights.shape(config.init_from)
+    source = weights.find(config.init_from)
+    _check_family(config, source.family)
+    return source.shape()
 
 
 def _check_family(config: ConfigDict, there: Family) -> Family:

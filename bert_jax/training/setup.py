@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family, tasks, tokenization
+from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
@@ -56,9 +57,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
     if not from_data:
         if config.init_from and "labels" in config.task and not config.task.labels:
-            from bert_jax.convert import weights
-
-            resolved.task.labels = weights.read_labels(config.init_from)
+            resolved.task.labels = weights.find(config.init_from).labels()
             _check_outputs(resolved)
         # Does not train, so it need not read the data to count epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
@@ -70,9 +69,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
 def _check(config: ConfigDict) -> None:
     """Raises UserError if `init_from` is no folder of weights."""
     if config.init_from:
-        from bert_jax.convert import weights
-
-        weights.check(config.init_from)
+        weights.find(config.init_from).check()
 
 
 def _check_outputs(config: ConfigDict) -> None:
@@ -108,7 +105,7 @@ def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] |
     source = task.config.init_from
     if not source:
         return None
-    return family.of(task.config).weights.start(task, abstract, name)
+    return weights.find(source).start(task, abstract, name)
 
 
 class Restored(NamedTuple):
@@ -147,9 +144,7 @@ def restored_params(
             raise run_config.nothing_to_ask(folder)
         params, report = loaded
         task.facts.update(report.facts)
-        from bert_jax.convert.merge import whole
-
-        yield Restored(mesh, whole(params, report, unused), 0, report.missing)
+        yield Restored(mesh, merge.whole(params, report, unused), 0, report.missing)
         return
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)

@@ -31,7 +31,7 @@ def synchronize() -> None:
 def config_of(model: ConfigDict) -> Any:
     """The config of `transformers` for `config.model`, as an export would write it."""
     own = BertConfig.create(model, vocab_size=0)
-    form = FAMILIES[own.architecture].huggingface
+    form = FAMILIES[own.architecture].layout
     return transformers.AutoConfig.for_model(
         **form.config_fields(layout.Weights(own, {}, ""))
     )

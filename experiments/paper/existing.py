@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 
 from bert_jax.config.configuration import field_of
-from bert_jax.convert import origins, weights
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from experiments.paper import beside, tables
 from experiments.paper.systems import Pretraining, System, Table
@@ -91,11 +91,11 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
       UserError: there are no such weights; or it is an ELMo that cannot be read, also
         for want of h5py.
     """
-    weights.check(source)
-    family = origins.family_of(source)
-    shape, model = family.weights.shape(source), family.name
-    if model == "elmo":
-        sources.read(source)  # whole: its turn comes last, after hours
+    found = weights.find(source)
+    found.check()
+    shape, model = found.shape(), found.family.name
+    if isinstance(found, sources.ElmoSource):
+        found.load()  # whole: its turn comes last, after hours
     given = shape["model.num_hidden_layers"], shape["model.hidden_size"]
     known = [name for name, own in tables.SIZES.items() if own[:2] == given]
     named = known[0] if known and model == "bert" else ""

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 
 import bert_jax
 from bert_jax.config import configuration
-from bert_jax.convert import origins, weights
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
@@ -104,8 +104,9 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     Raises:
       UserError: a file, a field or the model is wrong.
     """
-    weights.check(options.init_from)
-    kind = origins.family_of(options.init_from)
+    source = weights.find(options.init_from)
+    source.check()
+    kind = source.family
     if kind.name != "bert":
         what = f"{kind.title}, and the features are of BERTs"
         raise UserError(f"--init_from={options.init_from}: {what}")
@@ -137,7 +138,7 @@ def settings(
     longest = min(bert.config.max_position_embeddings, longest)
     overrides = [f"--config.task.max_seq_length={longest}", *fields]
     config = configuration.load(feature_task.__file__, overrides)
-    config.model.update(weights.read_shape(options.init_from))
+    config.update_from_flattened_dict(weights.find(options.init_from).shape())
     config.init_from = options.init_from
     for split in ("train", "dev", "test"):
         config.task[f"{split}_file"] = getattr(options, split)

@@ -27,7 +27,7 @@ class Elmo(Family):
 
     name, title = "elmo", "an ELMo"
     vocabulary = None  # words are read by their characters
-    weights = Part("families.elmo.sources")
+    source = Part("families.elmo.sources:ElmoSource")
     released = "options.json"
     model_type = ""
     attends = has_segments = shares_rows = False

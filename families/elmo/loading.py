@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bert_jax import family
+from bert_jax.convert import weights
 from bert_jax.data.rows import power_of_two
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -24,10 +24,10 @@ def load(folder: str | Path) -> "Elmo":
     place = storage.path(folder)
     if not sources.is_run(place):
         return Elmo(*released.read(Path(folder)))
-    config = workdir.recorded(place, code=False)
-    if family.of(config).trunk_name != "elmo":
+    config, source = workdir.recorded(place, code=False), weights.find(place)
+    if not isinstance(source, sources.ElmoSource):
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
-    return Elmo(model.ElmoConfig.of_run(config), sources.read(place).params["elmo"])
+    return Elmo(model.ElmoConfig.of_run(config), source.load().params["elmo"])
 
 
 class Elmo:

@@ -1,7 +1,4 @@
-"""Where an ELMo comes from, released or exported files or a run; and its export.
-
-A module as `bert_jax.convert.weights`, for `bert_jax.family.Family.weights`.
-"""
+"""Where an ELMo comes from, released or exported files or a run; and its export."""
 
 import pathlib
 from collections.abc import Mapping
@@ -9,24 +6,18 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.convert import layout, origins, runs
+from bert_jax.convert import runs
+from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take
+from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
+from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
 from bert_jax.workdir import folder as workdir
 from families.elmo import released
 from families.elmo.config import ElmoConfig
 
 Fields = dict[str, Any]
-# Those that a fine-tuning run takes from its weights.
-FIELDS = (
-    *("model.hidden_size", "model.intermediate_size", "model.num_hidden_layers"),
-    *("task.filters", "task.activation", "task.highways", "task.character_size"),
-    *("task.max_characters", "task.cell_clip", "task.projection_clip"),
-    *("task.skip", "task.words"),
-    *("tokenizer.lowercase", "tokenizer.strip_accents"),
-)
 
 
 class Loaded(NamedTuple):
@@ -43,108 +34,120 @@ class Loaded(NamedTuple):
     facts: Mapping[str, Any] = {}
 
 
-def shape(path: str | Path) -> Fields:
-    """The sizes, as fields of `config.model` and of `config.task`, by `GROUP.NAME`;
-    of a run also how it cuts and writes words.
+class ElmoSource(Source):
+    """Released or exported files, or a run."""
 
-    Raises:
-      UserError: a file is missing or damaged.
-    """
-    folder, _ = origins.located(path)
-    if not is_run(folder):
-        return _fields(released.read_options(_local(folder)))
-    config = workdir.recorded(folder, code=False)
-    fields = _fields(ElmoConfig.of_run(config))
-    fields["task.words"] = config.task.words
-    for name in ("lowercase", "strip_accents"):
-        fields[f"tokenizer.{name}"] = config.tokenizer[name]
-    return fields
-
-
-def read(path: str | Path, name: str = "") -> Loaded:
-    """The parameters, as float32 NumPy arrays; arguments as in `weights.read`.
-
-    Raises:
-      UserError: it is no ELMo, a file is missing or damaged, there is no checkpoint, or
-        h5py, which weights.hdf5 needs, is not installed.
-    """
-    folder, step = origins.located(path)
-    if origins.family_of(path).weights.__name__ != __name__:
-        raise UserError(
-            f"{folder}: not an ELMo's weights; name a folder with options.json and "
-            "weights.hdf5, or a run of configs/elmo.py"
-        )
-    if not is_run(folder):
-        return Loaded({"elmo": released.read(_local(folder))[1]})
-    config, saved, at = runs.saved(folder, name, step)
-    # Without the softmax of pre-training, which is as large as the vocabulary.
-    params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
-    labels = tuple(config.task.get("labels", ()))
-    return Loaded(params, labels, workdir.read_facts(folder, at))
-
-
-def start(task: Task, abstract: Any, name: str = "") -> tuple[dict[str, Any], Report]:
-    """As `weights.start`, of an ELMo below other layers or alone."""
-    source = task.config.init_from
-    weights = read(source, name)
-    params, left_over = dict(weights.params), []
-    others = tuple(task.config.task.get("labels", ())) != weights.labels
-    for part in sorted(weights.params.keys() & abstract.keys() - {"elmo"}):
-        ours, saved = (
-            jax.tree.map(lambda leaf: leaf.shape, tree[part])
-            for tree in (abstract, params)
-        )
-        if ours != saved or (others and part in layout.LABELLED_HEADS):
-            params.pop(part)
-            left_over.append(f"{part} (of another task or system)")
-    from bert_jax.runtime import hub
-
-    resolved = hub.resolved(source)
-    return take(abstract, params, resolved, "ELMo", left_over, weights.facts)
-
-
-def export(source: Path, folder: Path, name: str = "", dtype: str = "float32") -> str:
-    """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and its
-    vocabulary; arguments as in `weights.export`.
-
-    Raises:
-      UserError: a run of another task, or without a checkpoint; the folder has files;
-        h5py is missing.
-    """
-    if not is_run(source) or _task(source) != "elmo":
-        raise refusal(source)
-    if dtype != "float32":
-        raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
-    target = folder.absolute()
-    released.check_target(target)
-    config = workdir.recorded(source)
-    params = read(source, name).params["elmo"]
-    words = (source / "vocab.txt").read_bytes()
-    sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
-    released.export(target, sizes, params, words, batch_size=rows)
-    return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
-
-
-def refusal(folder: Path) -> UserError:
-    """For a folder with an ELMo, where a BERT or GPT is required."""
-    if is_run(folder) and (name := _task(folder)) != "elmo":
-        return UserError(
-            f"{folder}: {name} with an ELMo; Hugging Face has no such model, so it "
-            "is neither exported nor loaded; ask it with --mode=predict"
-        )
-    return UserError(
-        f"{folder}: ELMo's weights; families.elmo.load opens them, and configs of "
-        "configs/finetune/ with model=elmo start from them"
+    FIELDS = (
+        *("model.hidden_size", "model.intermediate_size", "model.num_hidden_layers"),
+        *("task.filters", "task.activation", "task.highways", "task.character_size"),
+        *("task.max_characters", "task.cell_clip", "task.projection_clip"),
+        *("task.skip", "task.words"),
+        *("tokenizer.lowercase", "tokenizer.strip_accents"),
     )
+
+    def shape(self) -> Fields:
+        """Returns the sizes, as fields of `config.model` and of `config.task`, by
+        `GROUP.NAME`; of a run also how it cuts and writes words."""
+        if not is_run(self.folder):
+            return _fields(released.read_options(self._local()))
+        config = workdir.recorded(self.folder, code=False)
+        fields = _fields(ElmoConfig.of_run(config))
+        fields["task.words"] = config.task.words
+        for name in ("lowercase", "strip_accents"):
+            fields[f"tokenizer.{name}"] = config.tokenizer[name]
+        return fields
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple((self.recorded() or {"task": {}})["task"].get("labels", ()))
+
+    def recorded(self) -> Fields | None:
+        return workdir.read_config(self.folder) if is_run(self.folder) else None
+
+    def load(self, name: str = "") -> Loaded:
+        """Reads the parameters, as float32 NumPy arrays.
+
+        Args:
+          name: see `Source.read`.
+
+        Raises:
+          UserError: a file is missing or damaged, there is no checkpoint, or h5py,
+            which weights.hdf5 needs, is not installed.
+        """
+        if not is_run(self.folder):
+            return Loaded({"elmo": released.read(self._local())[1]})
+        config, saved, at = runs.saved(self.folder, name, self.step)
+        # Without the softmax of pre-training, which is as large as the vocabulary.
+        params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
+        labels = tuple(config.task.get("labels", ()))
+        return Loaded(params, labels, workdir.read_facts(self.folder, at))
+
+    def start(
+        self, task: Any, abstract: Any, name: str = ""
+    ) -> tuple[dict[str, Any], Report]:
+        """Reads an ELMo below other layers or alone, as the first parameters."""
+        weights = self.load(name)
+        params, left_over = dict(weights.params), []
+        others = tuple(task.config.task.get("labels", ())) != weights.labels
+        for part in sorted(weights.params.keys() & abstract.keys() - {"elmo"}):
+            ours, saved = (
+                jax.tree.map(lambda leaf: leaf.shape, tree[part])
+                for tree in (abstract, params)
+            )
+            if ours != saved or (others and part in LABELLED_HEADS):
+                params.pop(part)
+                left_over.append(f"{part} (of another task or system)")
+        source = hub.resolved(task.config.init_from)
+        return take(abstract, params, source, "ELMo", left_over, weights.facts)
+
+    def export(
+        self,
+        target: pathlib.Path,
+        name: str = "",
+        dtype: str = "float32",
+    ) -> str:
+        """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
+        its vocabulary; arguments as of every source.
+
+        Raises:
+          UserError: a run of another task, or without a checkpoint; the folder has
+            files; h5py is missing.
+        """
+        if self._task() != "elmo":
+            raise self.refusal()
+        if dtype != "float32":
+            raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
+        target = target.absolute()
+        released.check_target(target)
+        config = workdir.recorded(self.folder)
+        params = self.load(name).params["elmo"]
+        words = (self.folder / "vocab.txt").read_bytes()
+        sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
+        released.export(target, sizes, params, words, batch_size=rows)
+        return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
+
+    def refusal(self) -> UserError:
+        """Returns an error: an ELMo where a BERT or GPT is required."""
+        if (name := self._task()) and name != "elmo":
+            return UserError(
+                f"{self.folder}: {name} with an ELMo; Hugging Face has no such model, "
+                "so it is neither exported nor loaded; ask it with --mode=predict"
+            )
+        return UserError(
+            f"{self.folder}: ELMo's weights; families.elmo.load opens them, and "
+            "configs of configs/finetune/ with model=elmo start from them"
+        )
+
+    def _task(self) -> str:
+        """Returns the name of the run's task; empty if it is no run."""
+        return str((self.recorded() or {"task": {}})["task"].get("name", ""))
+
+    def _local(self) -> pathlib.Path:
+        return pathlib.Path(str(self.folder))  # HDF5 reads no buckets
 
 
 def is_run(folder: Path) -> bool:
     """Whether it is a run; beside options.json a config.json is another program's."""
     return workdir.has_config(folder) and not (folder / released.OPTIONS).exists()
-
-
-def _task(folder: Path) -> str:
-    return str(workdir.read_config(folder)["task"].get("name"))
 
 
 def _fields(config: ElmoConfig) -> Fields:
@@ -166,7 +169,3 @@ def _fields(config: ElmoConfig) -> Fields:
         **{f"model.{name}": value for name, value in model.items()},
         **{f"task.{name}": value for name, value in task.items()},
     }
-
-
-def _local(folder: Path) -> pathlib.Path:
-    return pathlib.Path(str(folder))  # HDF5 reads no buckets

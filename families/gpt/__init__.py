@@ -17,8 +17,7 @@ class Gpt(Family):
     initializer = Part("flax.linen.initializers:normal")
     vocabulary = Part("families.gpt.vocabulary:BYTE_PAIRS")
     assemble = Part("families.gpt.pretraining:fill")
-    layout = Part("families.gpt.layout")
-    huggingface = Part("families.gpt.huggingface")
+    layout = Part("families.gpt.layout:LAYOUT")
     model_type = "openai-gpt"
     has_segments = shares_rows = False
     rules = Part("families.gpt.fields:RULES")

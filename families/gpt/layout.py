@@ -1,133 +1,180 @@
-"""Maps our parameters' names and axes to those of Hugging Face's GPT.
+"""The form of OpenAI's GPT in Hugging Face's files.
 
 There query, key and value are one matrix (Conv1D), [inputs, outputs] as here; a linear
 layer of a head is [outputs, inputs].
 """
 
 import dataclasses
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bert_jax.convert import layout
+from bert_jax import tokenization
+from bert_jax.convert.layout import Layout, Weights
+from bert_jax.convert.parameters import Array, Parameter, dense, norm, table
+from bert_jax.convert.tensors import Tensors
+from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
+from families.gpt.vocabulary import SPECIAL_TOKENS
 
-# Each architecture's heads with parameters, named like ours.
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "OpenAIGPTModel": (),
-    "OpenAIGPTLMHeadModel": (),
-    "OpenAIGPTForSequenceClassification": ("sequence_classification",),
-    "OpenAIGPTDoubleHeadsModel": ("multiple_choice",),
-}
-# Ours, named like BERT's; `transformers` has no such classes for a GPT.
-OURS: dict[str, tuple[str, ...]] = {
-    "OpenAIGPTForTokenClassification": ("token_classification",),
-    "OpenAIGPTForQuestionAnswering": ("question_answering",),
-}
-# All read the last token, and do so in `transformers`.
-CAUSAL = tuple(ARCHITECTURES)
-PREFIX = "transformer."
-TABLE = f"{PREFIX}tokens_embed.weight"
-_NORMS = {"attention_layer_norm": "ln_1", "layer_norm": "ln_2"}
+TABLE = "transformer.tokens_embed.weight"
+# Of the rows that a vocabulary's special tokens add: always the same ones.
+_SEED = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part(layout.Parameter):
-    """The parameter at `place` of the `places` that an array of theirs joins along its
-    last axis; that array is not transposed."""
+class GptLayout(Layout):
+    """What is otherwise than in BERT's."""
 
-    place: int = 0
-    places: int = 1
+    family = "gpt"
+    # The language model has no parameters of its own.
+    architectures: Mapping[str, Any] = {
+        "OpenAIGPTLMHeadModel": ("masked_lm",),
+        "OpenAIGPTModel": (),
+        "OpenAIGPTForSequenceClassification": ("sequence_classification",),
+        "OpenAIGPTDoubleHeadsModel": ("masked_lm", "multiple_choice"),
+    }
+    # Named like BERT's; `transformers` has no such classes for a GPT.
+    ours: Mapping[str, Any] = {
+        "OpenAIGPTForTokenClassification": ("token_classification",),
+        "OpenAIGPTForQuestionAnswering": ("question_answering",),
+    }
+    # All read the last token, and do so in `transformers`.
+    causal = tuple(architectures)
+    shared = ()
+    prefix = "transformer."
+    tied: Mapping[str, Any] = {"lm_head.weight": TABLE}
+    # The causal mask, which old versions saved in every layer.
+    buffers = r"(transformer\.)?h\.\d+\.attn\.bias"
+    fields: Mapping[str, Any] = {
+        "vocab_size": ("vocab_size", 40478),
+        "hidden_size": ("n_embd", 768),
+        "num_hidden_layers": ("n_layer", 12),
+        "num_attention_heads": ("n_head", 12),
+        "max_position_embeddings": ("n_positions", 512),
+        "hidden_dropout_prob": ("resid_pdrop", 0.1),
+        "attention_probs_dropout_prob": ("attn_pdrop", 0.1),
+        "initializer_range": ("initializer_range", 0.02),
+        "layer_norm_eps": ("layer_norm_epsilon", 1e-5),
+    }
+    activation: tuple[str, Mapping[str, str]] = (
+        "afn",
+        {"gelu_new": "gelu_tanh", "gelu": "gelu_tanh", "relu": "relu"},
+    )
+    fixed: Mapping[str, Any] = {"tie_word_embeddings": True}
+    has_direction = False
 
-    def their_shape(self, dialect: str) -> tuple[int, ...]:
-        return (*self.flat[:-1], self.places * self.flat[-1])
+    def parameters(
+        self, part: str, config: BertConfig, labels: int = 0
+    ) -> Iterator[Parameter]:
+        hidden = config.hidden_size
+        match part:
+            case "bert":
+                yield from _trunk(config)
+            case "masked_lm":
+                pass
+            case "multiple_choice":
+                yield from dense(part, "multiple_choice_head.summary", hidden, 1)
+            case _:  # `transformers` has no bias of a classifier, and no other heads
+                outputs = 2 if part == "question_answering" else labels
+                score = "score.weight" if part == "sequence_classification" else ""
+                kernel, bias = dense(part, "", hidden, outputs)
+                yield dataclasses.replace(kernel, huggingface=score)
+                yield dataclasses.replace(bias, huggingface="")
 
-    def take(self, array: layout.Array, dialect: str) -> layout.Array:
-        part = np.split(array, self.places, axis=-1)[self.place]
-        return np.ascontiguousarray(part.reshape(self.shape))
+    def model_fields(
+        self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
+    ) -> dict[str, Any]:
+        """Returns rows for the special tokens that the vocabulary beside has and the
+        embeddings have not: three for the released folder, none for an export."""
+        tokenizer, rows = tokenization.of_folder(path.parent), values["vocab_size"]
+        pieces = tokenizer.get_vocab_size() if tokenizer else rows
+        most = rows + len(SPECIAL_TOKENS)
+        return {
+            "vocab_size": pieces if rows < pieces <= most else rows,
+            "intermediate_size": 4 * values["hidden_size"],
+            "type_vocab_size": 1,
+            "causal": True,
+        }
 
-    def give(self, array: layout.Array, dialect: str) -> layout.Array:
-        return np.ascontiguousarray(array.reshape(self.flat))
+    def adapt(self, tensors: Tensors, config: BertConfig) -> None:
+        """Draws the rows of the special tokens from a normal distribution of
+        `initializer_range`, always alike."""
+        rows, size = tensors.shapes.get(TABLE, (0, 0))
+        if 0 < rows < config.vocab_size <= rows + len(SPECIAL_TOKENS):
+            shape = (config.vocab_size - rows, size)
+            spread = config.initializer_range
+            drawn = np.random.default_rng(_SEED).normal(0.0, spread, shape)
+            tensors.append(TABLE, drawn.astype(np.float32))
 
+    def tensors(self, weights: Weights) -> dict[str, Array]:
+        """Returns the tensors of model.safetensors.
 
-def name_of(heads: Collection[str], causal: bool) -> str:
-    """The architecture with these heads, besides the language model."""
-    del causal  # every GPT is
-    known = {frozenset(parts): name for name, parts in (ARCHITECTURES | OURS).items()}
-    return known[frozenset(heads)]
+        `transformers`' classifier has no bias. Ours goes into the last LayerNorm's, by
+        the smallest change that gives the same logits.
+        """
+        if "sequence_classification" in weights.params:
+            weights = dataclasses.replace(weights, params=_without_bias(weights))
+        return super().tensors(weights)
 
-
-def parameters(
-    part: str, config: BertConfig, labels: int = 0
-) -> Iterator[layout.Parameter]:
-    """The parameters of a part: `bert` (the whole trunk, whose name is the same), or a
-    head of ARCHITECTURES or OURS. What `transformers` has not has no name: the
-    classifier's bias, and OURS.
-
-    Args:
-      labels: outputs of `sequence_classification` or `token_classification`.
-    """
-    hidden = config.hidden_size
-    match part:
-        case "bert":
-            path, positions = ("bert", "embeddings"), config.max_position_embeddings
-            for name, saved_name, rows in (
-                ("word_embeddings", "tokens_embed", config.vocab_size),
-                ("position_embeddings", "positions_embed", positions),
-            ):
-                yield layout.Parameter(
-                    (*path, name, "embedding"),
-                    (rows, hidden),
-                    (rows, hidden),
-                    f"{PREFIX}{saved_name}.weight",
-                )
-            for index in range(config.num_hidden_layers):
-                yield from _layer(index, config)
-        case "sequence_classification":
-            shape = (hidden, labels)
-            yield layout.Parameter((part, "kernel"), shape, shape, "score.weight")
-            yield layout.Parameter((part, "bias"), (labels,), (labels,), "")
-        case "multiple_choice":
-            name, shape = "multiple_choice_head.summary", (hidden, 1)
-            yield layout.Parameter((part, "kernel"), shape, shape, f"{name}.weight")
-            yield layout.Parameter((part, "bias"), (1,), (1,), f"{name}.bias")
-        case "token_classification" | "question_answering":
-            size = 2 if part == "question_answering" else labels
-            yield layout.Parameter((part, "kernel"), (hidden, size), (hidden, size), "")
-            yield layout.Parameter((part, "bias"), (size,), (size,), "")
-        case _:
-            raise ValueError(part)
+    def config_fields(self, weights: Weights) -> dict[str, Any]:
+        """Returns the model's fields of config.json; raises UserError for sizes that
+        Hugging Face's GPT does not have."""
+        config = weights.config
+        if config.intermediate_size != 4 * config.hidden_size:
+            raise UserError(
+                f"config.model.intermediate_size={config.intermediate_size}: in "
+                "Hugging Face's GPT it is 4 x hidden_size, so it cannot be exported"
+            )
+        dropout = ("embd_pdrop", "summary_first_dropout")
+        same = dict.fromkeys(dropout, config.hidden_dropout_prob)
+        return super().config_fields(weights) | same
 
 
-def _layer(index: int, config: BertConfig) -> Iterator[layout.Parameter]:
-    path, name = ("bert", "encoder", f"layer_{index}"), f"{PREFIX}h.{index}"
+LAYOUT = GptLayout()
+
+
+def _trunk(config: BertConfig) -> Iterator[Parameter]:
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = (config.num_attention_heads, config.head_dim)
-    for place, which in enumerate(("query", "key", "value")):
-        destination = (*path, "attention", which)
-        yield from _conv(destination, f"{name}.attn.c_attn", (hidden,), heads, place, 3)
-    yield from _conv(
-        (*path, "attention", "output"), f"{name}.attn.c_proj", heads, (hidden,)
-    )
-    yield from _conv((*path, "intermediate"), f"{name}.mlp.c_fc", (hidden,), (inner,))
-    yield from _conv((*path, "output"), f"{name}.mlp.c_proj", (inner,), (hidden,))
-    for ours, saved_name in _NORMS.items():
-        for last, word in (("scale", "weight"), ("bias", "bias")):
-            yield layout.Parameter(
-                (*path, ours, last), (hidden,), (hidden,), f"{name}.{saved_name}.{word}"
-            )
+    for ours, theirs, rows in (
+        ("word", "tokens", config.vocab_size),
+        ("position", "positions", config.max_position_embeddings),
+    ):
+        path = f"bert.embeddings.{ours}_embeddings"
+        yield table(path, f"transformer.{theirs}_embed", rows, hidden)
+    for index in range(config.num_hidden_layers):
+        path, name = f"bert.encoder.layer_{index}", f"transformer.h.{index}"
+        for place, which in enumerate(("query", "key", "value")):
+            ours, theirs = f"{path}.attention.{which}", f"{name}.attn.c_attn"
+            yield from dense(ours, theirs, hidden, heads, fused=(place, 3), conv=True)
+        for ours, theirs, inputs, outputs in (
+            ("attention.output", "attn.c_proj", heads, hidden),
+            ("intermediate", "mlp.c_fc", hidden, inner),
+            ("output", "mlp.c_proj", inner, hidden),
+        ):
+            names = f"{path}.{ours}", f"{name}.{theirs}"
+            yield from dense(*names, inputs, outputs, conv=True)
+        yield from norm(f"{path}.attention_layer_norm", f"{name}.ln_1", hidden)
+        yield from norm(f"{path}.layer_norm", f"{name}.ln_2", hidden)
 
 
-def _conv(
-    path: tuple[str, ...],
-    name: str,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    place: int = 0,
-    places: int = 1,
-) -> Iterator[_Part]:
-    flat = (math.prod(inputs), math.prod(outputs))
-    kernel, bias = (*path, "kernel"), (*path, "bias")
-    yield _Part(kernel, inputs + outputs, flat, f"{name}.weight", "", place, places)
-    yield _Part(bias, outputs, flat[1:], f"{name}.bias", "", place, places)
+def _without_bias(weights: Weights) -> dict[str, Any]:
+    """Returns the same classifier, its bias moved into the last layer's output."""
+    head, bert = (weights.params[x] for x in ("sequence_classification", "bert"))
+    kernel = np.asarray(head["kernel"], np.float64)  # [hidden, labels]
+    bias = np.asarray(head["bias"], np.float64)
+    moved, *_ = np.linalg.lstsq(kernel.T, bias, rcond=None)
+    if not np.allclose(kernel.T @ moved, bias, atol=1e-6):
+        raise UserError(
+            "the classifier's bias cannot be moved into the last LayerNorm, whose "
+            f"{len(kernel)} numbers do not determine {len(bias)} outputs; Hugging "
+            "Face's classifier has no bias, so it cannot be exported"
+        )
+    last = f"layer_{weights.config.num_hidden_layers - 1}"
+    layer = bert["encoder"][last]
+    norm = layer["layer_norm"]
+    norm = {**norm, "bias": (norm["bias"] + moved).astype(np.float32)}
+    encoder = {**bert["encoder"], last: {**layer, "layer_norm": norm}}
+    return {**weights.params, "bert": {**bert, "encoder": encoder}}

@@ -6,7 +6,8 @@ spaCy and repairs texts with ftfy before.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from tokenizers import (
     Tokenizer,
@@ -120,6 +121,15 @@ class BytePairs(Kind):
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         return complete(tokenizer)
+
+    def saved(
+        self, tokenizer: Tokenizer, heads: Collection[str]
+    ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
+        """As of every kind; a special token's name in a text is text, as it is here."""
+        # A language model goes on where the text ends; a head reads `_classify_`.
+        if not set(heads) - {"masked_lm"}:
+            tokenizer = bare(tokenizer)
+        return tokenizer, {"split_special_tokens": True}, NAMES
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Without the special tokens, as released, but for tokenizer.json."""

@@ -15,8 +15,7 @@ class ModernBert(Family):
     for_pretraining = Part("families.modernbert.model:ModernBertForPreTraining")
     with_heads = Part("families.modernbert.model:ModernBertWithHeads")
     vocabulary = Part("bert_jax.tokenization.byte_level:BRACKETED")
-    layout = Part("families.modernbert.layout")
-    huggingface = Part("families.modernbert.huggingface")
+    layout = Part("families.modernbert.layout:LAYOUT")
     model_type = "modernbert"
     biases = False
     has_segments = False

@@ -1,109 +1,160 @@
-"""Maps our parameters' names and axes to those of Hugging Face's ModernBERT, where
-query, key and value are one matrix, as are the two halves of a GeGLU."""
+"""The form of ModernBERT in Hugging Face's files, where query, key and value are one
+matrix, as are the two halves of a GeGLU."""
 
-import dataclasses
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from bert_jax.convert import layout
+from bert_jax.convert.layout import BERT, Layout, Weights, architectures
+from bert_jax.convert.parameters import Parameter, dense, norm, table
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.runtime import untrusted
 
-# As in convert.layout.
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "ModernBertModel": (),
-    "ModernBertForMaskedLM": ("masked_lm",),
-    "ModernBertForSequenceClassification": ("sequence_classification",),
-    "ModernBertForTokenClassification": ("token_classification",),
-    "ModernBertForQuestionAnswering": ("question_answering",),
-    "ModernBertForMultipleChoice": ("multiple_choice",),
-}
-OURS: dict[str, tuple[str, ...]] = {}
-CAUSAL: tuple[str, ...] = ()
-PREFIX = "model."
+_KINDS = {"global": "full_attention", "local": "sliding_attention"}
 
 
-@dataclasses.dataclass(frozen=True)
-class _Part(layout.Parameter):
-    """The kernel at `place` of the `places` that a matrix of theirs joins."""
+class ModernBertLayout(Layout):
+    """What is otherwise than in BERT's."""
 
-    place: int = 0
-    places: int = 1
+    family = "modernbert"
+    architectures = architectures("ModernBert")
+    causal = ()
+    shared = ()
+    prefix = "model."
+    tied: Mapping[str, Any] = {
+        "decoder.weight": "model.embeddings.tok_embeddings.weight"
+    }
+    buffers = r".*\.rotary_emb\.inv_freq"
+    # The defaults are Base's.
+    fields: Mapping[str, Any] = {
+        "vocab_size": ("vocab_size", 50368),
+        "hidden_size": ("hidden_size", 768),
+        "num_hidden_layers": ("num_hidden_layers", 22),
+        "num_attention_heads": ("num_attention_heads", 12),
+        "intermediate_size": ("intermediate_size", 1152),
+        "max_position_embeddings": ("max_position_embeddings", 8192),
+        "hidden_dropout_prob": ("classifier_dropout", 0.0),
+        "attention_probs_dropout_prob": ("attention_dropout", 0.0),
+        "initializer_range": ("initializer_range", 0.02),
+        "layer_norm_eps": ("norm_eps", 1e-5),
+    }
+    activation: tuple[str, Mapping[str, str]] = (
+        "hidden_activation",
+        BERT.activation[1],
+    )
+    fixed: Mapping[str, Any] = {
+        "norm_bias": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "decoder_bias": True,
+        "classifier_bias": False,
+        "tie_word_embeddings": True,
+    }
+    has_direction = False
 
-    def their_shape(self, dialect: str) -> tuple[int, ...]:
-        outputs, inputs = super().their_shape(dialect)
-        return (self.places * outputs, inputs)
+    def parameters(
+        self, part: str, config: BertConfig, labels: int = 0
+    ) -> Iterator[Parameter]:
+        hidden = config.hidden_size
+        if part == "bert":
+            yield from _trunk(config)
+            return
+        yield from dense("bert.head.dense", "head.dense", hidden, hidden, bias=False)
+        yield from norm("bert.head.layer_norm", "head.norm", hidden, bias=False)
+        if part == "masked_lm":
+            shape = (config.vocab_size,)
+            yield Parameter((part, "bias"), shape, shape, "decoder.bias")
+            return
+        outputs = {"question_answering": 2, "multiple_choice": 1}.get(part, labels)
+        yield from dense(part, "classifier", hidden, outputs)
 
-    def take(self, array: layout.Array, dialect: str) -> layout.Array:
-        return super().take(np.split(array, self.places)[self.place], dialect)
+    def model_fields(
+        self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
+    ) -> dict[str, Any]:
+        """Returns those of the family, from either form of a config.json."""
+        act = fields.get("hidden_activation", "gelu")
+        if (other := fields.get("classifier_activation", act)) != act:
+            raise _unread(path, "classifier_activation", other, f"that is {act}")
+        own: dict[str, Any] = {}
+        for name, default in FAMILIES[self.family].model_fields.items():
+            value = fields.get(name, default)
+            is_whole = isinstance(default, float) and type(value) is int
+            own[name] = float(value) if is_whole else value
+        rope, layers = fields.get("rope_parameters") or {}, fields.get("layer_types")
+        for reach, layer_type in _KINDS.items():
+            angles = rope.get(layer_type, {})
+            if angles.get("rope_type", "default") != "default":
+                raise _unread(path, "rope_parameters", rope, "of the rope_type default")
+            theta = f"{reach}_rope_theta"
+            own[theta] = float(angles.get("rope_theta", own[theta]))
+        if layers:
+            at = [
+                index for index, kind in enumerate(layers) if kind == _KINDS["global"]
+            ]
+            # With one global layer, the list alone only says that no other fits.
+            most = max(len(layers), own["global_attn_every_n_layers"])
+            own["global_attn_every_n_layers"] = every = (*at, most, most)[1]
+            if layers != _layer_types(len(layers), every):
+                form = "with a global layer every few"
+                raise _unread(path, "layer_types", layers, form)
+        same = {"layer": self.family, "positions": self.family, "type_vocab_size": 1}
+        return {**own, **same}
+
+    def config_fields(self, weights: Weights) -> dict[str, Any]:
+        fields, family = super().config_fields(weights), weights.config.field
+        count = weights.config.num_hidden_layers
+        every = int(family("global_attn_every_n_layers"))
+        return {
+            **fields,
+            **dict(weights.config.family_fields),
+            "classifier_activation": fields["hidden_activation"],
+            "layer_types": _layer_types(count, every),
+            "rope_parameters": {
+                kind: {
+                    "rope_type": "default",
+                    "rope_theta": family(f"{reach}_rope_theta"),
+                }
+                for reach, kind in _KINDS.items()
+            },
+        }
 
 
-def name_of(heads: Collection[str], causal: bool) -> str:
-    """The architecture with these heads."""
-    del causal  # no ModernBERT is
-    for name, parts in ARCHITECTURES.items():
-        if set(parts) == set(heads):
-            return name
-    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
+LAYOUT = ModernBertLayout()
 
 
-def parameters(
-    part: str, config: BertConfig, labels: int = 0
-) -> Iterator[layout.Parameter]:
-    """The parameters of `bert` or of a head (with `labels`), with what all read."""
-    hidden = config.hidden_size
-    if part == "bert":
-        yield from _trunk(config)
-        return
-    yield _kernel(("bert", "head", "dense"), "head.dense", (hidden,), (hidden,))
-    yield _norm(("bert", "head", "layer_norm"), "head.norm", config)
-    name, known = "classifier", {"question_answering": 2, "multiple_choice": 1}
-    if part == "masked_lm":
-        name, labels = "decoder", config.vocab_size
-    outputs = (known.get(part, labels),)
-    if part != "masked_lm":
-        yield _kernel((part,), name, (hidden,), outputs)
-    yield layout.Parameter((part, "bias"), outputs, outputs, f"{name}.bias")
-
-
-def _trunk(config: BertConfig) -> Iterator[layout.Parameter]:
-    path, shape = ("bert", "embeddings"), (config.vocab_size, config.hidden_size)
-    name, table = f"{PREFIX}embeddings", (*path, "word_embeddings", "embedding")
-    yield layout.Parameter(table, shape, shape, f"{name}.tok_embeddings.weight")
-    yield _norm((*path, "layer_norm"), f"{name}.norm", config)
-    for index in range(config.num_hidden_layers):
-        yield from _layer(index, config)
-    yield _norm(("bert", "encoder", "final_layer_norm"), f"{PREFIX}final_norm", config)
-
-
-def _layer(index: int, config: BertConfig) -> Iterator[layout.Parameter]:
-    path, name = ("bert", "encoder", f"layer_{index}"), f"{PREFIX}layers.{index}"
-    hidden, inner = (config.hidden_size,), config.intermediate_size
+def _trunk(config: BertConfig) -> Iterator[Parameter]:
+    hidden, inner = config.hidden_size, config.intermediate_size
     heads = (config.num_attention_heads, config.head_dim)
-    for place, which in enumerate(("query", "key", "value")):
-        inside = (*path, "attention", which)
-        yield _kernel(inside, f"{name}.attn.Wqkv", hidden, heads, place, 3)
-    yield _kernel((*path, "attention", "output"), f"{name}.attn.Wo", heads, hidden)
-    yield _kernel((*path, "intermediate"), f"{name}.mlp.Wi", hidden, (2, inner))
-    yield _kernel((*path, "output"), f"{name}.mlp.Wo", (inner,), hidden)
-    if index:
-        yield _norm((*path, "attention_layer_norm"), f"{name}.attn_norm", config)
-    yield _norm((*path, "layer_norm"), f"{name}.mlp_norm", config)
+    path, name = "bert.embeddings", "model.embeddings"
+    words = f"{name}.tok_embeddings"
+    yield table(f"{path}.word_embeddings", words, config.vocab_size, hidden)
+    yield from norm(f"{path}.layer_norm", f"{name}.norm", hidden, bias=False)
+    for index in range(config.num_hidden_layers):
+        path, name = f"bert.encoder.layer_{index}", f"model.layers.{index}"
+        for place, which in enumerate(("query", "key", "value")):
+            ours, theirs = f"{path}.attention.{which}", f"{name}.attn.Wqkv"
+            yield from dense(ours, theirs, hidden, heads, bias=False, fused=(place, 3))
+        for ours, theirs, inputs, outputs in (
+            ("attention.output", "attn.Wo", heads, hidden),
+            ("intermediate", "mlp.Wi", hidden, (2, inner)),
+            ("output", "mlp.Wo", inner, hidden),
+        ):
+            names = f"{path}.{ours}", f"{name}.{theirs}"
+            yield from dense(*names, inputs, outputs, bias=False)
+        if index:
+            ours = f"{path}.attention_layer_norm"
+            yield from norm(ours, f"{name}.attn_norm", hidden, bias=False)
+        yield from norm(f"{path}.layer_norm", f"{name}.mlp_norm", hidden, bias=False)
+    last = "bert.encoder.final_layer_norm"
+    yield from norm(last, "model.final_norm", hidden, bias=False)
 
 
-def _kernel(
-    path: tuple[str, ...],
-    name: str,
-    inputs: tuple[int, ...],
-    outputs: tuple[int, ...],
-    *part: int,
-) -> _Part:
-    flat, kernel = (math.prod(inputs), math.prod(outputs)), (*path, "kernel")
-    return _Part(kernel, inputs + outputs, flat, f"{name}.weight", "", *part)
+def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
+    what = f"{path}: {name}={untrusted.shown(value)}"
+    return UserError(f"{what}; only one {kind} is read")
 
 
-def _norm(path: tuple[str, ...], name: str, config: BertConfig) -> layout.Parameter:
-    shape = (config.hidden_size,)
-    return layout.Parameter((*path, "scale"), shape, shape, f"{name}.weight")
+def _layer_types(count: int, every: int) -> list[str]:
+    return [_KINDS["local" if index % every else "global"] for index in range(count)]

@@ -15,8 +15,7 @@ class Roberta(Family):
     for_pretraining = Part("families.roberta.model:RobertaForPreTraining")
     with_heads = Part("families.roberta.model:RobertaWithHeads")
     vocabulary = Part("bert_jax.tokenization.byte_level:ANGLED")
-    layout = Part("families.roberta.layout")
-    huggingface = Part("families.roberta.huggingface")
+    layout = Part("families.roberta.layout:LAYOUT")
     model_type = "roberta"
     has_segments = False
 

@@ -1,59 +1,49 @@
-"""Maps our parameters' names and axes to those of Hugging Face's RoBERTa."""
+"""The form of RoBERTa in Hugging Face's files."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from bert_jax.convert import layout
-from bert_jax.errors import UserError
+from bert_jax.convert.layout import BERT, Layout, architectures
+from bert_jax.convert.parameters import Parameter, dense
 from bert_jax.models.config import BertConfig
-from families.roberta.model import FIRST
-
-# As in convert.layout.
-ARCHITECTURES: dict[str, tuple[str, ...]] = {
-    "RobertaModel": ("pooler",),
-    "RobertaForMaskedLM": ("masked_lm",),
-    "RobertaForSequenceClassification": ("sequence_classification",),
-    "RobertaForTokenClassification": ("token_classification",),
-    "RobertaForQuestionAnswering": ("question_answering",),
-    "RobertaForMultipleChoice": ("pooler", "multiple_choice"),
-}
-OURS: dict[str, tuple[str, ...]] = {}
-CAUSAL: tuple[str, ...] = ()
-PREFIX = "roberta."
-_NAMES = {
-    "bert.": PREFIX,
-    "cls.predictions.transform.LayerNorm.": "lm_head.layer_norm.",
-    "cls.predictions.transform.": "lm_head.",
-    "cls.predictions.": "lm_head.",
-}
+from families.roberta.model import FIRST, PAD
 
 
-def name_of(heads: Collection[str], causal: bool) -> str:
-    """The architecture with these heads."""
-    del causal  # no RoBERTa is
-    for name, parts in ARCHITECTURES.items():
-        if set(parts) - {"pooler"} == set(heads):
-            return name
-    raise UserError(f"a model with the heads {', '.join(sorted(heads))} has no name")
+class RobertaLayout(Layout):
+    """What is otherwise than in BERT's."""
+
+    family = "roberta"
+    architectures = architectures("Roberta", "Model", "ForMultipleChoice")
+    causal = ()
+    shared = ("pooler",)
+    prefix = "roberta."
+    renames = (
+        (r"^bert\.", prefix),
+        (r"^cls\.predictions\.transform\.LayerNorm", "lm_head.layer_norm"),
+        (r"^cls\.predictions\.(transform\.)?", "lm_head."),
+    )
+    tied: Mapping[str, Any] = {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+    buffers = r"(roberta\.)?embeddings\.(position|token_type)_ids"
+    fields: Mapping[str, Any] = {**BERT.fields, "vocab_size": ("vocab_size", 50265)}
+    fixed: Mapping[str, Any] = {
+        **BERT.fixed,
+        "pad_token_id": PAD,
+        "tie_word_embeddings": True,
+    }
+    first_position = FIRST
+
+    def parameters(
+        self, part: str, config: BertConfig, labels: int = 0
+    ) -> Iterator[Parameter]:
+        if part != "sequence_classification":
+            yield from super().parameters(part, config, labels)
+            return
+        hidden, name = config.hidden_size, "classifier"
+        yield from dense(f"{part}.dense", f"{name}.dense", hidden, hidden)
+        yield from dense(part, f"{name}.out_proj", hidden, labels)
 
 
-def parameters(
-    part: str, config: BertConfig, labels: int = 0
-) -> Iterator[layout.Parameter]:
-    """The parameters of a part, as `layout.parameters` gives those of BERT's."""
-    hidden = config.hidden_size
-    for parameter in layout.parameters(part, config, labels):
-        name, shape = parameter.huggingface, parameter.shape
-        if "position_embeddings" in parameter.path:
-            shape = (config.max_position_embeddings + FIRST, hidden)
-        if part == "sequence_classification":
-            name = name.replace("classifier.", "classifier.out_proj.")
-        for ours, theirs in _NAMES.items():
-            if name.startswith(ours):
-                name = theirs + name.removeprefix(ours)
-                break
-        flat = parameter.flat if shape == parameter.shape else shape
-        yield layout.Parameter(parameter.path, shape, flat, name)
-    if part == "sequence_classification":
-        for last, size in (("weight", (hidden, hidden)), ("bias", (hidden,))):
-            path = (part, "dense", "kernel" if last == "weight" else last)
-            yield layout.Parameter(path, size, size, f"classifier.dense.{last}")
+LAYOUT = RobertaLayout()

@@ -22,7 +22,7 @@ def equal(a, b):
     )
 
 
-@pytest.mark.parametrize("architecture", sorted(layout.ARCHITECTURES))
+@pytest.mark.parametrize("architecture", sorted(layout.BERT.architectures))
 def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     case = f"{architecture}-three_heads"
     found = weights.read(make_folder(case))

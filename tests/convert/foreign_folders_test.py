@@ -90,9 +90,9 @@ def test_labels_may_get_better_names(make_folder, tmp_path):
         make_folder(CLASSIFIER, {"id2label": LABELS}), tmp_path / "out", [*"012"]
     )
     edited(out, id2label={"0": "bad", "1": "so", "2": "good"})
-    assert weights.recorded(out)["task"]["labels"] == ["bad", "so", "good"]
+    assert weights.find(out).recorded()["task"]["labels"] == ["bad", "so", "good"]
     edited(out, id2label={"0": "bad", "1": "good"})  # they do not fit
-    assert weights.recorded(out)["task"]["labels"] == [*"012"]
+    assert weights.find(out).recorded()["task"]["labels"] == [*"012"]
 
 
 def test_what_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
@@ -100,7 +100,7 @@ def test_what_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
     out = exported(folder, tmp_path / "out", [*LABELS.values()])
     export.check_target(out)
     edited(out, transformers_version="5.0.0")
-    assert weights.recorded(out) is None
+    assert weights.find(out).recorded() is None
     with pytest.raises(UserError, match="has files that no export writes"):
         export.check_target(out)
 

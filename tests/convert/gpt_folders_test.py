@@ -13,7 +13,7 @@ from bert_jax.convert import export, weights
 from bert_jax.errors import UserError
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
-from families.gpt import huggingface as gpt
+from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptWithHeads
 from tests.close import assert_close
 
@@ -83,14 +83,14 @@ def test_spare_rows_come_after_the_special_tokens(make, tmp_path):
 
 def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
     source, target = make(), tmp_path / "export"
-    weights.export(source, target)
+    weights.find(source).export(target)
     names = {path.name for path in target.iterdir()}
     assert {"vocab.json", "merges.txt", "tokenizer.json", "config.json"} <= names
     assert "vocab.txt" not in names
     one, two = weights.read(source), weights.read(target)
     assert one.config == two.config and one.architecture == two.architecture
-    for name, value in gpt.tensors_of(one).items():
-        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name], err_msg=name)
+    for name, value in GPT.tensors(one).items():
+        np.testing.assert_array_equal(value, GPT.tensors(two)[name], err_msg=name)
     torch, transformers, network = theirs("OpenAIGPTLMHeadModel", target)
     expected = network(torch.tensor(inputs()[0])).logits.detach().numpy()
     found = bert_jax.load(source).apply(*inputs())["lm_logits"]
@@ -100,7 +100,7 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     ours = tokenization.of_folder(target)
     text = "Seven DOGS jump over the fox"
     assert tokenizer(text)["input_ids"] == ours.encode(text).ids[1:-1]
-    weights.export(source, target)  # replaces its own
+    weights.find(source).export(target)  # replaces its own
 
 
 @pytest.mark.slow
@@ -157,8 +157,8 @@ def untied(tensors):
 def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
     one, two = weights.read(make()), weights.read(make(change=tied))
     assert two.left_over == ()
-    for name, value in gpt.tensors_of(one).items():
-        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
+    for name, value in GPT.tensors(one).items():
+        np.testing.assert_array_equal(value, GPT.tensors(two)[name])
 
 
 @pytest.mark.parametrize(

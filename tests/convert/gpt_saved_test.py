@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax.convert import export, weights
-from families.gpt import huggingface as gpt
+from families.gpt.layout import LAYOUT as GPT
 
 
 def test_a_double_heads_folder_that_transformers_saved(tmp_path):
@@ -63,5 +63,5 @@ def test_the_tied_matrix_under_the_head_s_name_alone(tmp_path):
         for name, change in (("released", None), ("saved", head_alone))
     )
     assert two.left_over == ()
-    for name, value in gpt.tensors_of(one).items():
-        np.testing.assert_array_equal(value, gpt.tensors_of(two)[name])
+    for name, value in GPT.tensors(one).items():
+        np.testing.assert_array_equal(value, GPT.tensors(two)[name])

@@ -18,7 +18,7 @@ from bert_jax.errors import UserError
 from tests.close import assert_close
 from tests.parity import check_same
 
-ARCHITECTURES = sorted(layout.ARCHITECTURES)
+ARCHITECTURES = sorted(layout.BERT.architectures)
 # The trunk is the same below every head: its other sizes are tried below one of them.
 CASES = [(architecture, "wide") for architecture in ARCHITECTURES]
 CASES += [("BertForPreTraining", "three_heads"), ("BertForPreTraining", "deep")]

@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 import bert_jax
 from bert_jax import tokenization
+from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
@@ -181,6 +182,9 @@ def test_the_encoder_of_older_versions_is_in_a_folder_inside(make):
     model = bert_jax.load(folder)
     assert_close(model.sentences(TEXTS), [hidden(text).mean(0) for text in TEXTS])
     assert model.encode(["home"])["hidden_states"].shape == (1, 3, HIDDEN)
+    weights.find(folder).export(folder.parent / "out")
+    again = bert_jax.load(folder.parent / "out").encode(["home"])
+    assert again["hidden_states"].shape == (1, 3, HIDDEN)
 
 
 def test_a_layer_is_taken_as_in_any_other_folder(make):

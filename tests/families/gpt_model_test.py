@@ -13,8 +13,7 @@ from bert_jax.convert import layout
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
 from bert_jax.models.stacking import stack_layers
-from families.gpt import huggingface as gpt
-from families.gpt import layout as gpt_layout
+from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptForPreTraining, GptWithHeads
 from tests.close import GRADIENT_TERMS, assert_close
 
@@ -63,11 +62,11 @@ def theirs(params, name="OpenAIGPTLMHeadModel", labels=()):
     torch = pytest.importorskip("torch", reason="needs the parity extra")
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     weights = layout.Weights(CONFIG, params, name, labels)
-    fields = gpt.config_fields(weights)
+    fields = GPT.config_fields(weights)
     fields |= dict.fromkeys(("resid_pdrop", "attn_pdrop", "embd_pdrop"), 0.0)
     config = transformers.OpenAIGPTConfig(**fields, num_labels=max(1, len(labels)))
     model = getattr(transformers, name)(config).eval()
-    state = {k: torch.tensor(v) for k, v in gpt.tensors_of(weights).items()}
+    state = {k: torch.tensor(v) for k, v in GPT.tensors(weights).items()}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and all("lm_head" in name for name in missing)
     model.tie_weights()
@@ -104,7 +103,7 @@ def test_logits_and_gradients_are_torch_s():
         other = other.detach().numpy()
         assert_close(np.asarray(ours)[real], other[real])
     weights = layout.Weights(CONFIG, jax.device_get(gradients), "OpenAIGPTLMHeadModel")
-    found = gpt.tensors_of(weights)
+    found = GPT.tensors(weights)
     named = dict(network.named_parameters())
     assert found.keys() == named.keys()
     for name, gradient in found.items():
@@ -234,7 +233,7 @@ def test_the_released_sizes():
     config = bert_config(
         vocab_size=40478, type_vocab_size=1, causal=True, architecture="gpt"
     )
-    shapes = [p.shape for p in gpt_layout.parameters("bert", config)]
+    shapes = [p.shape for p in GPT.parameters("bert", config)]
     assert sum(int(np.prod(shape)) for shape in shapes) == 116_534_784
     layer = 2 * 512 * (12 * 768**2) + 4 * 512 * 512 * 768
     head = 2 * 511 * 768 * 40478

@@ -17,8 +17,8 @@ from bert_jax.tasks.squad import data as squad
 from bert_jax.tasks.squad import features as squad_features
 from bert_jax.tasks.squad.data import Example, Gold
 from bert_jax.tasks.swag.data import Choices
-from families.gpt import huggingface as gpt
 from families.gpt.finetuning import LM_LOSS
+from families.gpt.layout import LAYOUT as GPT
 from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
@@ -85,7 +85,7 @@ def hidden(task, features, groups=1):
     found = {name: float(sums[name] / weights[name]) for name in sums}
 
     model = layout.Weights(task.model_config, params, "OpenAIGPTLMHeadModel")
-    t = {k: v.astype(np.float64) for k, v in gpt.tensors_of(model).items()}
+    t = {k: v.astype(np.float64) for k, v in GPT.tensors(model).items()}
     count = len(features) * groups
     X = batch["input_ids"][:-1].reshape(count, -1)
     M = batch["input_mask"][:-1].reshape(count, -1)

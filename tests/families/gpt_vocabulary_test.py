@@ -165,7 +165,7 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
         (
             "merges.txt",
             "#version: 0.2\nt h\nt\n",
-            "merges.txt:3: 't' is not two pieces",
+            "merges.txt:3: 't' is not two pieces of vocab.json",
         ),
     ],
 )

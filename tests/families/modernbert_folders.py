@@ -7,10 +7,9 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from bert_jax.convert import layout as core
-from families.modernbert import layout
-from families.modernbert.huggingface import read_config
+from families.modernbert.layout import LAYOUT
 
-ARCHITECTURES = sorted(layout.ARCHITECTURES)
+ARCHITECTURES = sorted(LAYOUT.architectures)
 SIZES = {
     # Windows of 4 to each side, far fewer than the tokens.
     "wide": {
@@ -42,7 +41,7 @@ def fields(architecture, size, **more):
     """What config.json says; a classifier has three labels."""
     special = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1}
     labels = {str(i): f"LABEL_{i}" for i in range(3)}
-    labelled = set(layout.ARCHITECTURES[architecture]) & set(core.LABELLED_HEADS)
+    labelled = set(LAYOUT.architectures[architecture]) & set(core.LABELLED_HEADS)
     return {
         "architectures": [architecture],
         "model_type": "modernbert",
@@ -61,12 +60,12 @@ def drawn(given, seed=3, loudness=1.0):
     it only shows how rounding grows: `loudness` is of its matrices."""
     random, (architecture,) = np.random.RandomState(seed), given["architectures"]
     shapes = {}
-    config = read_config(given, Path())
-    for part in ("bert", *layout.ARCHITECTURES[architecture]):
-        for parameter in layout.parameters(part, config, labels=3):
+    config = LAYOUT.config(given, Path())
+    for part in ("bert", *LAYOUT.architectures[architecture]):
+        for parameter in LAYOUT.parameters(part, config, labels=3):
             name = parameter.huggingface
             if architecture == "ModernBertModel":
-                name = name.removeprefix(layout.PREFIX)
+                name = name.removeprefix(LAYOUT.prefix)
             shapes[name] = parameter.their_shape("huggingface")
     tensors = {}
     for name in sorted(shapes):

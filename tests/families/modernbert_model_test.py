@@ -8,17 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 from modernbert_folders import drawn, fields
 
 from bert_jax.config import configuration
-from bert_jax.convert import bert as form
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import count_parameters, init_model
 from bert_jax.training import optimizer
-from families.modernbert import layout
-from families.modernbert.huggingface import read_config
+from families.modernbert.layout import LAYOUT
 from families.modernbert.model import (
     ModernBert,
     ModernBertForPreTraining,
@@ -32,12 +31,12 @@ PACKED = [[17, 13, 9], [25, 12]]  # tokens of the texts of two rows of 40
 def weights(architecture, **more):
     """A config and its parameters, as if read from a folder."""
     given = fields(architecture, "wide", **more)
-    config, tensors, tree = read_config(given, Path()), drawn(given), {}
-    for part in ("bert", *layout.ARCHITECTURES[architecture]):
-        for parameter in layout.parameters(part, config, labels=3):
+    config, tensors, tree = LAYOUT.config(given, Path()), drawn(given), {}
+    for part in ("bert", *LAYOUT.architectures[architecture]):
+        for parameter in LAYOUT.parameters(part, config, labels=3):
             array = tensors[parameter.huggingface]
-            form.reading.put(tree, parameter.path, parameter.take(array, form.DIALECT))
-    return config, jax.tree.map(jnp.asarray, tree)
+            tree[parameter.path] = parameter.take(array, "huggingface")
+    return config, jax.tree.map(jnp.asarray, unflatten_dict(tree))
 
 
 def texts():

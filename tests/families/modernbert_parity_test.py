@@ -110,7 +110,7 @@ def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
     given = fields(architecture, "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
     tokenization.save(_vocabulary(given["vocab_size"]), folder)
-    weights.export(folder, tmp_path / "ours")
+    weights.find(folder).export(tmp_path / "ours")
     expected, found = drawn(given), load_file(tmp_path / "ours" / "model.safetensors")
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -126,7 +126,7 @@ def test_a_pipeline_opens_an_export(transformers, tmp_path):
     given = fields("ModernBertForMaskedLM", "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
     tokenization.save(_vocabulary(300), folder)
-    weights.export(folder, tmp_path / "ours")
+    weights.find(folder).export(tmp_path / "ours")
     fills = transformers.pipeline("fill-mask", str(tmp_path / "ours"))
     theirs = fills("the quick [MASK] jumps")
     (ours,) = pretrained.load(tmp_path / "ours").fill_mask("the quick [MASK] jumps")

@@ -38,7 +38,7 @@ def test_outputs_and_gradients(architecture, size, tmp_path):
 def test_an_export_is_the_folder_that_was_read(architecture, tmp_path):
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     saved(tmp_path / "saved", architecture)
-    weights.export(tmp_path / "saved", tmp_path / "out")
+    weights.find(tmp_path / "saved").export(tmp_path / "out")
     before = load_file(tmp_path / "saved" / "model.safetensors")
     after = load_file(tmp_path / "out" / "model.safetensors")
     assert after.keys() == before.keys()
@@ -62,7 +62,7 @@ def test_a_pipeline_opens_an_export_and_answers_alike(
 ):
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     saved(tmp_path / "saved", architecture)
-    weights.export(tmp_path / "saved", tmp_path / "out")
+    weights.find(tmp_path / "saved").export(tmp_path / "out")
     theirs = transformers.pipeline(task, model=str(tmp_path / "out"))(text)
     ours = bert_jax.load(tmp_path / "out")
     encoded = ours.encode([text])
@@ -108,7 +108,7 @@ def test_a_taggers_export_reads_words_as_it_was_trained(marks, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pad_token_id": 0}, "pad_token_id=0; a RoBERTa with 1 can be read"),
+        ({"pad_token_id": 0}, "pad_token_id=0; only a RoBERTa with 1 can be read"),
         ({"is_decoder": True}, "config.model.causal=True: a RoBERTa has attention in"),
     ],
 )
