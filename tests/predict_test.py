@@ -5,15 +5,18 @@ import subprocess
 import threading
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import answerer
 from runs import LIMIT, finish, run, start
 
 from bert_jax import pretrained
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.tasks import streaming
-from bert_jax.tasks.task import PredictionBatches, Predictor
+from bert_jax.tasks.task import Predictor
+from bert_jax.training import inference
 from tests.close import assert_close
 
 WORDS = [
@@ -32,10 +35,12 @@ WORDS = [
 
 
 class Counting(Predictor):
-    """Answers a row's number; notes the sizes of what is asked of it."""
+    """Answers a row's number; notes how many rows it is given."""
 
-    def __init__(self):
-        self.asked, self.parsed = [], 0
+    max_seq_length = 16
+
+    def __init__(self, added=0.0):
+        self.asked, self.parsed, self.added = [], 0, added
 
     def parse(self, row):
         if "number" not in row:
@@ -43,18 +48,19 @@ class Counting(Predictor):
         self.parsed += 1
         return row["number"]
 
-    def step(self, params, batch):
-        raise NotImplementedError
+    def encode(self, examples, split):
+        self.asked.append(len(examples))
+        return [
+            Feature(index, {"input_ids": [number] * (1 + number % 7)})
+            for index, number in enumerate(examples)
+        ]
 
-    def encode(self, parsed, size):
-        self.asked.append(len(parsed))
-        batch = {"input_ids": np.array([parsed])}
-        return PredictionBatches(
-            [batch], lambda outputs: [{"is": x} for x in outputs[0]["x"]]
-        )
+    def outputs(self, params, batch):
+        return {"is": batch["input_ids"][:, 0] + jnp.float32(self.added)}
 
-
-TWO = BatchSize(2)
+    def decode(self, examples, features, outputs):
+        assert len(examples) == len(features)
+        return [{"is": int(output["is"])} for output in outputs]
 
 
 def lines(count, pauses=()):
@@ -64,15 +70,11 @@ def lines(count, pauses=()):
             yield None
 
 
-def submit(batch):
-    return lambda: {"x": batch["input_ids"][0]}
-
-
 def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
-    size = streaming.WINDOW * 2
     asked = Counting()
+    size = streaming.WINDOW * 2
     answers = []
-    for some in streaming.answered(lines(100, (2, 70)), asked, submit, TWO):
+    for some in answerer(asked, rows=2).stream(lines(100, (2, 70))):
         # Not more than two windows are read and not yet answered.
         assert asked.parsed - len(answers) <= 2 * size
         if len(answers) in (0, 35):
@@ -82,11 +84,18 @@ def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
     assert asked.asked == [3, 32, 32, 4, 29]
 
 
+def test_outputs_that_are_fetched_early_are_the_same(monkeypatch):
+    monkeypatch.setattr(inference, "_WAITING", 0)
+    rows = [{"number": number} for number in range(40)]
+    answers = answerer(Counting(), rows=3).answer(rows)
+    assert answers == [{"is": number} for number in range(40)]
+
+
 def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
     with pytest.raises(UserError, match="in:41: the field number is missing"):
-        for some in streaming.answered(rows, Counting(), submit, TWO):
+        for some in answerer(Counting(), rows=2).stream(rows):
             answers += some
     assert len(answers) == 40
 
@@ -94,13 +103,14 @@ def test_the_rows_before_a_wrong_one_are_answered():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_model_that_computes_no_numbers_has_no_answers(value):
     """Each of its weights may be finite."""
-    outputs = {"x": np.array([1, value, -np.inf]), "ids": np.arange(3)}
+    asked = answerer(Counting(value), rows=2)
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        list(streaming.answered(lines(3), Counting(), lambda _: lambda: outputs, TWO))
+        list(asked.stream(lines(3)))
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        Counting().answer([1], lambda _: outputs, TWO)
-    outputs["x"][1] = 2
-    assert len(Counting().answer([1], lambda _: outputs, TWO)) == 3
+        asked.answer([{"number": 1}])
+    asked = answerer(Counting(-np.inf), rows=2)
+    asked.predictor.decode = lambda *_: [{"minus infinity": "a number"}]
+    assert asked.answer([{"number": 1}]) == [{"minus infinity": "a number"}]
 
 
 @pytest.mark.slow

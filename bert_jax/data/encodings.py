@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Int32
 from tokenizers import Encoding, Tokenizer
 
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-
-Arrays = dict[str, Int32[np.ndarray, "rows length"]]
 
 
 class Columns(TypedDict):
@@ -75,7 +74,8 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    arrays = padded(encodings, pad, length)
+    table = Rows(features(encodings), {"input_ids": pad})
+    arrays = table.batch(np.arange(len(encodings)), length)
     return {
         "input_ids": arrays["input_ids"],
         "input_mask": arrays["input_mask"],
@@ -89,18 +89,15 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     }
 
 
-def padded(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
-    """`input_ids`, `input_mask` and `segment_ids` of texts, one row per text.
-
-    Args:
-      pad: the id of [PAD].
-      length: to pad to.
-    """
-    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
-    ids[:] = pad
-    for row, encoding in enumerate(encodings):
-        end = len(encoding.ids)
-        ids[row, :end] = encoding.ids
-        mask[row, :end] = 1
-        segments[row, :end] = encoding.type_ids
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+def features(encodings: Sequence[Encoding]) -> list[Feature]:
+    """Texts as sequences for a model."""
+    return [
+        Feature(
+            index,
+            {
+                "input_ids": np.array(encoding.ids, np.int32),
+                "segment_ids": np.array(encoding.type_ids, np.int32),
+            },
+        )
+        for index, encoding in enumerate(encodings)
+    ]

@@ -14,14 +14,14 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import BatchSize, sorted_groups
+from bert_jax.data.rows import Feature
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.pooling import means
-from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
+from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -212,48 +212,50 @@ class Extractor(Predictor):
                 self._empty += 0 not in owners
         return Parsed(ids, segments, owners, names)
 
-    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
-        """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
-        [names, *shape]."""
-        lengths = [len(row.ids) for row in parsed]
-        groups = sorted_groups(lengths, size, self._positions)
-        batches = [
-            self._features([parsed[i] for i in group], tokens)
-            for group, tokens in groups
+    @property
+    def max_seq_length(self) -> int:
+        """The model's positions."""
+        return self._positions
+
+    @property
+    def padding(self) -> Mapping[str, int]:
+        """Those of ids, and of positions that are in no vector."""
+        return {"input_ids": self._special.pad, "owners": NONE}
+
+    def encode(self, examples: Sequence[Parsed], split: str) -> list[Feature]:
+        """Turns each row into a sequence."""
+        del split
+        return [
+            Feature(
+                index,
+                {
+                    "input_ids": np.array(row.ids, np.int32),
+                    "segment_ids": np.array(row.segments, np.int32),
+                    "owners": np.array(row.owners, np.int32),
+                },
+            )
+            for index, row in enumerate(examples)
         ]
 
-        def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-            results: list[dict[str, Any]] = [{} for _ in parsed]
-            for (group, _), batch_outputs in zip(groups, outputs, strict=True):
-                for vectors, index in zip(batch_outputs["vectors"], group, strict=True):
-                    row = parsed[index]
-                    results[index] = {
-                        "names": row.names,
-                        "ids": row.ids if self.vectors == "pieces" else [],
-                        "vectors": vectors[: len(row.names)],
-                    }
-            return results
+    def decode(
+        self,
+        examples: Sequence[Parsed],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[dict[str, Any]]:
+        """Returns `names`, `ids` (of pieces, else empty) and `vectors`: float32
+        [names, *shape]."""
+        del features
+        return [
+            {
+                "names": row.names,
+                "ids": row.ids if self.vectors == "pieces" else [],
+                "vectors": output["vectors"][: len(row.names)],
+            }
+            for row, output in zip(examples, outputs, strict=True)
+        ]
 
-        return PredictionBatches(batches, answers)
-
-    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:
-        """Turns rows into arrays, padded to a length."""
-        ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
-        ids[:], owners[:] = self._special.pad, NONE
-        for index, row in enumerate(rows):
-            end = len(row.ids)
-            ids[index, :end] = row.ids
-            mask[index, :end] = 1
-            segments[index, :end] = row.segments
-            owners[index, :end] = row.owners
-        return {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "owners": owners,
-        }
-
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The vectors of a batch: `vectors` [batch, count, *shape], float32.
 
         A row has as many as positions, or one (`of_whole_rows`); those past its last

@@ -6,7 +6,6 @@ longer length, which has one.
 """
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
@@ -14,15 +13,15 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from bert_jax.answering import Answering, parsed_row
 from bert_jax.data.rows import BatchSize
 from bert_jax.errors import first_line
 from bert_jax.tasks import row_files
-from bert_jax.training.inference import piece_sizes
+from bert_jax.training.inference import Answerer, piece_sizes
 
 log = logging.getLogger(__name__)
 
@@ -61,29 +60,29 @@ class _Row(NamedTuple):
     number: int  # in its request
     content: Any
     characters: int
-    answer: asyncio.Future[str]
+    answer: "Future[str]"
 
 
 class Batcher:
     """A thread that answers rows: first come, first served, with others of like length.
 
     Args:
-      model: The model, whose batch size is the largest.
+      answerer: The model, whose batch size is the largest.
       example: A short row of its task.
       limit: Maximum number of tokens of a row.
     """
 
-    def __init__(self, model: Answering, example: Any, limit: int):
-        self._lengths = CompiledLengths(*model.size)
-        self._model = model._replace(size=self._lengths)
+    def __init__(self, answerer: Answerer, example: Any, limit: int):
+        size = answerer.size
+        self._answerer = answerer
+        self._lengths = answerer.size = CompiledLengths(*size)
         # On a CPU rows together gain little, if they are long, and padding costs.
-        on_cpu = bool(model.size.width)
-        self._ratio, self._characters = (1.25, 3_000) if on_cpu else (4.0, 1_000_000)
+        self._ratio, self._most = (1.25, 3_000) if size.width else (4.0, 1_000_000)
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         limit = min(limit, MAX_TOKENS)
         try:
-            self._example = parsed_row(model.predictor, example)
+            self._example = answerer.parse(example)
             for tokens in (limit, *(1 << n for n in range(4, limit.bit_length()))):
                 self._lengths.length(tokens, limit)
         except Exception as error:  # a custom task may have other rows
@@ -101,15 +100,16 @@ class Batcher:
           HTTPException: A row is wrong.
         """
         answers: list[str] = []
-        loop, most = asyncio.get_running_loop(), self._lengths.rows
-        for start in range(0, len(rows), most):
+        for start in range(0, len(rows), self._lengths.rows):
             some = [
-                _Row(n, row, max(len(str(row)), _SHORT), loop.create_future())
-                for n, row in enumerate(rows[start : start + most], start)
+                _Row(start + n, row, max(len(str(row)), _SHORT), Future())
+                for n, row in enumerate(rows[start : start + self._lengths.rows])
             ]
             for row in some:
                 self._arrived.put(row)
-            answers += await asyncio.gather(*(row.answer for row in some))
+            answers += await asyncio.gather(
+                *(asyncio.wrap_future(row.answer) for row in some)
+            )
         return answers
 
     def _work(self) -> None:
@@ -123,52 +123,51 @@ class Batcher:
             except queue.Empty:
                 if not self._waiting:
                     compiles = self._compile_next()
-            if batch := self._next_batch():
-                self._answer(batch)
+            self._answer(self._next_batch())
 
     def _next_batch(self) -> list[_Row]:
         batch: list[_Row] = []
         others: list[_Row] = []
         for row in self._waiting:
-            if row.answer.cancelled():
-                continue
             first = (batch[0] if batch else row).characters
             is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
-            most = min(self._lengths.rows, max(1, self._characters // first))
-            (batch if is_alike and len(batch) < most else others).append(row)
+            most = min(self._lengths.rows, max(1, self._most // first))
+            if not is_alike or len(batch) == most:
+                others.append(row)
+            elif row.answer.set_running_or_notify_cancel():  # its client has not left
+                batch.append(row)
         self._waiting = others
         return batch
 
     def _answer(self, batch: list[_Row]) -> None:
-        try:
-            results = self._results(batch)
-        except BaseException as error:  # the thread goes on for the others
-            if len(batch) > 1:
-                for row in batch:
-                    self._answer([row])
-                return
-            # The tokenizers' panics, in Rust, are no Exception.
-            results = [error if isinstance(error, Exception) else RuntimeError(error)]
-        with contextlib.suppress(RuntimeError):  # the server has ended
-            batch[0].answer.get_loop().call_soon_threadsafe(_deliver, batch, results)
-
-    def _results(self, batch: list[_Row]) -> list[Any]:
-        """Returns the rows with their answers, as JSON, or the errors of wrong rows."""
-        results: list[Any] = []
+        """Answers rows; a failing one fails alone."""
+        parsed = []
         for row in batch:
             try:
-                if row.characters > MAX_CHARACTERS:
-                    text = f"more than {MAX_CHARACTERS:,} characters are for predict"
-                    raise ValueError(text)
-                results.append(parsed_row(self._model.predictor, row.content))
-            except ValueError as error:
-                results.append(HTTPException(400, f"row {row.number}: {error}"))
-        right = [n for n, x in enumerate(results) if not isinstance(x, HTTPException)]
-        answers = self._model.answer([results[n] for n in right]) if right else []
-        for n, answer in zip(right, answers, strict=True):
-            content = row_files.answered(batch[n].content, row_files.rounded(answer))
-            results[n] = json.dumps(content, allow_nan=False)
-        return results
+                parsed.append((row, self._parsed(row)))
+            except BaseException as error:  # the tokenizers' panics are no Exception
+                row.answer.set_exception(_harmless(error))
+        try:
+            answers = self._answerer.start([example for _, example in parsed])()
+        except BaseException as error:  # the thread goes on for the others
+            if len(parsed) == 1:
+                parsed[0][0].answer.set_exception(_harmless(error))
+            else:
+                for row, _ in parsed:
+                    self._answer([row])
+            return
+        for (row, _), answer in zip(parsed, answers, strict=True):
+            content = row_files.answered(row.content, row_files.rounded(answer))
+            row.answer.set_result(json.dumps(content, allow_nan=False))
+
+    def _parsed(self, row: _Row) -> Any:
+        try:
+            if row.characters > MAX_CHARACTERS:
+                text = f"more than {MAX_CHARACTERS:,} characters are for predict"
+                raise ValueError(text)
+            return self._answerer.parse(row.content)
+        except ValueError as error:
+            raise HTTPException(400, f"row {row.number}: {error}") from error
 
     def _compile_next(self) -> bool:
         """Compiles a missing program, those of few rows and many tokens first.
@@ -176,19 +175,20 @@ class Batcher:
         Returns:
           Whether there was one.
         """
-        if not self._lengths.missing:
+        lengths = self._lengths
+        if not lengths.missing:
             return False
-        program = rows, negative = min(self._lengths.missing)
-        self._lengths.missing.remove(program)
-        only = CompiledLengths(*self._lengths)
+        rows, negative = min(lengths.missing)
+        lengths.missing.remove((rows, negative))
+        self._answerer.size = only = CompiledLengths(*lengths)
         only.compiled = {-negative}
         try:
-            self._model.predictor.answer([self._example] * rows, self._model.ask, only)
-            self._lengths.compiled.add(-negative)
+            self._answerer.start([self._example] * rows)()
+            lengths.compiled.add(-negative)
         except Exception as error:  # no request needs it: rows are padded more
-            others = {one for one in self._lengths.missing if one[1] != negative}
-            self._lengths.missing = others
+            lengths.missing -= {one for one in lengths.missing if one[1] == negative}
             log.warning("not compiled: %d tokens: %s", -negative, first_line(error))
+        self._answerer.size = lengths
         # Programs leave many objects, and stay: without this, requests wait up to 0.4 s
         # whenever Python looks through those for garbage.
         gc.collect()
@@ -196,11 +196,5 @@ class Batcher:
         return True
 
 
-def _deliver(batch: list[_Row], results: list[Any]) -> None:
-    for row, result in zip(batch, results, strict=True):
-        if row.answer.done():  # the client has left
-            continue
-        if isinstance(result, Exception):
-            row.answer.set_exception(result)
-        else:
-            row.answer.set_result(result)
+def _harmless(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(error)

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path as LocalPath
 from typing import Any
 
-from bert_jax import answering
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training import inference
 
 try:
     import uvicorn
@@ -58,13 +58,13 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       UserError: The port cannot be used; nothing is loaded then.
     """
     listening = listen(host, port)
-    model, fields = answering.of_task(task, folder), fields_of(task)
+    answerer, fields = inference.of_task(task, folder), fields_of(task)
     example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
     limit = task.config.task.get("max_seq_length", 0)
     limit = limit or task.model_config.max_position_embeddings
     about = {"status": "ok", "task": task.config.task.name, "fields": fields}
     names = (host, *task.config.serve.hosts)
-    app = application(Batcher(model, example, limit), about, *names)
+    app = application(Batcher(answerer, example, limit), about, *names)
     sys.setswitchinterval(_SWITCH_SECONDS)
     address, port = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address

@@ -18,8 +18,8 @@ class Continue(FillMask):
         """The text's last piece; the [SEP] after it is not seen from there."""
         return [len(encoding.ids) - 2]
 
-    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
-        return {"next": self._guesses(outputs, place, 1)[0]}
+    def _answer(self, row: Parsed, outputs: Outputs) -> Row:
+        return {"next": self._guesses(outputs, 1)[0]}
 
     def examples(
         self, batch: Batch, count: int

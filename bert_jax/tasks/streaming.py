@@ -1,5 +1,4 @@
-"""Rows of JSON lines in and answers out, as the input comes: a window of rows is
-computed while the next one is read and the one before is written."""
+"""Rows of JSON lines, read in windows as the input comes; and the output's file."""
 
 import contextlib
 import os
@@ -10,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, temporary, untrusted
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Batch, Outputs, Predictor
+from bert_jax.tasks.row_files import Row
 
 # Rows that are sorted by length together: so many batches, or at least one and so many
 # characters of JSON.
@@ -23,86 +21,47 @@ CHARACTERS = 1_000_000
 _NAMED = 10  # fields of a row that an error names
 
 Line = tuple[str, str]  # place and text
-Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
-Answered = Iterator[tuple[dict[str, Any], dict[str, Any]]]  # each row and its answer
-Started = Callable[[], Answered]  # waits for the answers
+Read = list[tuple[Row, Any]]  # rows with what the task parsed
 
 
-def answered(
+def windows(
     lines: Iterable[Line | None],
-    predictor: Predictor,
-    submit: Callable[[Batch], Callable[[], Outputs]],
-    size: BatchSize,
+    parse: Callable[[Row], Any],
+    size: int,
     characters: int = CHARACTERS,
-    *,
     whole: bool = False,
-) -> Iterator[Answered]:
-    """Yields rows and their answers, in the order of the input, some at a time.
-
-    Args:
-      lines: place and text of each row; None where the input pauses: the rows before
-        it are answered at once.
-      submit: from `async_predict`, with `predictor.step`.
-      size: of a batch.
-      characters: of the JSON that is computed together, if more than one batch.
-      whole: Leave out the rows of a window that a wrong row cuts short.
-    """
-    started: list[Started] = []
-    for rows, pauses in _windows(lines, predictor.parse, size.rows, characters, whole):
-        # The device computes these rows while the next ones are read and encoded.
-        started.append(_start(predictor, rows, submit, size))
-        while len(started) > (0 if pauses else 1):
-            yield started.pop(0)()
-
-
-def _start(
-    predictor: Predictor, rows: Read, submit: Callable, size: BatchSize
-) -> Started:
-    """Starts the computation of some rows."""
-    if not rows:
-        return lambda: iter(())
-    questions = predictor.encode([parsed for _, parsed in rows], size)
-    waits = [submit(batch) for batch in questions.batches]
-
-    def finish() -> Answered:
-        answers = questions.answered([wait() for wait in waits])
-        return zip((row for row, _ in rows), answers, strict=True)
-
-    return finish
-
-
-def _windows(
-    lines: Iterable[Line | None], parse: Callable, size: int, most: int, whole: bool
 ) -> Iterator[tuple[Read, bool]]:
     """Yields up to WINDOW batches of rows, and whether the input pauses after them or
     ends.
 
     Args:
+      lines: place and text of each row; None where the input pauses: the rows before
+        it are answered at once.
       size: rows of a batch.
-      most: characters of a window of more than one batch.
+      characters: of the JSON of a window, if that is more than one batch.
       whole: Leave out a window that a wrong row cuts short.
 
     Raises:
       UserError: a row is wrong; the rows before it come first.
     """
     rows: Read = []
-    characters = 0
+    count = 0
     try:
         for line in lines:
             if line is not None:
                 rows.append(_row(*line, parse))
-                characters += len(line[1])
-            long = characters > most and len(rows) >= size
+                count += len(line[1])
+            long = count > characters and len(rows) >= size
             if line is None or long or len(rows) == WINDOW * size:
                 yield rows, line is None
-                rows, characters = [], 0
+                rows, count = [], 0
     except UserError:
         yield [] if whole else rows, True
         raise
     yield rows, True
 
 
-def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
+def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
     """An input line: its JSON object, and the task's parsed example."""
     row = untrusted.parse(line, where)
     if not isinstance(row, dict):

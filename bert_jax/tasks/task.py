@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import Batch, BatchSize, RowIndex
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.vocabulary_fit import Fit
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
@@ -45,24 +45,6 @@ class Phase(NamedTuple):
         return self.shapes["input_ids"][0]
 
 
-class PredictionBatches(NamedTuple):
-    """Rows of the input, ready for the device."""
-
-    batches: list[Batch]
-    # Takes the outputs for each batch; returns what to add to each row.
-    answers: Callable[[Sequence[Outputs]], list[dict[str, Any]]]
-    # For each batch, of each of its rows: the input's row, and which of its windows.
-    places: Sequence[Sequence[tuple[int, int]]] | None = None
-
-    def answered(self, outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-        """As `answers`.
-
-        Raises:
-          UserError: they have NaN or infinity.
-        """
-        return self.answers([finite(batch) for batch in outputs])
-
-
 def finite(outputs: Outputs) -> Outputs:
     """The same outputs.
 
@@ -78,26 +60,55 @@ def finite(outputs: Outputs) -> Outputs:
 
 
 class Predictor(abc.ABC):
-    """Answers rows, one at a time or many."""
+    """How rows become sequences, and a model's outputs answers; see
+    `training.inference.Answerer`."""
+
+    @property
+    @abc.abstractmethod
+    def max_seq_length(self) -> int:
+        """The most tokens of a sequence."""
+
+    @property
+    def padding(self) -> Mapping[str, int]:
+        """The padding value of each column, where it is not 0."""
+        return {}
 
     @abc.abstractmethod
     def parse(self, row: dict[str, Any]) -> Any:
-        """Parses a row of the input; raises ValueError saying what is wrong."""
+        """Parses a row of the input.
+
+        Raises:
+          ValueError: the row is wrong; the message says what.
+        """
 
     @abc.abstractmethod
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The computation on the device."""
+    def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
+        """Turns parsed rows into sequences; those of a row are consecutive.
+
+        Args:
+          split: for `Task.notices`; `train` has labels, `predict` has none.
+        """
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Stores sequences, and makes batches of them."""
+        return Rows(features, self.padding)
 
     @abc.abstractmethod
-    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
-        """The batches for `step`, of up to this size and sorted by length."""
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        """Computes a batch on the device."""
 
-    def answer(
-        self, parsed: Sequence[Any], ask: PredictFn, size: BatchSize
+    @abc.abstractmethod
+    def decode(
+        self,
+        examples: Sequence[Any],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
-        """What to add to each row; `ask` runs `step` on a batch of up to `size`."""
-        questions = self.encode(parsed, size)
-        return questions.answered([ask(batch) for batch in questions.batches])
+        """Returns what to add to each row.
+
+        Args:
+          outputs: of each sequence, padded to some length.
+        """
 
 
 @dataclasses.dataclass(frozen=True)

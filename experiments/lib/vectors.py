@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.pretrained import Bert
+from bert_jax.training import sharding
+from bert_jax.training.inference import Answerer
 
 # Rows that are sorted by length together, and rows of a batch.
 _WINDOW, _BATCH = 256, 32
@@ -30,14 +31,16 @@ class Reader:
         every = range(bert.config.num_hidden_layers + 1)
         config.predict.layers = tuple(layers or every)
         config.predict.vectors = unit
-        self._extractor = Extractor(config, bert.config, bert.tokenizer)
+        extractor = Extractor(config, bert.config, bert.tokenizer)
         params = dict(bert.params["bert"])
         if "pooler" not in params:  # the module needs one; its output is not used
             size = bert.config.hidden_size
             zeros = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
             params["pooler"] = zeros
-        self._params = {"bert": params}
-        self._step = jax.jit(self._extractor.step)
+        mesh = sharding.make_mesh(config, (), jax.devices()[:1])
+        width = bert.config.hidden_size
+        self._answerer = Answerer(extractor, {"bert": params}, mesh, _BATCH, width)
+        self._extractor = extractor
 
     def read(
         self, rows: Sequence[dict[str, Any]]
@@ -52,12 +55,8 @@ class Reader:
         """
         found: list[np.ndarray] = []
         for begin in range(0, len(rows), _WINDOW):
-            window = map(self._extractor.parse, rows[begin : begin + _WINDOW])
-            answers = self._extractor.answer(list(window), self._ask, BatchSize(_BATCH))
+            answers = self._answerer.answer(rows[begin : begin + _WINDOW])
             # Copies: a view would keep its whole padded batch.
             found += [np.array(answer["vectors"]) for answer in answers]
         self._extractor.warn()
         return found
-
-    def _ask(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return jax.device_get(self._step(self._params, batch))

@@ -1,14 +1,15 @@
 """`--mode=extract` of an ELMo: the vectors of words, or their mean."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int, Int32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
 from bert_jax.types import Arrays
@@ -80,14 +81,22 @@ class ElmoExtractor(Extractor):
         ids = characters.of_words(read, self._length)
         return Parsed(list(range(len(read))), owners, names, ids)
 
-    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:  # type: ignore[override]
-        owners = np.full((len(rows), length), NONE, np.int32)
-        ids = np.zeros((len(rows), length, self._length), np.int32)
-        for index, row in enumerate(rows):
-            owners[index, : len(row.ids)] = row.owners
-            ids[index, : len(row.ids)] = row.characters
-        places = np.broadcast_to(np.arange(length, dtype=np.int32), owners.shape)
-        return {"input_ids": places, "characters": ids, "owners": owners}
+    def encode(self, examples: Sequence[Parsed], split: str) -> list[Feature]:  # type: ignore[override]
+        """Turns each row into a sequence of words."""
+        del split
+        return [
+            Feature(index, {"input_ids": row.ids, "owners": row.owners}, row.characters)
+            for index, row in enumerate(examples)
+        ]
+
+    @property
+    def padding(self) -> Mapping[str, int]:
+        """That of words that are in no vector."""
+        return {"owners": NONE}
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Rows whose batches have the words' characters."""
+        return _Characters(features, self.padding)
 
     def states(
         self, params: Any, batch: Arrays
@@ -97,3 +106,19 @@ class ElmoExtractor(Extractor):
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
         return [layers[:, layer] for layer in range(layers.shape[1])]
+
+
+class _Characters(Rows):
+    """Sequences with their words' characters, as `Feature.info`."""
+
+    def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
+        super().__init__(features, fill)
+        self._characters = [feature.info for feature in features]
+
+    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
+        """As `Rows.batch`, and `characters`, [batch, words, length]."""
+        rows = [self._characters[index] for index in indices]
+        characters = np.zeros((len(rows), length, rows[0].shape[-1]), np.int32)
+        for place, row in zip(characters, rows, strict=True):
+            place[: len(row)] = row
+        return {**super().batch(indices, length), "characters": characters}

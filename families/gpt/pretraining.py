@@ -97,13 +97,13 @@ class GptContinue(Continue):
             )
         return Parsed(encoding, [length - 1], False)
 
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces after each position.
 
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].
         """
-        return self._best(self._outputs(params, batch)["lm_logits"], self._never)
+        return self._best(self._logits(params, batch)["lm_logits"], self._never)
 
     def _text(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)

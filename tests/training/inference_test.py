@@ -3,9 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from micro import answerer
 
 from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import BatchSize, Feature
+from bert_jax.tasks.task import Predictor
 from bert_jax.training import inference, sharding
 
 
@@ -27,21 +29,38 @@ def test_pieces_hold_each_row_once(count, whole):
     assert all(of <= whole for _, of in found)
 
 
+class Sums(Predictor):
+    """Answers a row of so many ids with their sum."""
+
+    max_seq_length = 300
+
+    def __init__(self):
+        self.shapes = []
+
+    def parse(self, row):
+        raise NotImplementedError
+
+    def encode(self, examples, split):
+        return [Feature(n, {"input_ids": ids}) for n, ids in enumerate(examples)]
+
+    def outputs(self, params, batch):
+        self.shapes.append(batch["input_ids"].shape)
+        return {"sum": params + batch["input_ids"].sum(axis=1)}
+
+    def decode(self, examples, features, outputs):
+        return [{"sum": int(output["sum"])} for output in outputs]
+
+
 @pytest.mark.parametrize("count", [1, 3, 5, 32])
-def test_rows_are_answered_in_their_order(mesh, count):
-    shapes = []
-
-    def step(params, batch):
-        shapes.append(batch["input_ids"].shape)
-        return {"sums": params + batch["input_ids"].sum(axis=1)}
-
-    rows = np.arange(count * 300, dtype=np.int32).reshape(count, 300)
-    batch = inference.batch_size(mesh, 32, 128)
-    ask = inference.compile_predict(step, np.int32(7), mesh, batch)
-    found = ask({"input_ids": rows})["sums"]
-    np.testing.assert_array_equal(found, 7 + rows.sum(axis=1))
-    assert all(3 * size <= 4 * count for size, _ in shapes)
-    assert all(size <= batch.at(300) < 16 for size, _ in shapes)
+def test_rows_are_answered_in_their_order(count):
+    sums = Sums()
+    asked = answerer(sums, np.int32(7), rows=32, width=128)
+    rows = np.random.default_rng(0).integers(1, 99, (count, 300))
+    assert asked.start(list(rows))() == [{"sum": 7 + row.sum()} for row in rows]
+    assert all(3 * size <= 4 * count for size, _ in sums.shapes)
+    assert all(size <= asked.size.at(300) < 16 for size, _ in sums.shapes)
+    some = [row[: 1 + 7 * n] for n, row in enumerate(rows)]
+    assert asked.start(some)() == [{"sum": 7 + row.sum()} for row in some]
 
 
 def test_only_a_single_cpu_computes_in_pieces(mesh):
