@@ -9,21 +9,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
-from bert_jax.data.rows import Feature
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import ApplyFn, Outputs, Predictor
+from bert_jax.tasks.task import ApplyFn, Predictor
 from bert_jax.training import from_weights, setup, sharding
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
@@ -72,7 +72,7 @@ class Bert:
     """
 
     def __init__(self, path: str | Path, model: Weights):
-        self._path, self._weights = path, model
+        self._path, self._about = path, dataclasses.replace(model, params={})
         self.config = model.config
         self.labels = model.labels
         self.heads = model.heads
@@ -166,8 +166,8 @@ class Bert:
         """
         positions = self.config.max_position_embeddings
         tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
-        columns = encodings.columns(tokenized, self._texts.pad)
-        answers = self._encoding.start(tokenized)()
+        columns = encodings.columns(tokenized, self._pad)
+        answers = self._encoding.start([*map(encodings.feature, tokenized)])()
         shape = (*columns["input_ids"].shape, self.config.hidden_size)
         hidden = np.zeros(shape, np.float32)
         for row, answer in zip(hidden, answers, strict=True):
@@ -178,13 +178,12 @@ class Bert:
         return cast(Encoded, {**vectors, **columns})
 
     @functools.cached_property
-    def _texts(self) -> "_Texts":
-        pad = tokenization.special_ids(self.tokenizer).pad
-        return _Texts(self._vectors, self.config.max_position_embeddings, pad)
+    def _pad(self) -> int:
+        return tokenization.special_ids(self.tokenizer).pad
 
     @functools.cached_property
     def _encoding(self) -> Answerer:
-        return self._answerer(self._texts, self.params)
+        return self._answerer(_Texts(self, self._vectors), self.params)
 
     def _answerer(
         self, predictor: Predictor, params: Any, rows: int = _BATCH
@@ -262,8 +261,10 @@ class Bert:
             size = self.config.hidden_size
             return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
         _check_texts(texts)
-        tokenized = self._cutting.encode_batch([pipeline.prompt + x for x in texts])
-        return np.stack([x["vectors"] for x in self._embedding.start(tokenized)()])
+        tokenizer, answerer = self._embedding
+        tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
+        answers = answerer.start([*map(encodings.feature, tokenized)])()
+        return np.stack([answer["vectors"] for answer in answers])
 
     @functools.cached_property
     def _pipeline(self) -> sentence_transformers.Pipeline | None:
@@ -271,22 +272,17 @@ class Bert:
         return sentence_transformers.read(folder, self.config.max_position_embeddings)
 
     @functools.cached_property
-    def _cutting(self) -> Tokenizer:
-        """The tokenizer that cuts texts as `_pipeline` says."""
+    def _embedding(self) -> tuple[Tokenizer, Answerer]:
+        """What cuts texts as `_pipeline` says, and what computes their vectors."""
         assert self._pipeline is not None
-        return self._pipeline.tokenizer(self.tokenizer)
+        of_tokens = self._pipeline.vectors
 
-    @functools.cached_property
-    def _embedding(self) -> Answerer:
-        assert self._pipeline is not None
-        vectors = self._pipeline.vectors
-
-        def pooled(params: Any, batch: Arrays) -> dict[str, Array]:
+        def vectors(params: Any, batch: Arrays) -> dict[str, Array]:
             hidden = self._vectors(params, batch)["hidden_states"]
-            return {"vectors": vectors(hidden, batch["input_mask"])}
+            return {"vectors": of_tokens(hidden, batch["input_mask"])}
 
-        predictor = _Texts(pooled, self._texts.max_seq_length, self._texts.pad)
-        return self._answerer(predictor, self.params)
+        answerer = self._answerer(_Texts(self, vectors), self.params)
+        return self._pipeline.tokenizer(self.tokenizer), answerer
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
         _check_texts(rows)
@@ -313,7 +309,7 @@ class Bert:
         task = setup.build_task(config, nowhere, from_data=False)
         params, report = merge.merge(
             sharding.abstract_params(task.init_params, self._mesh),
-            dataclasses.replace(self._weights, params=self.params),
+            dataclasses.replace(self._about, params=self.params),
             task.model_config,
             hub.resolved(str(self._path)),
         )
@@ -375,40 +371,14 @@ class Bert:
 
 
 class _Texts(Predictor):
-    """Tokenized texts -> arrays of each.
+    """Tokenized texts, and what a function of (params, batch) gives of each."""
 
-    Args:
-      function: computes a batch.
-      limit: the most tokens of a text.
-      pad: the id of [PAD].
-    """
+    def __init__(self, model: Bert, function: ApplyFn):
+        self.max_seq_length = model.config.max_position_embeddings
+        self._function, self._pad = function, model._pad
 
-    def __init__(self, function: ApplyFn, limit: int, pad: int):
-        self._function, self._limit, self.pad = function, limit, pad
-
-    @property
-    def max_seq_length(self) -> int:
-        return self._limit
-
-    @property
-    def padding(self) -> Mapping[str, int]:
-        return {"input_ids": self.pad}
-
-    def parse(self, row: dict[str, Any]) -> Any:
-        raise NotImplementedError  # texts are tokenized together
-
-    def encode(self, examples: Sequence[Encoding], split: str) -> list[Feature]:
-        del split
-        return encodings.features(examples)
+    def table(self, features: Sequence[Feature]) -> Rows:
+        return Rows(features, {"input_ids": self._pad})
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         return self._function(params, batch)
-
-    def decode(
-        self,
-        examples: Sequence[Encoding],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[dict[str, Any]]:
-        del examples, features
-        return list(outputs)

@@ -85,12 +85,8 @@ class WithAttentions(Predictor):
         self._inner, self._name = inner, tokenizer.id_to_token
         self.tensors: dict[str, np.ndarray] = {}
         self.about: dict[str, str] = {}
+        self.max_seq_length = inner.max_seq_length
         self._rows = 0  # decoded so far
-
-    @property
-    def max_seq_length(self) -> int:
-        """The other's."""
-        return self._inner.max_seq_length
 
     def parse(self, row: dict[str, Any]) -> Any:
         """As the other."""

@@ -1,7 +1,7 @@
 """Texts as arrays, and where in the text each of their tokens stands."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Int32
@@ -74,7 +74,7 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    table = Rows(features(encodings), {"input_ids": pad})
+    table = Rows([*map(feature, encodings)], {"input_ids": pad})
     arrays = table.batch(np.arange(len(encodings)), length)
     return {
         "input_ids": arrays["input_ids"],
@@ -89,15 +89,8 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     }
 
 
-def features(encodings: Sequence[Encoding]) -> list[Feature]:
-    """Texts as sequences for a model."""
-    return [
-        Feature(
-            index,
-            {
-                "input_ids": np.array(encoding.ids, np.int32),
-                "segment_ids": np.array(encoding.type_ids, np.int32),
-            },
-        )
-        for index, encoding in enumerate(encodings)
-    ]
+def feature(encoding: Encoding, info: Any = None) -> Feature:
+    """A text as a sequence for a model."""
+    columns = {"input_ids": encoding.ids, "segment_ids": encoding.type_ids}
+    arrays = {name: np.array(ids, np.int32) for name, ids in columns.items()}
+    return Feature(0, arrays, info)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import Feature
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -37,19 +37,6 @@ class Pieces(NamedTuple):
     names: Mapping[int, str]  # of the words
 
 
-class Parsed(NamedTuple):
-    """A row of the input, encoded.
-
-    A position belongs to the vector `owners[position]`, or to none (-1); a vector is
-    the mean of its positions.
-    """
-
-    ids: list[int]  # with [CLS] and [SEP]
-    segments: list[int]
-    owners: list[int]
-    names: list[str]  # of the vectors
-
-
 class Extractor(Predictor):
     """`{"text", "text_b"?}` or `{"words"}` -> the vectors of its pieces, its words or
     itself."""
@@ -62,7 +49,7 @@ class Extractor(Predictor):
         """
         self.choose(config, model.num_hidden_layers, model.hidden_size)
         self._model = FAMILIES[model.architecture].trunk(model)
-        self._positions, self._causal = model.max_position_embeddings, model.causal
+        self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
@@ -114,14 +101,17 @@ class Extractor(Predictor):
         if self._cut:
             log.warning(
                 "texts cut at the model's %d positions: %d",
-                *(self._positions, self._cut),
+                *(self.max_seq_length, self._cut),
             )
         if self._empty:
             log.warning("texts without pieces, whose mean is 0: %d", self._empty)
         self._cut = self._empty = 0
 
-    def parse(self, row: dict[str, Any]) -> Parsed:
+    def parse(self, row: dict[str, Any]) -> Feature:
         """Checks and encodes a row; cuts it to the model's positions.
+
+        A position belongs to the vector `owners[position]`, or to none (-1); a vector
+        is the mean of its positions. Their names are `Feature.info`.
 
         Raises:
           ValueError: it has neither a text nor words, or both.
@@ -135,7 +125,7 @@ class Extractor(Predictor):
         else:
             names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
             texts = [self._of_text(row[name], name) for name in names]
-        room = self._positions - 2 - len(self._between) * (len(texts) - 1)
+        room = self.max_seq_length - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
@@ -145,7 +135,7 @@ class Extractor(Predictor):
                 first, second = lengths
                 odd = self._kind.odd_to_longer
                 lengths = [*truncation.pair_lengths(first, second, room, odd)]
-        return self._parsed(texts, lengths)
+        return self._feature(texts, lengths)
 
     @staticmethod
     def checked(words: Any) -> list[str]:
@@ -181,7 +171,7 @@ class Extractor(Predictor):
         names = {word: text[slice(*span)].strip() for word, span in enumerate(spans)}
         return Pieces(encoding.ids, owners, names)
 
-    def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:
+    def _feature(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Feature:
         ids, segments, owners = [self._special.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
@@ -210,50 +200,20 @@ class Extractor(Predictor):
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
                 self._empty += 0 not in owners
-        return Parsed(ids, segments, owners, names)
+        columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}
+        return Feature(0, {n: np.array(x, np.int32) for n, x in columns.items()}, names)
 
-    @property
-    def max_seq_length(self) -> int:
-        """The model's positions."""
-        return self._positions
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Rows of ids and owners."""
+        return Rows(features, {"input_ids": self._special.pad, "owners": NONE})
 
-    @property
-    def padding(self) -> Mapping[str, int]:
-        """Those of ids, and of positions that are in no vector."""
-        return {"input_ids": self._special.pad, "owners": NONE}
-
-    def encode(self, examples: Sequence[Parsed], split: str) -> list[Feature]:
-        """Turns each row into a sequence."""
-        del split
-        return [
-            Feature(
-                index,
-                {
-                    "input_ids": np.array(row.ids, np.int32),
-                    "segment_ids": np.array(row.segments, np.int32),
-                    "owners": np.array(row.owners, np.int32),
-                },
-            )
-            for index, row in enumerate(examples)
-        ]
-
-    def decode(
-        self,
-        examples: Sequence[Parsed],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[dict[str, Any]]:
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns `names`, `ids` (of pieces, else empty) and `vectors`: float32
         [names, *shape]."""
-        del features
-        return [
-            {
-                "names": row.names,
-                "ids": row.ids if self.vectors == "pieces" else [],
-                "vectors": output["vectors"][: len(row.names)],
-            }
-            for row, output in zip(examples, outputs, strict=True)
-        ]
+        names: list[str] = feature.info
+        ids = feature.columns["input_ids"] if self.vectors == "pieces" else ()
+        vectors = output["vectors"][: len(names)]
+        return {"names": names, "ids": list(ids), "vectors": vectors}
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The vectors of a batch: `vectors` [batch, count, *shape], float32.

@@ -7,7 +7,6 @@ longer length, which has one.
 
 import asyncio
 import gc
-import json
 import logging
 import queue
 import threading
@@ -25,7 +24,6 @@ from bert_jax.training.inference import Answerer, piece_sizes
 
 log = logging.getLogger(__name__)
 
-MAX_CHARACTERS = 100_000  # of a row
 MAX_TOKENS = 512  # of a row compiled ahead: a longer one may not fit into memory
 _SHORT = 80  # characters; shorter rows are alike
 _PAUSE = 0.2  # seconds without a row, after which a program is compiled
@@ -38,15 +36,19 @@ class CompiledLengths(BatchSize):
     Attributes:
       compiled: Those lengths.
       missing: Programs to compile: numbers of rows and, negative, of tokens.
+      compiling: The length of the program in work; 0 means none.
     """
 
     def __init__(self, *_: int):
         self.compiled: set[int] = set()
         self.missing: set[tuple[int, int]] = set()
+        self.compiling = 0
         self._batches: Counter[int] = Counter()  # by length
 
     def length(self, longest: int, limit: int) -> int:
         """Returns the length to pad rows to; notes the programs of a new one."""
+        if self.compiling:
+            return self.compiling
         best = super().length(longest, limit)
         if not self._batches[best]:
             sizes = piece_sizes(self.at(best)) if self.width else [self.rows]
@@ -57,10 +59,9 @@ class CompiledLengths(BatchSize):
 
 
 class _Row(NamedTuple):
-    number: int  # in its request
-    content: Any
+    parsed: Any
     characters: int
-    answer: "Future[str]"
+    answer: "Future[dict[str, Any]]"
 
 
 class Batcher:
@@ -73,8 +74,7 @@ class Batcher:
     """
 
     def __init__(self, answerer: Answerer, example: Any, limit: int):
-        size = answerer.size
-        self._answerer = answerer
+        self._answerer, size = answerer, answerer.size
         self._lengths = answerer.size = CompiledLengths(*size)
         # On a CPU rows together gain little, if they are long, and padding costs.
         self._ratio, self._most = (1.25, 3_000) if size.width else (4.0, 1_000_000)
@@ -85,13 +85,13 @@ class Batcher:
             self._example = answerer.parse(example)
             for tokens in (limit, *(1 << n for n in range(4, limit.bit_length()))):
                 self._lengths.length(tokens, limit)
+            self._compile_next()
         except Exception as error:  # a custom task may have other rows
             log.info("nothing is compiled before a request: %s", first_line(error))
-        self._compile_next()
         threading.Thread(target=self._work, name="batches", daemon=True).start()
 
-    async def answers(self, rows: Sequence[Any]) -> list[str]:
-        """Returns rows with their answers, as JSON.
+    async def answers(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
+        """Returns rows with their answers.
 
         Cancelling it takes the rows from the queue. A long list enters the queue a few
         rows at a time, so others have their turn between.
@@ -99,31 +99,36 @@ class Batcher:
         Raises:
           HTTPException: A row is wrong.
         """
-        answers: list[str] = []
+        found: list[dict[str, Any]] = []
         for start in range(0, len(rows), self._lengths.rows):
-            some = [
-                _Row(start + n, row, max(len(str(row)), _SHORT), Future())
-                for n, row in enumerate(rows[start : start + self._lengths.rows])
-            ]
-            for row in some:
+            some = rows[start : start + self._lengths.rows]
+            queued = [self._row(start + n, row) for n, row in enumerate(some)]
+            for row in queued:
                 self._arrived.put(row)
-            answers += await asyncio.gather(
-                *(asyncio.wrap_future(row.answer) for row in some)
-            )
-        return answers
+            waits = (asyncio.wrap_future(row.answer) for row in queued)
+            answers = map(row_files.rounded, await asyncio.gather(*waits))
+            found += map(row_files.answered, some, answers)
+        return found
+
+    def _row(self, number: int, row: Any) -> _Row:
+        try:
+            parsed = self._answerer.parse(row)
+        except ValueError as error:
+            raise HTTPException(400, f"row {number}: {error}") from error
+        except BaseException as error:
+            raise _harmless(error) from error
+        return _Row(parsed, max(len(str(row)), _SHORT), Future())
 
     def _work(self) -> None:
-        compiles = True
         while True:
+            pause = 0.0 if self._waiting else _PAUSE if self._lengths.missing else None
             try:
-                while True:
-                    pause = 0.0 if self._waiting else _PAUSE if compiles else None
-                    self._waiting.append(self._arrived.get(timeout=pause))
-                    compiles = True
+                self._waiting.append(self._arrived.get(timeout=pause))
             except queue.Empty:
-                if not self._waiting:
-                    compiles = self._compile_next()
-            self._answer(self._next_batch())
+                if self._waiting:
+                    self._answer(self._next_batch())
+                else:
+                    self._compile_next()
 
     def _next_batch(self) -> list[_Row]:
         batch: list[_Row] = []
@@ -140,61 +145,37 @@ class Batcher:
         return batch
 
     def _answer(self, batch: list[_Row]) -> None:
-        """Answers rows; a failing one fails alone."""
-        parsed = []
-        for row in batch:
-            try:
-                parsed.append((row, self._parsed(row)))
-            except BaseException as error:  # the tokenizers' panics are no Exception
-                row.answer.set_exception(_harmless(error))
         try:
-            answers = self._answerer.start([example for _, example in parsed])()
+            answers = self._answerer.start([row.parsed for row in batch])()
         except BaseException as error:  # the thread goes on for the others
-            if len(parsed) == 1:
-                parsed[0][0].answer.set_exception(_harmless(error))
+            if len(batch) == 1:
+                batch[0].answer.set_exception(_harmless(error))
             else:
-                for row, _ in parsed:
+                for row in batch:
                     self._answer([row])
             return
-        for (row, _), answer in zip(parsed, answers, strict=True):
-            content = row_files.answered(row.content, row_files.rounded(answer))
-            row.answer.set_result(json.dumps(content, allow_nan=False))
+        for row, answer in zip(batch, answers, strict=True):
+            row.answer.set_result(answer)
 
-    def _parsed(self, row: _Row) -> Any:
-        try:
-            if row.characters > MAX_CHARACTERS:
-                text = f"more than {MAX_CHARACTERS:,} characters are for predict"
-                raise ValueError(text)
-            return self._answerer.parse(row.content)
-        except ValueError as error:
-            raise HTTPException(400, f"row {row.number}: {error}") from error
-
-    def _compile_next(self) -> bool:
-        """Compiles a missing program, those of few rows and many tokens first.
-
-        Returns:
-          Whether there was one.
-        """
+    def _compile_next(self) -> None:
+        """Compiles a missing program, those of few rows and many tokens first."""
         lengths = self._lengths
-        if not lengths.missing:
-            return False
         rows, negative = min(lengths.missing)
         lengths.missing.remove((rows, negative))
-        self._answerer.size = only = CompiledLengths(*lengths)
-        only.compiled = {-negative}
+        lengths.compiling = -negative
         try:
             self._answerer.start([self._example] * rows)()
             lengths.compiled.add(-negative)
         except Exception as error:  # no request needs it: rows are padded more
             lengths.missing -= {one for one in lengths.missing if one[1] == negative}
             log.warning("not compiled: %d tokens: %s", -negative, first_line(error))
-        self._answerer.size = lengths
+        lengths.compiling = 0
         # Programs leave many objects, and stay: without this, requests wait up to 0.4 s
         # whenever Python looks through those for garbage.
         gc.collect()
         gc.freeze()
-        return True
 
 
 def _harmless(error: BaseException) -> Exception:
+    """Returns an Exception also for a panic of the tokenizers, which is none."""
     return error if isinstance(error, Exception) else RuntimeError(error)

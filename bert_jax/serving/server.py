@@ -142,8 +142,8 @@ def application(
         finally:
             if answered.cancel():  # the client has left, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
-        text = ", ".join(answered.result())
-        text = f"[{text}]" if rows is content else text
+        found = answered.result()
+        text = json.dumps(found if rows is content else found[0], allow_nan=False)
         return Response(text, media_type="application/json")
 
     async def health(request: Request) -> Response:
@@ -184,9 +184,7 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
         ipaddress.ip_address(_plain(name))
     except ValueError:
         if _plain(name) not in map(_plain, ("localhost", host, *hosts)):
-            adds = (
-                "not a name of this server; --config.serve.hosts=\"('NAME',)\" adds it"
-            )
+            adds = "not this server's name; --config.serve.hosts=\"('NAME',)\" adds it"
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
     own = origin in (None, f"http://{name}", f"https://{name}")
     if not own and _plain(str(origin)) not in map(_plain, hosts):

@@ -25,10 +25,9 @@ Row = dict[str, Any]
 PRINTED = 10  # blanks of a sentence in the closing report
 
 
-class Parsed(NamedTuple):
-    """A row of the input, encoded."""
+class Blanks(NamedTuple):
+    """What a sequence is asked for: its `Feature.info`."""
 
-    encoding: Encoding
     masks: list[int]  # positions of [MASK]
     is_pair: bool
 
@@ -56,24 +55,14 @@ class FillMask(Predictor):
         self._tokenizer = tokenizer
         self._special = tokenization.special_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
-        self._positions = model.config.max_position_embeddings
-
-    @property
-    def max_seq_length(self) -> int:
-        """The model's positions."""
-        return int(self._positions)
-
-    @property
-    def padding(self) -> Mapping[str, int]:
-        """That of `input_ids`."""
-        return {"input_ids": self._special.pad}
+        self.max_seq_length = model.config.max_position_embeddings
 
     @property
     def blank(self) -> str:
         """What stands for a guess in a text: [MASK], or the token in its place."""
         return self._tokenizer.id_to_token(self._special.mask) or ""
 
-    def parse(self, row: Row) -> Parsed:
+    def parse(self, row: Row) -> Feature:
         """Checks and encodes a row.
 
         Raises:
@@ -85,46 +74,27 @@ class FillMask(Predictor):
             raise ValueError('"text_b" is not a string')
         texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]
         encoding = self._tokenizer.encode(*texts)
-        if len(encoding.ids) > self._positions:
+        if len(encoding.ids) > self.max_seq_length:
             raise ValueError(
                 f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
-                f"{self._positions} positions: shorten the text"
+                f"{self.max_seq_length} positions: shorten the text"
             )
-        return Parsed(encoding, self._masks(encoding), row.get("text_b") is not None)
+        blanks = Blanks(self._masks(encoding), row.get("text_b") is not None)
+        return encodings.feature(encoding, blanks)
 
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
-    def encode(self, examples: Sequence[Parsed], split: str) -> list[Feature]:
-        """Turns each row into a sequence."""
-        del split
-        return [
-            feature._replace(info=row.masks)
-            for feature, row in zip(
-                encodings.features([row.encoding for row in examples]),
-                examples,
-                strict=True,
-            )
-        ]
-
     def table(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches also have `masked_lm_positions`."""
-        return _Blanks(features, self.padding)
+        return _RowsWithBlanks(features, {"input_ids": self._special.pad})
 
-    def decode(
-        self,
-        examples: Sequence[Parsed],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[Row]:
+    def answer(self, feature: Feature, output: Outputs) -> Row:
         """Returns `masks` and, for a pair, `is_next_probability`."""
-        del features
-        return [self._answer(*each) for each in zip(examples, outputs, strict=True)]
-
-    def _answer(self, row: Parsed, outputs: Outputs) -> Row:
-        answer: Row = {"masks": self._guesses(outputs, len(row.masks))}
-        if row.is_pair and self._judges():
-            answer["is_next_probability"] = float(outputs["is_next"])
+        blanks: Blanks = feature.info
+        answer: Row = {"masks": self._guesses(output, len(blanks.masks))}
+        if blanks.is_pair and self._judges():
+            answer["is_next_probability"] = float(output["is_next"])
         return answer
 
     def _judges(self) -> bool:
@@ -249,15 +219,13 @@ class FillMask(Predictor):
         return self._kind.shown(self._tokenizer.id_to_token(int(piece_id)) or "")
 
 
-class _Blanks(Rows):
-    """Sequences with the positions of their blanks, as `Feature.info`."""
-
+class _RowsWithBlanks(Rows):
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
         super().__init__(features, fill)
-        self._masks = [feature.info for feature in features]
+        self._masks = [feature.info.masks for feature in features]
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and the positions, [batch, a power of two]."""
+        """As `Rows.batch`, and the blanks' positions, [batch, a power of two]."""
         masks = [self._masks[index] for index in indices]
         places = np.zeros((len(masks), power_of_two(map(len, masks))), np.int32)
         for place, row in zip(places, masks, strict=True):

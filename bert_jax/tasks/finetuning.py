@@ -55,6 +55,7 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         self._tables: dict[str, Rows] = {}
         self.model_config = self.sizes()
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
+        self.max_seq_length = length
         if length > limit:
             raise UserError(
                 f"config.task.max_seq_length={length}: must be at most "
@@ -143,6 +144,9 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
     def sizes(self) -> BertConfig:
         """The model's."""
         return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        return Rows(features, self.padding)
 
     def resolve(self) -> None:
         super().resolve()
@@ -256,11 +260,6 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
         del missing  # answers do not need these parts
         return self
-
-    @property
-    def max_seq_length(self) -> int:
-        """`config.task.max_seq_length`."""
-        return int(self.config.task.max_seq_length)
 
     def decode(
         self,

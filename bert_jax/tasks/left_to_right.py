@@ -3,8 +3,8 @@
 import numpy as np
 from tokenizers import Encoding
 
-from bert_jax.data.rows import Batch
-from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
+from bert_jax.data.rows import Batch, Feature
+from bert_jax.tasks.fill_mask import FillMask, Row
 from bert_jax.tasks.objectives import Objective
 from bert_jax.tasks.task import Outputs
 
@@ -18,8 +18,9 @@ class Continue(FillMask):
         """The text's last piece; the [SEP] after it is not seen from there."""
         return [len(encoding.ids) - 2]
 
-    def _answer(self, row: Parsed, outputs: Outputs) -> Row:
-        return {"next": self._guesses(outputs, 1)[0]}
+    def answer(self, feature: Feature, output: Outputs) -> Row:
+        """Returns `next`."""
+        return {"next": self._guesses(output, 1)[0]}
 
     def examples(
         self, batch: Batch, count: int

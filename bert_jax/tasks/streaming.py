@@ -1,9 +1,7 @@
-"""Rows of JSON lines, read in windows as the input comes; and the output's file."""
+"""Rows of JSON lines, read in windows; and the output's file."""
 
 import contextlib
 import os
-import select
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
@@ -25,18 +23,16 @@ Read = list[tuple[Row, Any]]  # rows with what the task parsed
 
 
 def windows(
-    lines: Iterable[Line | None],
+    lines: Iterable[Line],
     parse: Callable[[Row], Any],
     size: int,
     characters: int = CHARACTERS,
     whole: bool = False,
 ) -> Iterator[tuple[Read, bool]]:
-    """Yields up to WINDOW batches of rows, and whether the input pauses after them or
-    ends.
+    """Yields up to WINDOW batches of rows, and whether they are the last.
 
     Args:
-      lines: place and text of each row; None where the input pauses: the rows before
-        it are answered at once.
+      lines: place and text of each row.
       size: rows of a batch.
       characters: of the JSON of a window, if that is more than one batch.
       whole: Leave out a window that a wrong row cuts short.
@@ -48,12 +44,11 @@ def windows(
     count = 0
     try:
         for line in lines:
-            if line is not None:
-                rows.append(_row(*line, parse))
-                count += len(line[1])
+            rows.append(_row(*line, parse))
+            count += len(line[1])
             long = count > characters and len(rows) >= size
-            if line is None or long or len(rows) == WINDOW * size:
-                yield rows, line is None
+            if long or len(rows) == WINDOW * size:
+                yield rows, False
                 rows, count = [], 0
     except UserError:
         yield [] if whole else rows, True
@@ -74,21 +69,16 @@ def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
 
 
 @contextlib.contextmanager
-def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
-    """Yields (place, JSON) for each row, and None at a pause.
+def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line]]:
+    """Yields (place, JSON) for each row.
 
     Args:
       source: JSON lines, or a file of `row_files.reader`; `-`: standard input.
       wanted: the columns of a table; by number: it has no header.
     """
 
-    def numbered(file: Any, name: str) -> Iterator[Line | None]:
-        number = 0
-        for line in _with_pauses(file):
-            if line is None:
-                yield None
-                continue
-            number += 1
+    def numbered(file: Iterable[bytes], name: str) -> Iterator[Line]:
+        for number, line in enumerate(file, start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
@@ -110,34 +100,6 @@ def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
         except (FileNotFoundError, IsADirectoryError) as error:
             raise UserError(f"--input={source}: no such file") from error
         yield numbered(file, source)
-
-
-def _with_pauses(file: Any) -> Iterator[bytes | None]:
-    """Yields the lines of a file, and None where a terminal or pipe has no more yet."""
-    # Where processes share the work, each must read the same rows at once.
-    if processes.count() > 1 or not _may_pause(file):
-        yield from file
-        return
-    parts: list[bytes] = []  # of a line that has not ended
-    while True:
-        if not select.select([file], [], [], 0)[0]:
-            yield None
-        chunk = os.read(file.fileno(), 1 << 16)
-        parts.append(chunk)
-        if not chunk or b"\n" in chunk:
-            *lines, rest = b"".join(parts).split(b"\n")
-            parts = [rest]
-            yield from lines
-        if not chunk:
-            yield from parts
-            return
-
-
-def _may_pause(file: Any) -> bool:
-    try:
-        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # no file of the system's, as in a bucket
-        return False
 
 
 @contextlib.contextmanager

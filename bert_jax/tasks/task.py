@@ -59,45 +59,43 @@ def finite(outputs: Outputs) -> Outputs:
     return outputs
 
 
-class Predictor(abc.ABC):
+class Predictor:
     """How rows become sequences, and a model's outputs answers; see
-    `training.inference.Answerer`."""
+    `training.inference.Answerer`.
 
-    @property
-    @abc.abstractmethod
-    def max_seq_length(self) -> int:
-        """The most tokens of a sequence."""
+    By default a parsed row is a sequence, and its outputs are its answer.
 
-    @property
-    def padding(self) -> Mapping[str, int]:
-        """The padding value of each column, where it is not 0."""
-        return {}
+    Attributes:
+      max_seq_length: the most tokens of a sequence.
+    """
 
-    @abc.abstractmethod
+    max_seq_length: int
+
     def parse(self, row: dict[str, Any]) -> Any:
         """Parses a row of the input.
 
         Raises:
           ValueError: the row is wrong; the message says what.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
         """Turns parsed rows into sequences; those of a row are consecutive.
 
         Args:
           split: for `Task.notices`; `train` has labels, `predict` has none.
         """
+        del split
+        return [each._replace(example=index) for index, each in enumerate(examples)]
 
     def table(self, features: Sequence[Feature]) -> Rows:
-        """Stores sequences, and makes batches of them."""
-        return Rows(features, self.padding)
+        """Stores sequences, to make batches of them."""
+        return Rows(features, {})
 
-    @abc.abstractmethod
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Computes a batch on the device."""
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def decode(
         self,
         examples: Sequence[Any],
@@ -109,6 +107,13 @@ class Predictor(abc.ABC):
         Args:
           outputs: of each sequence, padded to some length.
         """
+        del examples
+        return [self.answer(*each) for each in zip(features, outputs, strict=True)]
+
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+        """Returns what to add to the row of a sequence."""
+        del feature
+        return output
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,7 +111,7 @@ class Answerer:
 
     def stream(
         self,
-        lines: Iterable[streaming.Line | None],
+        lines: Iterable[streaming.Line],
         characters: int = streaming.CHARACTERS,
         *,
         whole: bool = False,
@@ -123,10 +123,10 @@ class Answerer:
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
         size, parse = self.size.rows, self.predictor.parse
-        for read, pauses in streaming.windows(lines, parse, size, characters, whole):
+        for read, ends in streaming.windows(lines, parse, size, characters, whole):
             finish = self.start([parsed for _, parsed in read])
             started.append(([row for row, _ in read], finish))
-            while len(started) > (0 if pauses else 1):
+            while len(started) > (0 if ends else 1):
                 rows, finish = started.popleft()
                 yield list(zip(rows, finish(), strict=True))
 

@@ -2,30 +2,22 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int, Int32
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
+from bert_jax.tasks.task import Outputs
 from bert_jax.types import Arrays
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo
 from families.elmo.rows import Words, rule
-
-
-class Parsed(NamedTuple):
-    """As the other extractor's, of the words between <S> and </S>."""
-
-    ids: list[int]  # their places
-    owners: list[int]
-    names: list[str]
-    characters: Int32[np.ndarray, "words length"]
 
 
 class ElmoExtractor(Extractor):
@@ -46,13 +38,13 @@ class ElmoExtractor(Extractor):
                 "set --config.predict.vectors=words, or mean"
             )
         self._model = Elmo(model)  # type: ignore[assignment]
-        self._length, self._positions = model.max_characters, sys.maxsize
+        self._length, self.max_seq_length = model.max_characters, sys.maxsize
         self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:
         """Nothing: a text of any length is read whole."""
 
-    def parse(self, row: dict[str, Any]) -> Parsed:  # type: ignore[override]
+    def parse(self, row: dict[str, Any]) -> Feature:
         """Cuts a row into words.
 
         Raises:
@@ -79,24 +71,17 @@ class ElmoExtractor(Extractor):
             names = ["[MEAN]"]
         read = [characters.BEGIN, *words, characters.END]
         ids = characters.of_words(read, self._length)
-        return Parsed(list(range(len(read))), owners, names, ids)
-
-    def encode(self, examples: Sequence[Parsed], split: str) -> list[Feature]:  # type: ignore[override]
-        """Turns each row into a sequence of words."""
-        del split
-        return [
-            Feature(index, {"input_ids": row.ids, "owners": row.owners}, row.characters)
-            for index, row in enumerate(examples)
-        ]
-
-    @property
-    def padding(self) -> Mapping[str, int]:
-        """That of words that are in no vector."""
-        return {"owners": NONE}
+        columns = {"input_ids": np.arange(len(read)), "owners": np.array(owners)}
+        return Feature(0, columns, (names, ids))
 
     def table(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches have the words' characters."""
-        return _Characters(features, self.padding)
+        return _Characters(features, {"owners": NONE})
+
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+        """Returns `names` and `vectors`, as the other extractor."""
+        names, _ = feature.info
+        return super().answer(feature._replace(info=names), output)
 
     def states(
         self, params: Any, batch: Arrays
@@ -113,7 +98,7 @@ class _Characters(Rows):
 
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
         super().__init__(features, fill)
-        self._characters = [feature.info for feature in features]
+        self._characters = [feature.info[1] for feature in features]
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
         """As `Rows.batch`, and `characters`, [batch, words, length]."""

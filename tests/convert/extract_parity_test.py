@@ -180,7 +180,8 @@ def test_words_already_split_are_theirs(make_folder, transformers):
     found = extractor.parse({"words": words})
     tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
     encoding = tokenizer(words, is_split_into_words=True)
-    assert found.ids == encoding["input_ids"]
+    assert found.columns["input_ids"].tolist() == encoding["input_ids"]
     firsts = [encoding.word_ids().index(word) for word in range(3)]
-    assert [found.owners.index(word) for word in range(3)] == firsts
-    assert found.names == words
+    owners = found.columns["owners"].tolist()
+    assert [owners.index(word) for word in range(3)] == firsts
+    assert found.info == words

@@ -1,7 +1,6 @@
 """Rows of many requests: in turn, with others of like length, in compiled programs."""
 
 import asyncio
-import json
 import threading
 
 import numpy as np
@@ -17,7 +16,7 @@ from tests.served import batcher
 
 
 async def answers(served, rows):
-    return [json.loads(row) for row in await served.answers(rows)]
+    return await served.answers(rows)
 
 
 class Held:
@@ -162,17 +161,16 @@ def answered(served, *lengths):
 
 
 def wait_for_all(served):
-    done = threading.Event()
-    compile_next = served._compile_next
+    """Wakes the thread; waits until it has compiled all."""
+    done, compile_next = threading.Event(), served._compile_next
 
     def noted():
-        more = compile_next()
-        if not more:
+        compile_next()
+        if not served._lengths.missing:
             done.set()
-        return more
 
     served._compile_next = noted
-    answered(served, 3)  # wakes the thread
+    answered(served, 3)
     assert done.wait(120)
 
 

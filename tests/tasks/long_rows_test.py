@@ -73,13 +73,15 @@ def test_a_blank_in_a_text_that_is_too_long(task):
     with pytest.raises(ValueError, match=r"^4\d tokens with"):
         asked.parse({"text": "a " * 40})
     parsed = asked.parse({"text": f"{LONG['spaces']} [MASK]", "text_b": ""})
-    assert len(parsed.masks) == 1 and parsed.is_pair
-    assert parsed.encoding.ids[-1] == parsed.encoding.ids[-2]  # two [SEP]
+    assert len(parsed.info.masks) == 1 and parsed.info.is_pair
+    assert len(set(parsed.columns["input_ids"][-2:])) == 1  # two [SEP]
 
 
 def test_vectors_of_a_text_that_is_too_long(task):
     model = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     asked = Extractor(task.config, model, task.tokenizer)
     ids = task.tokenize([LONG["words"]])[0].ids
-    assert asked.parse({"text": LONG["words"]}).ids[1:-1] == ids[:30]
-    assert len(asked.parse({"words": ["a", LONG["words"], "b"]}).ids) == 32
+    found = asked.parse({"text": LONG["words"]}).columns["input_ids"]
+    assert found[1:-1].tolist() == ids[:30]
+    words = asked.parse({"words": ["a", LONG["words"], "b"]})
+    assert len(words.columns["input_ids"]) == 32
