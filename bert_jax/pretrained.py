@@ -188,7 +188,7 @@ class Bert:
     def _answerer(
         self, predictor: Predictor, params: Any, rows: int = _BATCH
     ) -> Answerer:
-        return Answerer(predictor, params, self._mesh, rows, self.config.hidden_size)
+        return Answerer(predictor, params, self._mesh, rows, self.config)
 
     def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
         """Answers rows as `--mode=predict` does.

@@ -38,4 +38,5 @@ def answerer(
 ) -> Answerer:
     """Answers rows on one device."""
     mesh = sharding.make_mesh(configuration.defaults(), (), jax.devices()[:1])
-    return Answerer(predictor, params, mesh, rows, width)
+    config = bert_config(vocab_size=9, hidden_size=width, num_attention_heads=1)
+    return Answerer(predictor, params, mesh, rows, config)

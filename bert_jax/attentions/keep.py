@@ -59,7 +59,7 @@ def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
     shape = getattr(task, "row_shape", (config.max_position_embeddings,))
     rows = rows_at_once(config, shape, task.config.predict.batch_size)
     keeps = WithAttentions(answerer.predictor, config, task.tokenizer)
-    yield Answerer(keeps, answerer.params, answerer.mesh, rows, config.hidden_size)
+    yield Answerer(keeps, answerer.params, answerer.mesh, rows, config)
     if not keeps.tensors:
         raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
     if processes.is_first():

@@ -47,8 +47,8 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
-        rows, width = task.config.predict.batch_size, task.model_config.hidden_size
-        answerer = Answerer(extractor, params, restored.mesh, rows, width)
+        rows, config = task.config.predict.batch_size, task.model_config
+        answerer = Answerer(extractor, params, restored.mesh, rows, config)
         most = streaming.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)

@@ -15,7 +15,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming
 from bert_jax.tasks.streaming import Row
 from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
-from bert_jax.training import setup, sharding
+from bert_jax.training import rounding, setup, sharding
 
 # On a CPU a batch has at most so many rows, and is computed in pieces: a few rows cost
 # only their own.
@@ -38,16 +38,18 @@ class Answerer:
     """
 
     def __init__(
-        self, predictor: Predictor, params: Any, mesh: Mesh, rows: int, width: int
+        self, predictor: Predictor, params: Any, mesh: Mesh, rows: int, config: Any
     ):
         """Compiles nothing yet.
 
         Args:
           rows: About how many rows are computed together.
-          width: Size of a token's vector.
+          config: The model's, a `BertConfig` or a family's own.
         """
         self.predictor, self.params, self.mesh = predictor, params, mesh
-        self.size = batch_size(mesh, rows, width)
+        self.size = batch_size(mesh, rows, config.hidden_size)
+        # Whether parameters may be of a wider dtype than the model reads them in.
+        self._rounds = getattr(config, "dtype", "float32") != "float32"
         self.watch: Callable[[Batch], None] = lambda batch: None
         self._compiled = Compiled(predictor.outputs, mesh)
 
@@ -102,6 +104,8 @@ class Answerer:
             self.watch(batch)
             for part, of in self._pieces(batch):
                 rows = {name: column[part] for name, column in batch.items()}
+                if self._rounds:
+                    self._round(rows)
                 waiting.append(
                     (indices[part], self._compiled.of(self.params, rows, of))
                 )
@@ -130,6 +134,11 @@ class Answerer:
                 rows, finish = started.popleft()
                 yield list(zip(rows, finish(), strict=True))
 
+    def _round(self, rows: Batch) -> None:
+        traced = trace_outputs(self.predictor.outputs, self.mesh, self.params, rows)
+        self.params = rounding.round_once(self.params, traced)
+        self._rounds = False
+
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape
         if not self.size.width:
@@ -145,8 +154,9 @@ def of_task(task: Task, folder: Path) -> Answerer:
     """
     with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
         predictor = task.predictor(restored.missing)
-    rows, width = task.config.predict.batch_size, task.model_config.hidden_size
-    return Answerer(predictor, restored.params, restored.mesh, rows, width)
+    rows = task.config.predict.batch_size
+    params, mesh = restored.params, restored.mesh
+    return Answerer(predictor, params, mesh, rows, task.model_config)
 
 
 class Compiled:

@@ -38,8 +38,8 @@ class Reader:
             zeros = {"kernel": jnp.zeros((size, size)), "bias": jnp.zeros(size)}
             params["pooler"] = zeros
         mesh = sharding.make_mesh(config, (), jax.devices()[:1])
-        width = bert.config.hidden_size
-        self._answerer = Answerer(extractor, {"bert": params}, mesh, _BATCH, width)
+        params = {"bert": params}
+        self._answerer = Answerer(extractor, params, mesh, _BATCH, bert.config)
         self._extractor = extractor
 
     def read(

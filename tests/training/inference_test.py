@@ -1,14 +1,17 @@
 """Rows are computed in pieces on a CPU, and answered as if together."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
-from micro import answerer
+from micro import answerer, bert_config, initial_params
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.tasks.task import Predictor
-from bert_jax.training import inference, sharding
+from bert_jax.training import inference, rounding, sharding
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +75,48 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
         jax.devices()[:2],
     )
     assert inference.batch_size(two, 31, 768) == BatchSize(32)
+
+
+def test_parameters_are_rounded_once_and_outputs_are_the_same():
+    """Kernels; embeddings, LayerNorm and the head's products are in float32."""
+    config = bert_config(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+        dtype="bfloat16",
+    )
+    model = BertWithHeads(config, ("sequence_classification",), labels=3)
+    params = initial_params(functools.partial(init_with_heads, model))
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 50, (4, 9)).astype(np.int32)
+    batch = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+
+    def outputs(params, batch):
+        return model.apply({"params": params}, *batch.values())
+
+    traced = jax.jit(outputs).trace(params, batch)
+    rounded = rounding.round_once(params, traced)
+    dtypes = {
+        "/".join(key.key for key in path): str(leaf.dtype)
+        for path, leaf in jax.tree.leaves_with_path(rounded)
+    }
+    kernels = {name for name in dtypes if name.endswith("/kernel")}
+    head = "sequence_classification/kernel"
+    assert len(kernels) == 2 * 6 + 2 and head in kernels
+    assert {dtypes[name] for name in kernels - {head}} == {"bfloat16"}
+    others = dtypes.keys() - kernels
+    assert {dtypes[n] for n in (*others, head) if "Norm" in n or "embed" in n} == {
+        "float32"
+    }
+    assert dtypes[head] == "float32"
+    before, after = jax.jit(outputs)(params, batch), jax.jit(outputs)(rounded, batch)
+    for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    again = jax.jit(outputs).trace(rounded, batch)
+    same = rounding.round_once(rounded, again)
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: a is b or a.dtype == b.dtype, rounded, same)
+    )
