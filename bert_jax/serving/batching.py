@@ -51,8 +51,7 @@ class CompiledLengths(BatchSize):
             return self.compiling
         best = super().length(longest, limit)
         if not self._batches[best]:
-            sizes = piece_sizes(self.at(best)) if self.width else [self.rows]
-            self.missing |= {(rows, -best) for rows in sizes}
+            self.missing |= {(rows, -best) for rows in piece_sizes(self.at(best))}
         self._batches[best] += 1
         longer = (n for n in self.compiled if n >= best)
         return best if self._batches[best] > _OFTEN else min(longer, default=best)

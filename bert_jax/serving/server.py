@@ -165,7 +165,7 @@ def application(
 
     return Starlette(
         routes=[
-            Route("/predict", predict, methods=["POST"]),
+            Route("/predict", predict, methods=["POST"], max_body_size=MAX_BYTES),
             Route("/health", health),
             Route("/", page),
         ],
@@ -198,14 +198,8 @@ def _plain(name: str) -> str:
 
 async def _content(request: Request) -> Any:
     """Returns the JSON of a request."""
-    body = bytearray()
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_BYTES:
-                text = f"more than {MAX_BYTES:,} bytes; send less at once"
-                raise HTTPException(413, text)
-        content = json.loads(body.decode("utf-8-sig"))
+        content = json.loads((await request.body()).decode("utf-8-sig"))
         # NaN and half of a surrogate pair are not JSON, but Python reads them.
         json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError, ClientDisconnect) as error:

@@ -141,9 +141,10 @@ class Answerer:
 
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape
-        if not self.size.width:
-            return [(slice(count), self.size.rows)]
-        return pieces(count, self.size.at(math.prod(shape)))
+        if self.size.width:
+            return pieces(count, self.size.at(math.prod(shape)))
+        of = next(n for n in piece_sizes(self.size.rows) if n >= count)
+        return [(slice(count), sharding.batch_multiple(self.mesh, of))]
 
 
 def of_task(task: Task, folder: Path) -> Answerer:
