@@ -27,16 +27,17 @@ def round_once(params: Any, traced: jax.stages.Traced) -> Any:
     jaxpr = traced.jaxpr.jaxpr
     rounded = []
     for leaf, variable in zip(leaves, jaxpr.invars, strict=False):
-        dtypes = set(_dtypes(jaxpr, variable))
-        is_rounded = len(dtypes) == 1 and jnp.issubdtype(*dtypes, jnp.floating)
-        rounded.append(leaf.astype(*dtypes) if is_rounded else leaf)
+        dtypes = list(set(_dtypes(jaxpr, variable)))
+        is_rounded = len(dtypes) == 1 and jnp.issubdtype(dtypes[0], jnp.floating)
+        rounded.append(leaf.astype(dtypes[0]) if is_rounded else leaf)
     return jax.tree.unflatten(tree, rounded)
 
 
 def _dtypes(jaxpr: Jaxpr, variable: Any) -> Iterator[Any]:
     """Yields the dtypes that a variable is read in, its own where it is not cast."""
+    own: Any = variable.aval.dtype
     if any(each is variable for each in jaxpr.outvars):
-        yield variable.aval.dtype
+        yield own
     for equation in jaxpr.eqns:
         for index, read in enumerate(equation.invars):
             if read is not variable:
@@ -53,4 +54,4 @@ def _dtypes(jaxpr: Jaxpr, variable: Any) -> Iterator[Any]:
             elif len(inner) == 1 and len(inner[0].invars) == len(equation.invars):
                 yield from _dtypes(inner[0], inner[0].invars[index])
             else:
-                yield variable.aval.dtype
+                yield own
