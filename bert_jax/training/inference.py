@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Int
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.runtime.storage import Path
@@ -85,7 +84,7 @@ class Answerer:
         features = self.predictor.encode(parsed, "predict")
         table = self.predictor.table(features)
         outputs: list[Outputs] = [{} for _ in features]
-        waiting: deque[tuple[Int[np.ndarray, rows], OnDevice]] = deque()
+        waiting: deque[tuple[np.ndarray, OnDevice]] = deque()
 
         def fetch() -> None:
             indices, computed = waiting.popleft()
