@@ -12,20 +12,18 @@ import numpy as np
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
+from bert_jax.data.rows import Batch
 from bert_jax.data.vocabulary_fit import Watch
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
 from bert_jax.tasks import partial_output, row_files, streaming
 from bert_jax.tasks.partial_output import Output
-from bert_jax.tasks.task import Batch, Outputs, Task
-from bert_jax.training import setup
-from bert_jax.training.inference import async_predict, batch_size
+from bert_jax.tasks.task import Task
+from bert_jax.training import inference
 from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
-
-Submit = Callable[[Batch], Callable[[], Outputs]]
 
 
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
@@ -40,37 +38,25 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
       target: likewise, there once it is complete, and resumed by the same call
         (tasks/partial_output.py); `-`: standard output.
     """
+    keeps = task.config.predict.attentions
     with (
         streaming.lines(source, task.row_columns) as lines,
-        setup.restored_params(task, folder, task.unused(predicts=True)) as restored,
-        partial_output.opened(
-            source,
-            target,
-            # The files of attentions have every row, or are not there.
-            None
-            if task.config.predict.attentions
-            else lambda: _work(task, restored.params),
-        ) as output,
         contextlib.ExitStack() as stack,
     ):
-        predictor = task.predictor(restored.missing)
-        rows = task.config.predict.batch_size
-        keeping: Callable[[Submit], Submit] | None = None
-        if task.config.predict.attentions:
+        answerer = inference.of_task(task, folder)
+        # The file of attentions has every row, or is not there.
+        work = None if keeps else lambda: _work(task, answerer.params)
+        output = stack.enter_context(partial_output.opened(source, target, work))
+        if keeps:
             from bert_jax.attentions import keep
 
-            around = keep.around(predictor, task, restored.params, rows)
-            predictor, rows, keeping = stack.enter_context(around)
-        size = batch_size(restored.mesh, rows, task.model_config.hidden_size)
-        submit = async_predict(predictor.step, restored.params, restored.mesh, size)
-        submit = _watching(submit, task.tokenizer, source)
-        submit = keeping(submit) if keeping else submit
+            answerer = stack.enter_context(keep.around(answerer, task))
+        if processes.is_first():
+            answerer.watch = _warns_once(task.tokenizer, source)
         write = row_files.writer(target, output.file, output.columns)
         progress = stack.enter_context(_progress(task, source, output))
         count, rest = output.rows, output.rest(lines)
-        for some in streaming.answered(
-            rest, predictor, submit, size, whole=output.resumes
-        ):
+        for some in answerer.stream(rest, whole=output.resumes):
             for row, answer in some:
                 write(row_files.answered(row, row_files.rounded(answer)))
                 if not count and source != "-" and (place := task.place_of_text(row)):
@@ -115,13 +101,12 @@ def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
         yield line
 
 
-def _watching(submit: Submit, tokenizer: Tokenizer, source: str) -> Submit:
-    """Also warns once, from the first rows, if the vocabulary does not fit them."""
+def _warns_once(tokenizer: Tokenizer, source: str) -> Callable[[Batch], None]:
+    """Warns from the first batches if the vocabulary does not fit their texts."""
     watch = Watch(tokenizer)
 
-    def watched(batch: Batch) -> Callable[[], Outputs]:
+    def look(batch: Batch) -> None:
         if fault := watch.fault(batch, source):
             log.warning("warning: %s", fault)
-        return submit(batch)
 
-    return watched if processes.is_first() else submit
+    return look

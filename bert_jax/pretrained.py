@@ -1,29 +1,31 @@
-"""`bert_jax.load`: opens a model in any format; computes vectors and logits."""
+"""`bert_jax.load`: opens a model in any format; computes vectors and answers."""
 
+import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, Float
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
-from bert_jax import answering, tokenization
-from bert_jax.convert import sentence_transformers, weights
+from bert_jax import tokenization
+from bert_jax.config import configuration
+from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
-from bert_jax.data.rows import BatchSize, power_of_two, sorted_groups
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
+from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import hub
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import ApplyFn, Batch, Outputs, finite
-from bert_jax.training import inference, sharding
+from bert_jax.tasks.task import ApplyFn, Predictor
+from bert_jax.training import from_weights, setup, sharding
+from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
 _BATCH = 32  # texts that `encode` computes at a time
@@ -70,7 +72,7 @@ class Bert:
     """
 
     def __init__(self, path: str | Path, model: Weights):
-        self._path = path
+        self._path, self._about = path, dataclasses.replace(model, params={})
         self.config = model.config
         self.labels = model.labels
         self.heads = model.heads
@@ -83,12 +85,8 @@ class Bert:
         )
         self.params = jax.tree.map(jnp.asarray, model.params)
         self._run = jax.jit(self.forward, static_argnames="attentions")
-        axes, device = sharding.AXES, np.reshape(jax.devices()[0], (1, 1, 1))
-        self._mesh = Mesh(device, axes, axis_types=(AxisType.Auto,) * len(axes))
-        # What `_computed` has compiled, by the function and the size of a batch.
-        self._submits: dict[tuple, Callable[[Batch], inference.Waits]] = {}
-        # What `words` and `sentences` have compiled, by their fields.
-        self._extracting: dict[tuple, Callable[..., answering.Answers]] = {}
+        self._mesh = sharding.make_mesh(configuration.defaults(), (), jax.devices()[:1])
+        self._extracting: dict[tuple, Answerer] = {}  # by the fields of `Extractor`
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -168,50 +166,32 @@ class Bert:
         """
         positions = self.config.max_position_embeddings
         tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
-        pad = tokenization.special_ids(self.tokenizer).pad
-        columns = encodings.columns(tokenized, pad)
-        return cast(Encoded, {**self._encode_all(tokenized, pad), **columns})
+        columns = encodings.columns(tokenized, self._pad)
+        answers = self._encoding.start([*map(encodings.feature, tokenized)])()
+        shape = (*columns["input_ids"].shape, self.config.hidden_size)
+        hidden = np.zeros(shape, np.float32)
+        for row, answer in zip(hidden, answers, strict=True):
+            part = answer.pop("hidden_states")[: len(row)]
+            row[: len(part)] = part
+        rest = {n: np.stack([answer[n] for answer in answers]) for n in answers[0]}
+        vectors = jax.tree.map(jnp.asarray, {"hidden_states": hidden, **rest})
+        return cast(Encoded, {**vectors, **columns})
 
-    def _encode_all(self, texts: Sequence[Encoding], pad: int) -> dict[str, Array]:
-        longest = max(len(text.ids) for text in texts)
-        shape = (len(texts), longest, self.config.hidden_size)
-        hidden, pooled = np.zeros(shape, np.float32), np.zeros(shape[::2], np.float32)
-        for group, outputs in self._computed(self._vectors, texts, pad):
-            part = outputs["hidden_states"][:, :longest]
-            hidden[group, : part.shape[1]] = part
-            pooled[group] = outputs.get("pooled", 0)
-        vectors = {"hidden_states": jnp.asarray(hidden), "pooled": jnp.asarray(pooled)}
-        return {name: vectors[name] for name in outputs}
+    @functools.cached_property
+    def _pad(self) -> int:
+        return tokenization.special_ids(self.tokenizer).pad
 
-    def _computed(
-        self, function: ApplyFn, texts: Sequence[Encoding], pad: int
-    ) -> Iterator[tuple[np.ndarray, Outputs]]:
-        """Computes a function of (params, batch) of all texts, by batches.
+    @functools.cached_property
+    def _encoding(self) -> Answerer:
+        return self._answerer(_Texts(self, self._vectors), self.params)
 
-        Yields:
-          The indices of a batch's texts, and its outputs, once the next batch is
-          being computed.
-        """
-        lengths = [len(text.ids) for text in texts]
-        size = inference.batch_size(self._mesh, _BATCH, self.config.hidden_size)
-        if not size.width:  # rows that fill a batch up cost as much as texts
-            size = BatchSize(min(_BATCH, power_of_two([len(texts)])))
-        if (function, size) not in self._submits:
-            of = (function, self.params, self._mesh, size)
-            self._submits[function, size] = inference.async_predict(*of)
-        submit = self._submits[function, size]
-
-        def started(group: np.ndarray, tokens: int) -> tuple[Any, inference.Waits]:
-            some = [texts[index] for index in group]
-            return group, submit(encodings.padded(some, pad, tokens))
-
-        groups = sorted_groups(lengths, size, self.config.max_position_embeddings)
-        waits: Any = itertools.starmap(started, groups)
-        for (group, wait), _ in itertools.pairwise(itertools.chain(waits, [None])):
-            yield group, finite(wait())
+    def _answerer(
+        self, predictor: Predictor, params: Any, rows: int = _BATCH
+    ) -> Answerer:
+        return Answerer(predictor, params, self._mesh, rows, self.config)
 
     def predict(self, rows: Sequence[Mapping[str, Any] | str]) -> list[dict[str, Any]]:
-        """Answers rows as `--mode=predict` does; opens the weights a second time.
+        """Answers rows as `--mode=predict` does.
 
         Args:
           rows: objects, as in docs/fine_tuning.md; a string is a `text`.
@@ -227,7 +207,7 @@ class Bert:
         if isinstance(rows, str | Mapping):
             raise TypeError("a list of rows is required, not one row")
         objects = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
-        answers = self._answers(objects) if objects else []
+        answers = self._predicting.answer(objects) if objects else []
         pairs = zip(objects, answers, strict=True)
         return [row_files.answered(row, answer) for row, answer in pairs]
 
@@ -281,11 +261,10 @@ class Bert:
             size = self.config.hidden_size
             return np.stack([row["vectors"] for row in extracted]).reshape(-1, size)
         _check_texts(texts)
-        tokenizer, pad = self._cutting, tokenization.special_ids(self.tokenizer).pad
+        tokenizer, answerer = self._embedding
         tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
-        parts = list(self._computed(self._sentence_vectors, tokenized, pad))
-        vectors = np.concatenate([outputs["vectors"] for _, outputs in parts])
-        return vectors[np.argsort(np.concatenate([group for group, _ in parts]))]
+        answers = answerer.start([*map(encodings.feature, tokenized)])()
+        return np.stack([answer["vectors"] for answer in answers])
 
     @functools.cached_property
     def _pipeline(self) -> sentence_transformers.Pipeline | None:
@@ -293,30 +272,51 @@ class Bert:
         return sentence_transformers.read(folder, self.config.max_position_embeddings)
 
     @functools.cached_property
-    def _cutting(self) -> Tokenizer:
-        """The tokenizer that cuts texts as `_pipeline` says."""
+    def _embedding(self) -> tuple[Tokenizer, Answerer]:
+        """What cuts texts as `_pipeline` says, and what computes their vectors."""
         assert self._pipeline is not None
-        return self._pipeline.tokenizer(self.tokenizer)
+        of_tokens = self._pipeline.vectors
 
-    def _sentence_vectors(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        assert self._pipeline is not None
-        hidden = self._vectors(params, batch)["hidden_states"]
-        return {"vectors": self._pipeline.vectors(hidden, batch["input_mask"])}
+        def vectors(params: Any, batch: Arrays) -> dict[str, Array]:
+            hidden = self._vectors(params, batch)["hidden_states"]
+            return {"vectors": of_tokens(hidden, batch["input_mask"])}
+
+        answerer = self._answerer(_Texts(self, vectors), self.params)
+        return self._pipeline.tokenizer(self.tokenizer), answerer
 
     def _extracted(self, rows: Sequence[Any], **fields: Any) -> list[dict[str, Any]]:
         _check_texts(rows)
-        assert self.tokenizer  # checks that it fits the model
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
-            params = self._with_pooler(self.params)
-            self._extracting[key] = answering.extracting(self._path, params, **fields)
-        return self._extracting[key](
+            config = configuration.defaults()
+            config.predict.update(fields)
+            model = dataclasses.replace(self.config, dtype=config.model.dtype)
+            extractor = Extractor(config, model, self.tokenizer)
+            params = {"bert": self._with_pooler(self.params)["bert"]}
+            self._extracting[key] = self._answerer(extractor, params)
+        answerer = self._extracting[key]
+        answers = answerer.answer(
             [{"text" if isinstance(row, str) else "words": row} for row in rows]
         )
+        cast(Extractor, answerer.predictor).warn()
+        return answers
 
     @functools.cached_property
-    def _answers(self) -> Callable[[answering.Rows], answering.Answers]:
-        return answering.predicting(self._path)
+    def _predicting(self) -> Answerer:
+        """Answers as the task does that the weights record, or that of their head."""
+        config = from_weights.without_config([f"--config.init_from={self._path}"])
+        nowhere = storage.path(self._path) / "no-run"  # the weights are of `init_from`
+        task = setup.build_task(config, nowhere, from_data=False)
+        params, report = merge.merge(
+            sharding.abstract_params(task.init_params, self._mesh),
+            dataclasses.replace(self._about, params=self.params),
+            task.model_config,
+            hub.resolved(str(self._path)),
+        )
+        params = merge.whole(params, report, task.unused(predicts=True))
+        task.facts.update(report.facts)
+        predictor = task.predictor(report.missing)
+        return self._answerer(predictor, params, config.predict.batch_size)
 
     def _with_pooler(self, params: Any) -> Any:
         """With a pooler, which the module needs; an added one's output is dropped."""
@@ -368,3 +368,17 @@ class Bert:
                 for index in range(self.config.num_hidden_layers)
             ]
         return outputs
+
+
+class _Texts(Predictor):
+    """Tokenized texts, and what a function of (params, batch) gives of each."""
+
+    def __init__(self, model: Bert, function: ApplyFn):
+        self.max_seq_length = model.config.max_position_embeddings
+        self._function, self._pad = function, model._pad
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        return Rows(features, {"input_ids": self._pad})
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        return self._function(params, batch)

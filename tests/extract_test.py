@@ -171,10 +171,9 @@ def test_left_to_right_the_last_separator_stands_for_the_text(plain):
     size = tokenizer.get_vocab_size()
     model = bert_config(vocab_size=size, num_hidden_layers=1, causal=True)
     parsed = of_fields(model, tokenizer, vectors="cls").parse(ROWS[0])
-    assert parsed.names == ["[SEP]"]
-    assert [place for place, owner in enumerate(parsed.owners) if owner == 0] == [
-        len(parsed.ids) - 1
-    ]
+    assert parsed.info == ["[SEP]"]
+    owners = parsed.columns["owners"]
+    assert np.flatnonzero(owners == 0).tolist() == [len(owners) - 1]
 
 
 @pytest.mark.slow

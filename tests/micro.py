@@ -6,8 +6,12 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from bert_jax.config import configuration
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining, init_model
+from bert_jax.tasks.task import Predictor
+from bert_jax.training import sharding
+from bert_jax.training.inference import Answerer
 from configs import common
 
 
@@ -27,3 +31,12 @@ def initial_params(init: Callable[..., Any], seed: int = 0) -> Any:
     As one program, which takes half the time of one for each operation.
     """
     return jax.jit(lambda key: nn.meta.unbox(init(key)))(jax.random.key(seed))
+
+
+def answerer(
+    predictor: Predictor, params: Any = (), rows: int = 8, width: int = 64
+) -> Answerer:
+    """Answers rows on one device."""
+    mesh = sharding.make_mesh(configuration.defaults(), (), jax.devices()[:1])
+    config = bert_config(vocab_size=9, hidden_size=width, num_attention_heads=1)
+    return Answerer(predictor, params, mesh, rows, config)

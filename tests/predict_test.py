@@ -1,19 +1,19 @@
-"""Prediction sorts rows by length: order, pauses and memory are as without."""
+"""Prediction sorts rows by length: order and memory are as without."""
 
 import json
-import subprocess
-import threading
-import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs import LIMIT, finish, run, start
+from micro import answerer
+from runs import run
 
 from bert_jax import pretrained
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.tasks import streaming
-from bert_jax.tasks.task import PredictionBatches, Predictor
+from bert_jax.tasks.task import Predictor
+from bert_jax.training import inference
 from tests.close import assert_close
 
 WORDS = [
@@ -32,10 +32,12 @@ WORDS = [
 
 
 class Counting(Predictor):
-    """Answers a row's number; notes the sizes of what is asked of it."""
+    """Answers a row's number; notes how many rows it is given."""
 
-    def __init__(self):
-        self.asked, self.parsed = [], 0
+    max_seq_length = 16
+
+    def __init__(self, added=0.0):
+        self.asked, self.parsed, self.added = [], 0, added
 
     def parse(self, row):
         if "number" not in row:
@@ -43,50 +45,50 @@ class Counting(Predictor):
         self.parsed += 1
         return row["number"]
 
-    def step(self, params, batch):
-        raise NotImplementedError
+    def encode(self, examples, split):
+        self.asked.append(len(examples))
+        return [
+            Feature(index, {"input_ids": [number] * (1 + number % 7)})
+            for index, number in enumerate(examples)
+        ]
 
-    def encode(self, parsed, size):
-        self.asked.append(len(parsed))
-        batch = {"input_ids": np.array([parsed])}
-        return PredictionBatches(
-            [batch], lambda outputs: [{"is": x} for x in outputs[0]["x"]]
-        )
+    def outputs(self, params, batch):
+        return {"is": batch["input_ids"][:, 0] + jnp.float32(self.added)}
+
+    def decode(self, examples, features, outputs):
+        assert len(examples) == len(features)
+        return [{"is": int(output["is"])} for output in outputs]
 
 
-TWO = BatchSize(2)
-
-
-def lines(count, pauses=()):
+def lines(count):
     for number in range(count):
         yield f"in:{number}", json.dumps({"number": number})
-        if number in pauses:
-            yield None
 
 
-def submit(batch):
-    return lambda: {"x": batch["input_ids"][0]}
-
-
-def test_every_row_once_in_order_and_at_once_where_the_input_pauses():
+def test_every_row_once_in_order_one_window_ahead():
     size = streaming.WINDOW * 2
     asked = Counting()
     answers = []
-    for some in streaming.answered(lines(100, (2, 70)), asked, submit, TWO):
+    for some in answerer(asked, rows=2).stream(lines(100)):
         # Not more than two windows are read and not yet answered.
         assert asked.parsed - len(answers) <= 2 * size
-        if len(answers) in (0, 35):
-            assert asked.parsed in (3, 71)
         answers += some
     assert answers == [({"number": n}, {"is": n}) for n in range(100)]
-    assert asked.asked == [3, 32, 32, 4, 29]
+    assert asked.asked == [32, 32, 32, 4]
+
+
+def test_outputs_that_are_fetched_early_are_the_same(monkeypatch):
+    monkeypatch.setattr(inference, "_WAITING", 0)
+    rows = [{"number": number} for number in range(40)]
+    answers = answerer(Counting(), rows=3).answer(rows)
+    assert answers == [{"is": number} for number in range(40)]
 
 
 def test_the_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
     with pytest.raises(UserError, match="in:41: the field number is missing"):
-        for some in streaming.answered(rows, Counting(), submit, TWO):
+        for some in answerer(Counting(), rows=2).stream(rows):
             answers += some
     assert len(answers) == 40
 
@@ -94,31 +96,14 @@ def test_the_rows_before_a_wrong_one_are_answered():
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_model_that_computes_no_numbers_has_no_answers(value):
     """Each of its weights may be finite."""
-    outputs = {"x": np.array([1, value, -np.inf]), "ids": np.arange(3)}
+    asked = answerer(Counting(value), rows=2)
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        list(streaming.answered(lines(3), Counting(), lambda _: lambda: outputs, TWO))
+        list(asked.stream(lines(3)))
     with pytest.raises(UserError, match="computes NaN or infinity"):
-        Counting().answer([1], lambda _: outputs, TWO)
-    outputs["x"][1] = 2
-    assert len(Counting().answer([1], lambda _: outputs, TWO)) == 3
-
-
-@pytest.mark.slow
-def test_a_row_is_answered_before_the_batch_is_full(micro, plain):
-    args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
-    process = start(*args, stdin=subprocess.PIPE)
-    ending = threading.Timer(LIMIT, process.kill)
-    ending.start()
-    for count in (1, 3):
-        for number in range(count):
-            row = {"text": "the [MASK]" + " fox" * number, "number": number}
-            process.stdin.write(json.dumps(row) + "\n")
-        process.stdin.flush()
-        told = [json.loads(process.stdout.readline()) for _ in range(count)]
-        assert [row["number"] for row in told] == list(range(count))
-        time.sleep(0.1)
-    finish(process, 0)
-    ending.cancel()
+        asked.answer([{"number": 1}])
+    asked = answerer(Counting(-np.inf), rows=2)
+    asked.predictor.decode = lambda *_: [{"minus infinity": "a number"}]
+    assert asked.answer([{"number": 1}]) == [{"minus infinity": "a number"}]
 
 
 @pytest.mark.slow

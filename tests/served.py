@@ -7,30 +7,29 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bert_jax.answering import Answering
 from bert_jax.data.rows import BatchSize
 from bert_jax.serving import server
 from bert_jax.serving.batching import Batcher
-from bert_jax.tasks.task import Predictor
+from bert_jax.training.inference import Answerer
 
 SECONDS = 20.0  # that a client waits
 
 
-class Model(Predictor):
-    """In the place of a model: `compute` gets the rows of a batch."""
+class Model(Answerer):
+    """An answerer without a model: `compute` gets the rows of a batch."""
 
-    step = encode = None  # type: ignore[assignment]
+    def __init__(
+        self, compute: Callable[[list[Any]], list[Any]], rows: int = 4, width: int = 0
+    ):
+        self._compute, self.size = compute, BatchSize(rows, width)
 
-    def __init__(self, compute: Callable[[list[Any]], list[Any]]):
-        self._compute = compute
-
-    def parse(self, row: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(row.get("text"), str):
+    def parse(self, row: Any) -> dict[str, Any]:
+        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise ValueError('a string "text" is required')
         return row
 
-    def answer(self, rows: list[Any], ask: Any, size: BatchSize) -> list[Any]:
-        return self._compute(rows)
+    def start(self, rows: list[Any]) -> Callable[[], list[Any]]:
+        return lambda: self._compute(rows) if rows else []
 
 
 def batcher(
@@ -39,8 +38,7 @@ def batcher(
     width: int = 0,
 ) -> Batcher:
     """Answers rows; has no example, so it compiles nothing ahead."""
-    size = BatchSize(rows, width)
-    return Batcher(Answering(Model(compute), lambda batch: {}, size), None, 512)
+    return Batcher(Model(compute, rows, width), None, 512)
 
 
 @contextlib.contextmanager

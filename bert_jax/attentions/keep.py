@@ -11,60 +11,35 @@ import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float16, Int
+from jaxtyping import Array
 from safetensors.numpy import save
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime import processes, storage
-from bert_jax.tasks.task import Batch, Outputs, PredictionBatches, Predictor, Task
+from bert_jax.tasks.task import Outputs, Predictor, Task
+from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
 FIELD = "config.predict.attentions"
 # Of a batch's probabilities in float32, on the device. A batch has at least one row.
 BUDGET = 1 << 30
-# Names in batches and outputs that no task has.
-_PLACES, _PROBABILITIES = "attentions/places", "attentions/probabilities"
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
-_KEPT = (_PLACES, _PROBABILITIES, *(f"attentions/{name}" for name in _INPUTS))
-
-# A row of the input, which of its windows or choices, its pieces' ids and segments, and
-# [layers, heads, from, to], without padding.
-Keep = Callable[
-    [
-        int,
-        int,
-        Int[np.ndarray, "length"],
-        Int[np.ndarray, "length"],
-        Float16[np.ndarray, "layers heads length length"],
-    ],
-    None,
-]
-Submit = Callable[[Batch], Callable[[], Outputs]]
+_KEPT = "attentions"  # an output that no task has
 
 
 @contextlib.contextmanager
-def around(
-    predictor: Predictor, task: Task, params: Any, rows: int
-) -> Iterator[tuple[Predictor, int, Callable[[Submit], Submit]]]:
-    """Keeps a predictor's probabilities; at the end the first process writes the file
-    of `predict.attentions`.
-
-    Args:
-      rows: that the predictor takes at once.
-
-    Yields:
-      The predictor; its rows at once; and a wrapper for the function that submits
-      batches.
+def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
+    """Yields one that also keeps the probabilities; at the end the first process writes
+    the file of `predict.attentions`.
 
     Raises:
       UserError: the model has no attention; the file cannot be written; the input has
@@ -72,7 +47,7 @@ def around(
     """
     name, config = task.config.predict.attentions, task.model_config
     family = FAMILIES[task.config.model.architecture]
-    if not family.attends:
+    if not family.attends or "encoder" not in answerer.params.get("bert", {}):
         raise UserError(
             f"{FIELD}={name}: shows a Transformer's attention, and this model is "
             f"{family.title}; leave it empty"
@@ -80,107 +55,61 @@ def around(
     if storage.in_bucket(name):
         raise UserError(f"{FIELD}={name}: name a local file, and copy it")
     end = ".safetensors"
-    place = Path(storage.output(name.removesuffix(end) + end, f"--{FIELD}"))
-    kept = Attentions(task.tokenizer)
-    keep: Keep = kept.add if processes.is_first() else lambda *_: None
-    longest = getattr(task, "row_shape", (config.max_position_embeddings,))
-    yield (
-        WithAttentions(predictor, config, params),
-        rows_at_once(config, longest, rows),
-        lambda submit: keeping(submit, keep),
-    )
+    place = storage.output(name.removesuffix(end) + end, f"--{FIELD}")
+    shape = getattr(task, "row_shape", (config.max_position_embeddings,))
+    rows = rows_at_once(config, shape, task.config.predict.batch_size)
+    keeps = WithAttentions(answerer.predictor, config, task.tokenizer)
+    yield Answerer(keeps, answerer.params, answerer.mesh, rows, config)
+    if not keeps.tensors:
+        raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
     if processes.is_first():
-        kept.write(place)
-
-
-class Attentions:
-    """The probabilities of a prediction, in memory until its end."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer = tokenizer
-        self._tensors: dict[str, np.ndarray] = {}
-        self._about: dict[str, str] = {}
-
-    def add(
-        self,
-        row: int,
-        part: int,
-        ids: Int[np.ndarray, "length"],
-        segments: Int[np.ndarray, "length"],
-        probabilities: Float16[np.ndarray, "layers heads length length"],
-    ) -> None:
-        """Keeps a sequence."""
-        name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
-        tokens = [self._tokenizer.id_to_token(int(i)) or f"#{i}" for i in ids]
-        about = {"tokens": tokens, "segments": segments.tolist()}
-        self._about[name] = json.dumps(about, ensure_ascii=False)
-        self._tensors[name] = np.ascontiguousarray(probabilities)
-
-    def write(self, place: Path) -> None:
-        """Writes the file completely or not at all.
-
-        Raises:
-          UserError: nothing was kept.
-        """
-        if not self._tensors:
-            raise UserError(f"{FIELD}: the input has no rows, so nothing is written")
-        storage.write_atomically(place, save(self._tensors, self._about))
+        storage.write_atomically(place, save(keeps.tensors, keeps.about))
 
 
 class WithAttentions(Predictor):
-    """Another predictor; its outputs also hold the attention's probabilities."""
+    """Another predictor that also keeps the probabilities, in memory.
 
-    def __init__(self, predictor: Predictor, config: BertConfig, params: Any):
-        """Stores its arguments.
+    Attributes:
+      tensors: of each sequence, by its name in the file.
+      about: its tokens and segments, as JSON.
+    """
 
-        Args:
-          config: of the encoder.
-          params: the weights that `step` will be given.
-
-        Raises:
-          UserError: they are not those of a BERT.
-        """
-        if "encoder" not in params.get("bert", {}):
-            raise UserError(f"{FIELD}: this model's encoder is not BERT; leave it out")
-        self._inner = predictor
+    def __init__(self, inner: Predictor, config: BertConfig, tokenizer: Tokenizer):
         # A kernel keeps no probabilities; the answers still come from it. A user's own
         # attention computes others than einsum.
-        attention = "einsum" if config.attention in KERNELS else config.attention
-        self._attention = attention
+        self._attention = "einsum" if config.attention in KERNELS else config.attention
         keeping = dataclasses.replace(
-            config, attention=attention, epilogue="xla", remat="none"
+            config, attention=self._attention, epilogue="xla", remat="none"
         )
-        self._bert = FAMILIES[config.architecture].trunk(keeping)
-        self._rows = 0  # encoded so far
+        self._trunk = FAMILIES[config.architecture].trunk(keeping)
+        self._inner, self._name = inner, tokenizer.id_to_token
+        self.tensors: dict[str, np.ndarray] = {}
+        self.about: dict[str, str] = {}
+        self.max_seq_length = inner.max_seq_length
+        self._rows = 0  # decoded so far
 
     def parse(self, row: dict[str, Any]) -> Any:
-        """As the other predictor's."""
+        """As the other."""
         return self._inner.parse(row)
 
-    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
-        """The other's batches; each row also says where it comes from."""
-        questions = self._inner.encode(parsed, size)
-        if questions.places is None:
-            raise UserError(
-                f"{FIELD}: this task's predictor gives no PredictionBatches.places; "
-                "leave the field out, or see bert_jax/tasks/predictor.py"
-            )
-        first, self._rows = self._rows, self._rows + len(parsed)
-        batches = [
-            {**batch, _PLACES: np.array(places, np.int32) + np.array([first, 0])}
-            for batch, places in zip(questions.batches, questions.places, strict=True)
-        ]
-        return questions._replace(batches=batches)
+    def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
+        """As the other."""
+        return self._inner.encode(examples, split)
 
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """As the other."""
+        return self._inner.table(features)
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The other's outputs, and the probabilities before dropout in float16.
 
         Computes the encoder by itself: this works with any task's head. XLA merges it
         with the same computation of the other predictor's where it can.
         """
-        length = batch["input_ids"].shape[-1]
-        inputs = [batch[name].reshape(-1, length) for name in _INPUTS]
-        _, kept = self._bert.apply(
+        *rows, length = batch["input_ids"].shape
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = [batch[name].reshape(-1, length) for name in names]
+        _, kept = self._trunk.apply(
             {"params": params["bert"]}, *inputs, mutable=["intermediates"]
         )
         if not kept:
@@ -190,20 +119,50 @@ class WithAttentions(Predictor):
             )
         encoder = kept["intermediates"]["encoder"]
         if "layers" in encoder:
-            probabilities = encoder["layers"]["attention"]["probabilities"][0]
+            layers = encoder["layers"]["attention"]["probabilities"][0]
         else:
-            names = (f"layer_{i}" for i in range(len(encoder)))
-            probabilities = jnp.stack(
-                [encoder[name]["attention"]["probabilities"][0] for name in names]
+            each = (encoder[f"layer_{index}"] for index in range(len(encoder)))
+            layers = jnp.stack([x["attention"]["probabilities"][0] for x in each])
+        found = jnp.moveaxis(layers.astype(jnp.float16), 0, 1)
+        found = found.reshape(*rows, *found.shape[1:])
+        return {**self._inner.outputs(params, batch), _KEPT: found}
+
+    def decode(
+        self,
+        examples: Sequence[Any],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[dict[str, Any]]:
+        """Returns the other's answers."""
+        windows: Counter[int] = Counter()
+        for feature, output in zip(features, outputs, strict=True):
+            row, found = self._rows + feature.example, output.pop(_KEPT)
+            # Without choices there is one.
+            found = found.reshape(-1, *found.shape[-4:])
+            ids, segments = (
+                np.atleast_2d(feature.columns[name])
+                for name in ("input_ids", "segment_ids")
             )
-        probabilities = jnp.moveaxis(probabilities.astype(jnp.float16), 0, 1)
-        rows = batch["input_ids"].shape[:-1]
-        return {
-            **self._inner.step(params, batch),
-            _PLACES: batch[_PLACES],
-            _PROBABILITIES: probabilities.reshape(*rows, *probabilities.shape[1:]),
-            **{f"attentions/{name}": batch[name] for name in _INPUTS},
-        }
+            mask = np.atleast_2d(feature.columns.get("input_mask", ids >= 0))
+            for choice, real in enumerate(map(np.flatnonzero, mask)):
+                part = windows[row] * len(ids) + choice
+                if len(real):  # else: a choice that this row does not have
+                    name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
+                    self._keep(
+                        name,
+                        ids[choice, real],
+                        segments[choice, real],
+                        found[choice][:, :, real][:, :, :, real],
+                    )
+            windows[row] += 1
+        self._rows += len(examples)
+        return self._inner.decode(examples, features, outputs)
+
+    def _keep(self, name: str, ids: Any, segments: Any, found: np.ndarray) -> None:
+        tokens = [self._name(int(i)) or f"#{i}" for i in ids]
+        about = {"tokens": tokens, "segments": segments.tolist()}
+        self.about[name] = json.dumps(about, ensure_ascii=False)
+        self.tensors[name] = np.ascontiguousarray(found)
 
 
 def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:
@@ -214,33 +173,3 @@ def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:
     """
     each = 4 * config.num_hidden_layers * config.num_attention_heads * shape[-1] ** 2
     return max(1, min(size, BUDGET // (each * math.prod(shape[:-1]))))
-
-
-def keeping(submit: Submit, keep: Keep) -> Submit:
-    """As `submit`, and hands each row's probabilities to `keep`.
-
-    Waits for each batch: the probabilities of many would fill the memory.
-    """
-
-    def submit_and_keep(batch: Batch) -> Callable[[], Outputs]:
-        outputs = submit(batch)()
-        kept = {name: outputs.pop(name) for name in _KEPT}
-        places, probabilities = kept[_PLACES], kept[_PROBABILITIES]
-        ids, mask, segments = (kept[f"attentions/{name}"] for name in _INPUTS)
-        choices = math.prod(ids.shape[1:-1])
-        for index, (row, part) in enumerate(places):
-            for choice in np.ndindex(ids.shape[1:-1]):
-                here = (index, *choice)
-                real = np.flatnonzero(mask[here])
-                if not len(real):  # a choice that this row does not have
-                    continue
-                keep(
-                    int(row),
-                    int(part) * choices + sum(choice),
-                    ids[here][real],
-                    segments[here][real],
-                    probabilities[here][:, :, real][:, :, :, real],
-                )
-        return lambda: outputs
-
-    return submit_and_keep

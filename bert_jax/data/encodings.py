@@ -1,15 +1,14 @@
 """Texts as arrays, and where in the text each of their tokens stands."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Int32
 from tokenizers import Encoding, Tokenizer
 
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-
-Arrays = dict[str, Int32[np.ndarray, "rows length"]]
 
 
 class Columns(TypedDict):
@@ -75,7 +74,8 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    arrays = padded(encodings, pad, length)
+    table = Rows([*map(feature, encodings)], {"input_ids": pad})
+    arrays = table.batch(np.arange(len(encodings)), length)
     return {
         "input_ids": arrays["input_ids"],
         "input_mask": arrays["input_mask"],
@@ -89,18 +89,8 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     }
 
 
-def padded(encodings: Sequence[Encoding], pad: int, length: int) -> Arrays:
-    """`input_ids`, `input_mask` and `segment_ids` of texts, one row per text.
-
-    Args:
-      pad: the id of [PAD].
-      length: to pad to.
-    """
-    ids, mask, segments = np.zeros((3, len(encodings), length), np.int32)
-    ids[:] = pad
-    for row, encoding in enumerate(encodings):
-        end = len(encoding.ids)
-        ids[row, :end] = encoding.ids
-        mask[row, :end] = 1
-        segments[row, :end] = encoding.type_ids
-    return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+def feature(encoding: Encoding, info: Any = None) -> Feature:
+    """A text as a sequence for a model."""
+    columns = {"input_ids": encoding.ids, "segment_ids": encoding.type_ids}
+    arrays = {name: np.array(ids, np.int32) for name, ids in columns.items()}
+    return Feature(0, arrays, info)

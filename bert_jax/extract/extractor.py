@@ -14,14 +14,14 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data import truncation
-from bert_jax.data.rows import BatchSize, sorted_groups
+from bert_jax.data.rows import Feature, Rows
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
 from bert_jax.models.pooling import means
-from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
+from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -37,19 +37,6 @@ class Pieces(NamedTuple):
     names: Mapping[int, str]  # of the words
 
 
-class Parsed(NamedTuple):
-    """A row of the input, encoded.
-
-    A position belongs to the vector `owners[position]`, or to none (-1); a vector is
-    the mean of its positions.
-    """
-
-    ids: list[int]  # with [CLS] and [SEP]
-    segments: list[int]
-    owners: list[int]
-    names: list[str]  # of the vectors
-
-
 class Extractor(Predictor):
     """`{"text", "text_b"?}` or `{"words"}` -> the vectors of its pieces, its words or
     itself."""
@@ -62,7 +49,7 @@ class Extractor(Predictor):
         """
         self.choose(config, model.num_hidden_layers, model.hidden_size)
         self._model = FAMILIES[model.architecture].trunk(model)
-        self._positions, self._causal = model.max_position_embeddings, model.causal
+        self.max_seq_length, self._causal = model.max_position_embeddings, model.causal
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
@@ -114,14 +101,17 @@ class Extractor(Predictor):
         if self._cut:
             log.warning(
                 "texts cut at the model's %d positions: %d",
-                *(self._positions, self._cut),
+                *(self.max_seq_length, self._cut),
             )
         if self._empty:
             log.warning("texts without pieces, whose mean is 0: %d", self._empty)
         self._cut = self._empty = 0
 
-    def parse(self, row: dict[str, Any]) -> Parsed:
+    def parse(self, row: dict[str, Any]) -> Feature:
         """Checks and encodes a row; cuts it to the model's positions.
+
+        A position belongs to the vector `owners[position]`, or to none (-1); a vector
+        is the mean of its positions. Their names are `Feature.info`.
 
         Raises:
           ValueError: it has neither a text nor words, or both.
@@ -135,7 +125,7 @@ class Extractor(Predictor):
         else:
             names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
             texts = [self._of_text(row[name], name) for name in names]
-        room = self._positions - 2 - len(self._between) * (len(texts) - 1)
+        room = self.max_seq_length - 2 - len(self._between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
@@ -145,7 +135,7 @@ class Extractor(Predictor):
                 first, second = lengths
                 odd = self._kind.odd_to_longer
                 lengths = [*truncation.pair_lengths(first, second, room, odd)]
-        return self._parsed(texts, lengths)
+        return self._feature(texts, lengths)
 
     @staticmethod
     def checked(words: Any) -> list[str]:
@@ -181,7 +171,7 @@ class Extractor(Predictor):
         names = {word: text[slice(*span)].strip() for word, span in enumerate(spans)}
         return Pieces(encoding.ids, owners, names)
 
-    def _parsed(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Parsed:
+    def _feature(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Feature:
         ids, segments, owners = [self._special.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
@@ -210,50 +200,22 @@ class Extractor(Predictor):
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
                 self._empty += 0 not in owners
-        return Parsed(ids, segments, owners, names)
+        columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}
+        return Feature(0, {n: np.array(x, np.int32) for n, x in columns.items()}, names)
 
-    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
-        """Its answers are `names`, `ids` (of pieces, else empty) and `vectors`: float32
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Rows of ids and owners."""
+        return Rows(features, {"input_ids": self._special.pad, "owners": NONE})
+
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+        """Returns `names`, `ids` (of pieces, else empty) and `vectors`: float32
         [names, *shape]."""
-        lengths = [len(row.ids) for row in parsed]
-        groups = sorted_groups(lengths, size, self._positions)
-        batches = [
-            self._features([parsed[i] for i in group], tokens)
-            for group, tokens in groups
-        ]
+        names: list[str] = feature.info
+        ids = feature.columns["input_ids"] if self.vectors == "pieces" else ()
+        vectors = output["vectors"][: len(names)]
+        return {"names": names, "ids": list(ids), "vectors": vectors}
 
-        def answers(outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-            results: list[dict[str, Any]] = [{} for _ in parsed]
-            for (group, _), batch_outputs in zip(groups, outputs, strict=True):
-                for vectors, index in zip(batch_outputs["vectors"], group, strict=True):
-                    row = parsed[index]
-                    results[index] = {
-                        "names": row.names,
-                        "ids": row.ids if self.vectors == "pieces" else [],
-                        "vectors": vectors[: len(row.names)],
-                    }
-            return results
-
-        return PredictionBatches(batches, answers)
-
-    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:
-        """Turns rows into arrays, padded to a length."""
-        ids, mask, segments, owners = np.zeros((4, len(rows), length), np.int32)
-        ids[:], owners[:] = self._special.pad, NONE
-        for index, row in enumerate(rows):
-            end = len(row.ids)
-            ids[index, :end] = row.ids
-            mask[index, :end] = 1
-            segments[index, :end] = row.segments
-            owners[index, :end] = row.owners
-        return {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "owners": owners,
-        }
-
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The vectors of a batch: `vectors` [batch, count, *shape], float32.
 
         A row has as many as positions, or one (`of_whole_rows`); those past its last

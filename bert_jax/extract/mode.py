@@ -9,7 +9,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks import streaming
 from bert_jax.tasks.task import Task
 from bert_jax.training import setup
-from bert_jax.training.inference import async_predict, batch_size
+from bert_jax.training.inference import Answerer
 
 # Bytes of vectors that are computed together, if more than one batch.
 WINDOW_BYTES = 256_000_000
@@ -46,13 +46,12 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         files.writing(target, extractor) as output,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
-        rows, width = task.config.predict.batch_size, task.model_config.hidden_size
-        size = batch_size(restored.mesh, rows, width)
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
-        submit = async_predict(extractor.step, params, restored.mesh, size)
+        rows, config = task.config.predict.batch_size, task.model_config
+        answerer = Answerer(extractor, params, restored.mesh, rows, config)
         most = streaming.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)
-        for some in streaming.answered(lines, extractor, submit, size, most):
+        for some in answerer.stream(lines, most):
             output.write(answer for _, answer in some)
         extractor.warn()

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path as LocalPath
 from typing import Any
 
-from bert_jax import answering
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
+from bert_jax.training import inference
 
 try:
     import uvicorn
@@ -58,13 +58,13 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       UserError: The port cannot be used; nothing is loaded then.
     """
     listening = listen(host, port)
-    model, fields = answering.of_task(task, folder), fields_of(task)
+    answerer, fields = inference.of_task(task, folder), fields_of(task)
     example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
     limit = task.config.task.get("max_seq_length", 0)
     limit = limit or task.model_config.max_position_embeddings
     about = {"status": "ok", "task": task.config.task.name, "fields": fields}
     names = (host, *task.config.serve.hosts)
-    app = application(Batcher(model, example, limit), about, *names)
+    app = application(Batcher(answerer, example, limit), about, *names)
     sys.setswitchinterval(_SWITCH_SECONDS)
     address, port = listening.getsockname()[:2]
     shown = f"[{address}]" if ":" in address else address
@@ -142,8 +142,8 @@ def application(
         finally:
             if answered.cancel():  # the client has left, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
-        text = ", ".join(answered.result())
-        text = f"[{text}]" if rows is content else text
+        found = answered.result()
+        text = json.dumps(found if rows is content else found[0], allow_nan=False)
         return Response(text, media_type="application/json")
 
     async def health(request: Request) -> Response:
@@ -165,7 +165,7 @@ def application(
 
     return Starlette(
         routes=[
-            Route("/predict", predict, methods=["POST"]),
+            Route("/predict", predict, methods=["POST"], max_body_size=MAX_BYTES),
             Route("/health", health),
             Route("/", page),
         ],
@@ -184,9 +184,7 @@ def _check_source(request: Request, host: str, *hosts: str) -> None:
         ipaddress.ip_address(_plain(name))
     except ValueError:
         if _plain(name) not in map(_plain, ("localhost", host, *hosts)):
-            adds = (
-                "not a name of this server; --config.serve.hosts=\"('NAME',)\" adds it"
-            )
+            adds = "not this server's name; --config.serve.hosts=\"('NAME',)\" adds it"
             raise HTTPException(421, f"Host {name[:100]}: {adds}") from None
     own = origin in (None, f"http://{name}", f"https://{name}")
     if not own and _plain(str(origin)) not in map(_plain, hosts):
@@ -200,14 +198,8 @@ def _plain(name: str) -> str:
 
 async def _content(request: Request) -> Any:
     """Returns the JSON of a request."""
-    body = bytearray()
     try:
-        async for part in request.stream():
-            body += part
-            if len(body) > MAX_BYTES:
-                text = f"more than {MAX_BYTES:,} bytes; send less at once"
-                raise HTTPException(413, text)
-        content = json.loads(body.decode("utf-8-sig"))
+        content = json.loads((await request.body()).decode("utf-8-sig"))
         # NaN and half of a surrogate pair are not JSON, but Python reads them.
         json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError, ClientDisconnect) as error:

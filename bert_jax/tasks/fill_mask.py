@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import records
-from bert_jax.data.encodings import padded
-from bert_jax.data.rows import Batch, BatchSize, power_of_two, sorted_groups
+from bert_jax.data import encodings, records
+from bert_jax.data.rows import Batch, Feature, Rows, power_of_two
 from bert_jax.errors import printable
-from bert_jax.tasks.task import Outputs, PredictionBatches, Predictor
+from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -26,10 +25,9 @@ Row = dict[str, Any]
 PRINTED = 10  # blanks of a sentence in the closing report
 
 
-class Parsed(NamedTuple):
-    """A row of the input, encoded."""
+class Blanks(NamedTuple):
+    """What a sequence is asked for: its `Feature.info`."""
 
-    encoding: Encoding
     masks: list[int]  # positions of [MASK]
     is_pair: bool
 
@@ -57,14 +55,14 @@ class FillMask(Predictor):
         self._tokenizer = tokenizer
         self._special = tokenization.special_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
-        self._positions = model.config.max_position_embeddings
+        self.max_seq_length = model.config.max_position_embeddings
 
     @property
     def blank(self) -> str:
         """What stands for a guess in a text: [MASK], or the token in its place."""
         return self._tokenizer.id_to_token(self._special.mask) or ""
 
-    def parse(self, row: Row) -> Parsed:
+    def parse(self, row: Row) -> Feature:
         """Checks and encodes a row.
 
         Raises:
@@ -76,40 +74,27 @@ class FillMask(Predictor):
             raise ValueError('"text_b" is not a string')
         texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]
         encoding = self._tokenizer.encode(*texts)
-        if len(encoding.ids) > self._positions:
+        if len(encoding.ids) > self.max_seq_length:
             raise ValueError(
                 f"{len(encoding.ids)} tokens with [CLS] and [SEP]; the model has "
-                f"{self._positions} positions: shorten the text"
+                f"{self.max_seq_length} positions: shorten the text"
             )
-        return Parsed(encoding, self._masks(encoding), row.get("text_b") is not None)
+        blanks = Blanks(self._masks(encoding), row.get("text_b") is not None)
+        return encodings.feature(encoding, blanks)
 
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
-    def encode(self, parsed: Sequence[Parsed], size: BatchSize) -> PredictionBatches:
-        """Its answers are `masks` and, for a pair, `is_next_probability`."""
-        lengths = [len(row.encoding.ids) for row in parsed]
-        groups = sorted_groups(lengths, size, self._positions)
-        batches = [
-            self._features([parsed[i] for i in group], tokens)
-            for group, tokens in groups
-        ]
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Rows whose batches also have `masked_lm_positions`."""
+        return _RowsWithBlanks(features, {"input_ids": self._special.pad})
 
-        def answers(outputs: Sequence[Outputs]) -> list[Row]:
-            results: list[Row] = [{} for _ in parsed]
-            for (group, _), batch_outputs in zip(groups, outputs, strict=True):
-                for place, index in enumerate(group):
-                    results[index] = self._answer(parsed[index], batch_outputs, place)
-            return results
-
-        places = [[(int(index), 0) for index in group] for group, _ in groups]
-        return PredictionBatches(batches, answers, places)
-
-    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
-        count = len(row.masks)
-        answer: Row = {"masks": self._guesses(outputs, place, count)}
-        if row.is_pair and self._judges():
-            answer["is_next_probability"] = float(outputs["is_next"][place])
+    def answer(self, feature: Feature, output: Outputs) -> Row:
+        """Returns `masks` and, for a pair, `is_next_probability`."""
+        blanks: Blanks = feature.info
+        answer: Row = {"masks": self._guesses(output, len(blanks.masks))}
+        if blanks.is_pair and self._judges():
+            answer["is_next_probability"] = float(output["is_next"])
         return answer
 
     def _judges(self) -> bool:
@@ -121,30 +106,20 @@ class FillMask(Predictor):
             self._warned = True
         return self._judges_pairs
 
-    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:
-        """Turns rows into arrays, padded to a length."""
-        encodings = [row.encoding for row in rows]
-        count = power_of_two(len(row.masks) for row in rows)
-        places = np.zeros((len(rows), count), np.int32)
-        for place, row in zip(places, rows, strict=True):
-            place[: len(row.masks)] = row.masks
-        arrays = padded(encodings, self._special.pad, length)
-        return {**arrays, "masked_lm_positions": places}
-
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces at each mask, and how likely the pair is consecutive.
 
         Returns:
           `ids` and `probabilities` [batch, masks, top_k]; `is_next` [batch], where
           pairs are judged.
         """
-        outputs = self._outputs(params, batch)
-        best = self._best(outputs["masked_lm_logits"])
+        logits = self._logits(params, batch)
+        best = self._best(logits["masked_lm_logits"])
         if self._judges_pairs:
-            best["is_next"] = jax.nn.softmax(outputs["next_sentence_logits"])[:, 0]
+            best["is_next"] = jax.nn.softmax(logits["next_sentence_logits"])[:, 0]
         return best
 
-    def _outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def _logits(self, params: Any, batch: Arrays) -> dict[str, Array]:
         outputs = self._model.apply(
             {"params": params},
             batch["input_ids"],
@@ -202,7 +177,9 @@ class FillMask(Predictor):
                 for piece, position, guesses in zip(
                     pieces,
                     features["masked_lm_positions"][index],
-                    self._guesses(outputs, index, len(pieces)),
+                    self._guesses(
+                        {name: x[index] for name, x in outputs.items()}, len(pieces)
+                    ),
                     strict=False,
                 )
                 if self._shows(features["input_ids"][index, position])
@@ -221,9 +198,7 @@ class FillMask(Predictor):
         name = self._tokenizer.id_to_token
         return self._kind.text(marked.get(i) or name(i) or "" for i in kept)
 
-    def _guesses(
-        self, outputs: Mapping[str, np.ndarray], index: int, count: int
-    ) -> list[list]:
+    def _guesses(self, outputs: Outputs, count: int) -> list[list]:
         return [
             [
                 {
@@ -234,14 +209,28 @@ class FillMask(Predictor):
                 for piece, probability in zip(ids, probabilities, strict=True)
             ]
             for ids, probabilities in zip(
-                outputs["ids"][index, :count],
-                outputs["probabilities"][index, :count],
+                outputs["ids"][:count],
+                outputs["probabilities"][:count],
                 strict=True,
             )
         ]
 
     def _piece(self, piece_id: int | np.integer) -> str:
         return self._kind.shown(self._tokenizer.id_to_token(int(piece_id)) or "")
+
+
+class _RowsWithBlanks(Rows):
+    def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
+        super().__init__(features, fill)
+        self._masks = [feature.info.masks for feature in features]
+
+    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
+        """As `Rows.batch`, and the blanks' positions, [batch, a power of two]."""
+        masks = [self._masks[index] for index in indices]
+        places = np.zeros((len(masks), power_of_two(map(len, masks))), np.int32)
+        for place, row in zip(places, masks, strict=True):
+            place[: len(row)] = row
+        return {**super().batch(indices, length), "masked_lm_positions": places}
 
 
 def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:

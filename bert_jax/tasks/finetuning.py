@@ -23,9 +23,8 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.results import Results, score_table
-from bert_jax.tasks.task import Data, Task
+from bert_jax.tasks.task import Data, Predictor, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Example = TypeVar("Example")
@@ -33,8 +32,8 @@ Answer = TypeVar("Answer")
 Outputs = dict[str, np.ndarray]
 
 
-class Finetuning(Task, Generic[Example, Answer]):
-    """Base class of fine-tuning tasks."""
+class Finetuning(Task, Predictor, Generic[Example, Answer]):
+    """Base class of fine-tuning tasks. Answers rows as it does its evaluation's."""
 
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
@@ -57,6 +56,7 @@ class Finetuning(Task, Generic[Example, Answer]):
         self._tables: dict[str, Rows] = {}
         self.model_config = self.sizes()
         limit, length = config.model.max_position_embeddings, config.task.max_seq_length
+        self.max_seq_length = length
         if length > limit:
             raise UserError(
                 f"config.task.max_seq_length={length}: must be at most "
@@ -268,9 +268,19 @@ class Finetuning(Task, Generic[Example, Answer]):
                     ordered[index] = {k: v[place] for k, v in outputs.items()}
         return ordered
 
-    def predictor(self, missing: Collection[str] = ()) -> TaskPredictor:
+    def predictor(self, missing: Collection[str] = ()) -> Predictor:
         del missing  # answers do not need these parts
-        return TaskPredictor(self, self.config.task.max_seq_length)
+        return self
+
+    def decode(
+        self,
+        examples: Sequence[Example],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[dict[str, Any]]:
+        """Returns the `result` of each example's answer."""
+        answers = self.answers(examples, features, outputs)
+        return [self.result(e, a) for e, a in zip(examples, answers, strict=True)]
 
     def phases(self) -> list[Phase]:
         """One phase, at `config.task.max_seq_length`."""

@@ -5,8 +5,8 @@ import functools
 import numpy as np
 from tokenizers import Encoding
 
-from bert_jax.data.rows import Batch
-from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
+from bert_jax.data.rows import Batch, Feature
+from bert_jax.tasks.fill_mask import FillMask, Row
 from bert_jax.tasks.objectives import Objective, lm_losses, lm_weights
 from bert_jax.tasks.task import Outputs
 
@@ -20,8 +20,9 @@ class Continue(FillMask):
         """The text's last piece; the [SEP] after it is not seen from there."""
         return [len(encoding.ids) - 2]
 
-    def _answer(self, row: Parsed, outputs: Outputs, place: int) -> Row:
-        return {"next": self._guesses(outputs, place, 1)[0]}
+    def answer(self, feature: Feature, output: Outputs) -> Row:
+        """Returns `next`."""
+        return {"next": self._guesses(output, 1)[0]}
 
     def examples(
         self, batch: Batch, count: int

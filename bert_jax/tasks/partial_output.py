@@ -49,7 +49,7 @@ class Output:
         self.rows = 0
         self.columns: list[str] = []
 
-    def rest(self, lines: Iterable[Line | None]) -> Iterable[Line | None]:
+    def rest(self, lines: Iterable[Line]) -> Iterable[Line]:
         """Yields the lines whose rows are not written yet."""
         return lines
 
@@ -79,7 +79,7 @@ class PartialOutput(Output):
         self._journal, self._digest, self._name = journal, state.get("digest"), name
         self._digests: deque[Any] = deque()  # after each row that is being answered
 
-    def rest(self, lines: Iterable[Line | None]) -> Iterator[Line | None]:
+    def rest(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yields the lines whose rows are not written yet.
 
         Raises:
@@ -87,10 +87,7 @@ class PartialOutput(Output):
         """
         digest, done = hashlib.sha256(), self.rows
         number = 0
-        for line in lines:
-            if line is None:
-                continue
-            number += 1
+        for number, line in enumerate(lines, start=1):
             digest.update(line[1].encode() + b"\n")
             if number == done:
                 self._require(digest.hexdigest())

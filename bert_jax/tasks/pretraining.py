@@ -255,7 +255,7 @@ class Pretraining(Task):
         last = phases.phases(self.config)[-1]  # whose length the scores are of
         data = self._data.of(last.max_seq_length)
         features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
-        rows = predictor.show(features, wanted, run(predictor.step)(features))
+        rows = predictor.show(features, wanted, run(predictor.outputs)(features))
         print(f"\n{held_out(data.report['totals'])}")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)

@@ -1,20 +1,16 @@
-"""Rows of JSON lines in and answers out, as the input comes: a window of rows is
-computed while the next one is read and the one before is written."""
+"""Rows of JSON lines, read in windows; and the output's file."""
 
 import contextlib
 import os
-import select
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, untrusted
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import Batch, Outputs, Predictor
+from bert_jax.tasks.row_files import Row
 
 # Rows that are sorted by length together: so many batches, or at least one and so many
 # characters of JSON.
@@ -23,86 +19,44 @@ CHARACTERS = 1_000_000
 _NAMED = 10  # fields of a row that an error names
 
 Line = tuple[str, str]  # place and text
-Read = list[tuple[dict[str, Any], Any]]  # rows with what the task parsed
-Answered = Iterator[tuple[dict[str, Any], dict[str, Any]]]  # each row and its answer
-Started = Callable[[], Answered]  # waits for the answers
+Read = list[tuple[Row, Any]]  # rows with what the task parsed
 
 
-def answered(
-    lines: Iterable[Line | None],
-    predictor: Predictor,
-    submit: Callable[[Batch], Callable[[], Outputs]],
-    size: BatchSize,
+def windows(
+    lines: Iterable[Line],
+    parse: Callable[[Row], Any],
+    size: int,
     characters: int = CHARACTERS,
-    *,
     whole: bool = False,
-) -> Iterator[Answered]:
-    """Yields rows and their answers, in the order of the input, some at a time.
-
-    Args:
-      lines: place and text of each row; None where the input pauses: the rows before
-        it are answered at once.
-      submit: from `async_predict`, with `predictor.step`.
-      size: of a batch.
-      characters: of the JSON that is computed together, if more than one batch.
-      whole: Leave out the rows of a window that a wrong row cuts short.
-    """
-    started: list[Started] = []
-    for rows, pauses in _windows(lines, predictor.parse, size.rows, characters, whole):
-        # The device computes these rows while the next ones are read and encoded.
-        started.append(_start(predictor, rows, submit, size))
-        while len(started) > (0 if pauses else 1):
-            yield started.pop(0)()
-
-
-def _start(
-    predictor: Predictor, rows: Read, submit: Callable, size: BatchSize
-) -> Started:
-    """Starts the computation of some rows."""
-    if not rows:
-        return lambda: iter(())
-    questions = predictor.encode([parsed for _, parsed in rows], size)
-    waits = [submit(batch) for batch in questions.batches]
-
-    def finish() -> Answered:
-        answers = questions.answered([wait() for wait in waits])
-        return zip((row for row, _ in rows), answers, strict=True)
-
-    return finish
-
-
-def _windows(
-    lines: Iterable[Line | None], parse: Callable, size: int, most: int, whole: bool
 ) -> Iterator[tuple[Read, bool]]:
-    """Yields up to WINDOW batches of rows, and whether the input pauses after them or
-    ends.
+    """Yields up to WINDOW batches of rows, and whether they are the last.
 
     Args:
+      lines: place and text of each row.
       size: rows of a batch.
-      most: characters of a window of more than one batch.
+      characters: of the JSON of a window, if that is more than one batch.
       whole: Leave out a window that a wrong row cuts short.
 
     Raises:
       UserError: a row is wrong; the rows before it come first.
     """
     rows: Read = []
-    characters = 0
+    count = 0
     try:
         for line in lines:
-            if line is not None:
-                rows.append(_row(*line, parse))
-                characters += len(line[1])
-            long = characters > most and len(rows) >= size
-            if line is None or long or len(rows) == WINDOW * size:
-                yield rows, line is None
-                rows, characters = [], 0
+            rows.append(_row(*line, parse))
+            count += len(line[1])
+            long = count > characters and len(rows) >= size
+            if long or len(rows) == WINDOW * size:
+                yield rows, False
+                rows, count = [], 0
     except UserError:
         yield [] if whole else rows, True
         raise
     yield rows, True
 
 
-def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
+def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
     """An input line: its JSON object, and the task's parsed example."""
     row = untrusted.parse(line, where)
     if not isinstance(row, dict):
@@ -115,21 +69,16 @@ def _row(where: str, line: str, parse: Callable) -> tuple[dict[str, Any], Any]:
 
 
 @contextlib.contextmanager
-def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
-    """Yields (place, JSON) for each row, and None at a pause.
+def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line]]:
+    """Yields (place, JSON) for each row.
 
     Args:
       source: JSON lines, or a file of `row_files.reader`; `-`: standard input.
       wanted: the columns of a table; by number: it has no header.
     """
 
-    def numbered(file: Any, name: str) -> Iterator[Line | None]:
-        number = 0
-        for line in _with_pauses(file):
-            if line is None:
-                yield None
-                continue
-            number += 1
+    def numbered(file: Iterable[bytes], name: str) -> Iterator[Line]:
+        for number, line in enumerate(file, start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             except UnicodeDecodeError as error:
@@ -151,34 +100,6 @@ def lines(source: str, wanted: Wanted = ANY) -> Iterator[Iterable[Line | None]]:
         except (FileNotFoundError, IsADirectoryError) as error:
             raise UserError(f"--input={source}: no such file") from error
         yield numbered(file, source)
-
-
-def _with_pauses(file: Any) -> Iterator[bytes | None]:
-    """Yields the lines of a file, and None where a terminal or pipe has no more yet."""
-    # Where processes share the work, each must read the same rows at once.
-    if processes.count() > 1 or not _may_pause(file):
-        yield from file
-        return
-    parts: list[bytes] = []  # of a line that has not ended
-    while True:
-        if not select.select([file], [], [], 0)[0]:
-            yield None
-        chunk = os.read(file.fileno(), 1 << 16)
-        parts.append(chunk)
-        if not chunk or b"\n" in chunk:
-            *lines, rest = b"".join(parts).split(b"\n")
-            parts = [rest]
-            yield from lines
-        if not chunk:
-            yield from parts
-            return
-
-
-def _may_pause(file: Any) -> bool:
-    try:
-        return not stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-    except OSError:  # no file of the system's, as in a bucket
-        return False
 
 
 @contextlib.contextmanager

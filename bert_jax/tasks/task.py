@@ -5,7 +5,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.config.phases import Phase, find
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import Batch, BatchSize, RowIndex
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path
@@ -24,24 +24,6 @@ Outputs = dict[str, Any]
 ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
 PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
-
-
-class PredictionBatches(NamedTuple):
-    """Rows of the input, ready for the device."""
-
-    batches: list[Batch]
-    # Takes the outputs for each batch; returns what to add to each row.
-    answers: Callable[[Sequence[Outputs]], list[dict[str, Any]]]
-    # For each batch, of each of its rows: the input's row, and which of its windows.
-    places: Sequence[Sequence[tuple[int, int]]] | None = None
-
-    def answered(self, outputs: Sequence[Outputs]) -> list[dict[str, Any]]:
-        """As `answers`.
-
-        Raises:
-          UserError: they have NaN or infinity.
-        """
-        return self.answers([finite(batch) for batch in outputs])
 
 
 def finite(outputs: Outputs) -> Outputs:
@@ -58,27 +40,61 @@ def finite(outputs: Outputs) -> Outputs:
     return outputs
 
 
-class Predictor(abc.ABC):
-    """Answers rows, one at a time or many."""
+class Predictor:
+    """How rows become sequences, and a model's outputs answers; see
+    `training.inference.Answerer`.
 
-    @abc.abstractmethod
+    By default a parsed row is a sequence, and its outputs are its answer.
+
+    Attributes:
+      max_seq_length: the most tokens of a sequence.
+    """
+
+    max_seq_length: int
+
     def parse(self, row: dict[str, Any]) -> Any:
-        """Parses a row of the input; raises ValueError saying what is wrong."""
+        """Parses a row of the input.
 
-    @abc.abstractmethod
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The computation on the device."""
+        Raises:
+          ValueError: the row is wrong; the message says what.
+        """
+        raise NotImplementedError
 
-    @abc.abstractmethod
-    def encode(self, parsed: Sequence[Any], size: BatchSize) -> PredictionBatches:
-        """The batches for `step`, of up to this size and sorted by length."""
+    def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
+        """Turns parsed rows into sequences; those of a row are consecutive.
 
-    def answer(
-        self, parsed: Sequence[Any], ask: PredictFn, size: BatchSize
+        Args:
+          split: for `Task.notices`; `train` has labels, `predict` has none.
+        """
+        del split
+        return [each._replace(example=index) for index, each in enumerate(examples)]
+
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Stores sequences, to make batches of them."""
+        return Rows(features, {})
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        """Computes a batch on the device."""
+        raise NotImplementedError
+
+    def decode(
+        self,
+        examples: Sequence[Any],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
-        """What to add to each row; `ask` runs `step` on a batch of up to `size`."""
-        questions = self.encode(parsed, size)
-        return questions.answered([ask(batch) for batch in questions.batches])
+        """Returns what to add to each row.
+
+        Args:
+          outputs: of each sequence, padded to some length.
+        """
+        del examples
+        return [self.answer(*each) for each in zip(features, outputs, strict=True)]
+
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+        """Returns what to add to the row of a sequence."""
+        del feature
+        return output
 
 
 @dataclasses.dataclass(frozen=True)

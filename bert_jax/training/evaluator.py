@@ -1,12 +1,11 @@
 """Exact evaluation on the devices, for every task."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array
 
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -62,7 +61,7 @@ class Evaluator:
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
-        self._compiled: dict[tuple, Callable] = {}
+        self._compiled = inference.Compiled(task.outputs, mesh)
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
         self._facts = [dict(task.facts) for _ in seeds.numbers]
 
@@ -94,13 +93,11 @@ class Evaluator:
         ahead: Any = None
         for batch in self.task.evaluation_batches(split, now, rows):
             placed = sharding.place_batch(batch, self.mesh, size)
-            shapes = tuple((name, rows.shape) for name, rows in placed.items())
-            if shapes not in self._compiled:
-                with self.clock("compile"):
-                    self._compiled[shapes] = self._compile(params, placed)
+            with self.clock("compile"):
+                program = self._compiled.program(params, placed)
             with self.clock("evaluation"):
                 # Fetches the previous batch's outputs while this one is computed.
-                outputs = self._compiled[shapes](params, placed)
+                outputs = program(params, placed)
                 if ahead is not None:
                     fetched.append(jax.device_get(ahead))
                 ahead = outputs
@@ -108,7 +105,3 @@ class Evaluator:
         with self.clock("evaluation"):
             fetched.append(jax.device_get(ahead))
         return fetched
-
-    def _compile(self, params: Any, batch: Mapping[str, Array]) -> Callable:
-        traced = inference.trace_outputs(self.task.outputs, self.mesh, params, batch)
-        return traced.lower().compile()

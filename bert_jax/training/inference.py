@@ -1,91 +1,213 @@
-"""A function of (params, batch), compiled to answer rows."""
+"""The answerer: rows in, answers out, for every mode that asks a model."""
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax.data.rows import BatchSize
-from bert_jax.tasks.task import ApplyFn, Batch, Outputs, PredictFn
-from bert_jax.training import sharding
+from bert_jax.data.rows import Batch, BatchSize, sorted_groups
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks import streaming
+from bert_jax.tasks.streaming import Row
+from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
+from bert_jax.training import rounding, setup, sharding
 
 # On a CPU a batch has at most so many rows, and is computed in pieces: a few rows cost
 # only their own.
 _ROWS, _FEW = 16, 4
+# Bytes of outputs that may wait on the device, besides those of one batch.
+_WAITING = 1 << 28
 
-Waits = Callable[[], Outputs]
+OnDevice = dict[str, jax.Array]
 
 
-def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
-    """The size of batches of about so many rows on a mesh; smaller on one CPU.
+class Answerer:
+    """Answers rows: encodes them, computes batches sorted by length, decodes.
 
-    Args:
-      width: of a token's vector.
+    Attributes:
+      predictor: How rows become sequences, and outputs answers.
+      params: The parameters of `predictor.outputs`.
+      mesh: The devices.
+      size: The size of a batch.
+      watch: Is given each batch before it is computed.
     """
-    rows = sharding.batch_multiple(mesh, rows)
-    on_cpu = mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
-    return BatchSize(min(rows, _ROWS), width) if on_cpu else BatchSize(rows)
+
+    def __init__(
+        self, predictor: Predictor, params: Any, mesh: Mesh, rows: int, config: Any
+    ):
+        """Compiles nothing yet.
+
+        Args:
+          rows: About how many rows are computed together.
+          config: The model's, a `BertConfig` or a family's own.
+        """
+        self.predictor, self.params, self.mesh = predictor, params, mesh
+        self.size = batch_size(mesh, rows, config.hidden_size)
+        # Whether parameters may be of a wider dtype than the model reads them in.
+        self._rounds = getattr(config, "dtype", "float32") != "float32"
+        self.watch: Callable[[Batch], None] = lambda batch: None
+        self._compiled = Compiled(predictor.outputs, mesh)
+
+    def answer(self, rows: Sequence[Any]) -> list[Row]:
+        """Returns what to add to each row.
+
+        Raises:
+          ValueError: A row is wrong. Names its number, from 0.
+          UserError: The model computes NaN or infinity.
+        """
+        parsed = []
+        for number, row in enumerate(rows):
+            try:
+                parsed.append(self.parse(row))
+            except ValueError as error:
+                raise ValueError(f"row {number}: {error}") from error
+        return self.start(parsed)()
+
+    def parse(self, row: Any) -> Any:
+        """Returns what `start` takes for a row.
+
+        Raises:
+          ValueError: The row is wrong.
+        """
+        if not isinstance(row, Mapping):
+            raise ValueError("a JSON object is required")
+        return self.predictor.parse(dict(row))
+
+    def start(self, parsed: Sequence[Any]) -> Callable[[], list[Row]]:
+        """Starts the computation; returns a function that waits for the answers."""
+        if not parsed:
+            return list
+        features = self.predictor.encode(parsed, "predict")
+        table = self.predictor.table(features)
+        outputs: list[Outputs] = [{} for _ in features]
+        waiting: deque[tuple[np.ndarray, OnDevice]] = deque()
+
+        def fetch() -> None:
+            indices, computed = waiting.popleft()
+            fetched = finite(jax.device_get(computed))
+            for place, index in enumerate(indices):
+                outputs[index] = {name: x[place] for name, x in fetched.items()}
+
+        def finish() -> list[Row]:
+            while waiting:
+                fetch()
+            return self.predictor.decode(parsed, features, outputs)
+
+        lengths, limit = table.lengths.tolist(), self.predictor.max_seq_length
+        for indices, tokens in sorted_groups(lengths, self.size, limit):
+            batch = table.batch(indices, tokens)
+            self.watch(batch)
+            for part, of in self._pieces(batch):
+                rows = {name: column[part] for name, column in batch.items()}
+                if self._rounds:
+                    self._round(rows)
+                waiting.append(
+                    (indices[part], self._compiled.of(self.params, rows, of))
+                )
+                while len(waiting) > 1 and _bytes(waiting) > _WAITING:
+                    fetch()
+        return finish
+
+    def stream(
+        self,
+        lines: Iterable[streaming.Line],
+        characters: int = streaming.CHARACTERS,
+        *,
+        whole: bool = False,
+    ) -> Iterator[list[tuple[Row, Row]]]:
+        """Yields rows and their answers, in the order of the input, some at a time.
+
+        The device computes rows while the next ones are read and encoded. The arguments
+        are those of `streaming.windows`.
+        """
+        started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
+        size, parse = self.size.rows, self.predictor.parse
+        for read, ends in streaming.windows(lines, parse, size, characters, whole):
+            finish = self.start([parsed for _, parsed in read])
+            started.append(([row for row, _ in read], finish))
+            while len(started) > (0 if ends else 1):
+                rows, finish = started.popleft()
+                yield list(zip(rows, finish(), strict=True))
+
+    def _round(self, rows: Batch) -> None:
+        traced = trace_outputs(self.predictor.outputs, self.mesh, self.params, rows)
+        self.params = rounding.round_once(self.params, traced)
+        self._rounds = False
+
+    def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
+        count, *shape = batch["input_ids"].shape
+        if self.size.width:
+            return pieces(count, self.size.at(math.prod(shape)))
+        of = next(n for n in piece_sizes(self.size.rows) if n >= count)
+        return [(slice(count), sharding.batch_multiple(self.mesh, of))]
+
+
+def of_task(task: Task, folder: Path) -> Answerer:
+    """Restores the task's checkpoint in `folder`, or else the weights of `init_from`.
+
+    Raises:
+      UserError: There are none, or they lack what the task needs.
+    """
+    with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
+        predictor = task.predictor(restored.missing)
+    rows = task.config.predict.batch_size
+    params, mesh = restored.params, restored.mesh
+    return Answerer(predictor, params, mesh, rows, task.model_config)
+
+
+class Compiled:
+    """A function of (params, batch), compiled once for each shape of a batch."""
+
+    def __init__(self, function: ApplyFn, mesh: Mesh):
+        self._function, self._mesh = function, mesh
+        self._programs: dict[tuple, jax.stages.Compiled] = {}
+
+    def program(self, params: Any, batch: Mapping[str, Any]) -> jax.stages.Compiled:
+        """Returns the program for a batch; it needs no active mesh."""
+        shapes = tuple((name, column.shape) for name, column in batch.items())
+        if shapes not in self._programs:
+            traced = trace_outputs(self._function, self._mesh, params, batch)
+            self._programs[shapes] = traced.lower().compile()
+        return self._programs[shapes]
+
+    def of(self, params: Any, rows: Batch, count: int) -> OnDevice:
+        """Starts the computation of `count` rows: `rows`, and the last one again."""
+        places = np.minimum(np.arange(count), len(rows["input_ids"]) - 1)
+        batch: Any = {name: column[places] for name, column in rows.items()}
+        if not is_one_cpu(self._mesh):
+            local = sharding.local_rows(self._mesh, count)
+            here = {name: column[local] for name, column in batch.items()}
+            batch = sharding.place_batch(here, self._mesh, count)
+        outputs: OnDevice = self.program(params, batch)(params, batch)
+        return outputs
 
 
 def trace_outputs(
     function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
 ) -> jax.stages.Traced:
-    """A function of (params, batch) on a mesh, as evaluation and prediction run it."""
+    """Traces a function of (params, batch) as evaluation and prediction run it."""
     jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
     with sharding.activate(mesh):
         return jitted.trace(params, batch)
 
 
-def compile_predict(
-    function: ApplyFn, params: Any, mesh: Mesh, size: BatchSize
-) -> PredictFn:
-    """Compiles a function of (params, batch); returns one of a batch of up to `size`
-    rows."""
-    submit = async_predict(function, params, mesh, size)
-    return lambda rows: submit(rows)()
+def is_one_cpu(mesh: Mesh) -> bool:
+    """Whether the mesh is a single CPU device."""
+    return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
 
-def async_predict(
-    function: ApplyFn, params: Any, mesh: Mesh, size: BatchSize
-) -> Callable[[Batch], Waits]:
-    """As `compile_predict`, but starts the computation; the function that it returns
-    waits for it."""
-    compiled: dict[tuple, jax.stages.Compiled] = {}  # a call needs no active mesh
-    local = sharding.local_rows(mesh, size.rows)
+def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
+    """Returns the size of batches of about so many rows; smaller on one CPU.
 
-    def start(rows: Batch, of: int) -> Waits:
-        """Starts a computation of `of` rows, for up to as many."""
-        count = len(rows["input_ids"])
-        places = np.minimum(np.arange(of), count - 1)  # repeats the last row
-        batch: Any = {name: column[places] for name, column in rows.items()}
-        if not size.width:
-            batch = sharding.place_batch(
-                {n: x[local] for n, x in batch.items()}, mesh, of
-            )
-        shapes = tuple((name, column.shape) for name, column in batch.items())
-        if shapes not in compiled:
-            traced = trace_outputs(function, mesh, params, batch)
-            compiled[shapes] = traced.lower().compile()
-        outputs = compiled[shapes](params, batch)
-        return lambda: {
-            name: column[:count] for name, column in jax.device_get(outputs).items()
-        }
-
-    def submit(rows: Batch) -> Waits:
-        if not size.width:
-            return start(rows, size.rows)
-        count, *shape = rows["input_ids"].shape
-        waits = [
-            start({name: column[part] for name, column in rows.items()}, of)
-            for part, of in pieces(count, size.at(int(np.prod(shape))))
-        ]
-        return lambda: jax.tree.map(
-            lambda *parts: np.concatenate(parts), *(wait() for wait in waits)
-        )
-
-    return submit
+    Args:
+      width: Size of a token's vector.
+    """
+    rows = sharding.batch_multiple(mesh, rows)
+    return BatchSize(min(rows, _ROWS), width) if is_one_cpu(mesh) else BatchSize(rows)
 
 
 def piece_sizes(whole: int) -> list[int]:
@@ -98,16 +220,20 @@ def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
     compiled.
 
     Args:
-      whole: rows of the largest piece.
+      whole: Number of rows of the largest piece.
 
     Yields:
-      The rows of a piece, and the rows that are computed for it: not many more.
+      The rows of a piece, and the number of rows that are computed for it: not many
+      more.
     """
-    sizes = piece_sizes(whole)
-    start = 0
+    sizes, start = piece_sizes(whole), 0
     while start < count:
         left = count - start
         of = next((n for n in sizes if 3 * n <= 4 * left and left <= n), 0)
         of = of or max(n for n in sizes if n <= left)
         yield slice(start, start + of), of
         start += of
+
+
+def _bytes(waiting: Iterable[tuple[Any, OnDevice]]) -> int:
+    return sum(x.nbytes for _, outputs in waiting for x in outputs.values())

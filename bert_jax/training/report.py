@@ -11,15 +11,15 @@ import jax
 from jax.sharding import Mesh
 
 from bert_jax import family, tokenization
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import Batch
 from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, WARNING
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import ApplyFn, PredictFn, Task
+from bert_jax.tasks.task import ApplyFn, Outputs, PredictFn, Task
 from bert_jax.training import sharding
-from bert_jax.training.inference import compile_predict
+from bert_jax.training.inference import Compiled
 from bert_jax.workdir import folder as workdir
 
 if TYPE_CHECKING:
@@ -140,9 +140,13 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
 
 
 def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
-    return compile_predict(
-        function, params, mesh, BatchSize(sharding.batch_multiple(mesh, 4))
-    )
+    compiled, size = Compiled(function, mesh), sharding.batch_multiple(mesh, 4)
+
+    def predict(rows: Batch) -> Outputs:
+        outputs = jax.device_get(compiled.of(params, rows, size))
+        return {name: x[: len(rows["input_ids"])] for name, x in outputs.items()}
+
+    return predict
 
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:

@@ -111,9 +111,7 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     """`--mode=predict` without its files."""
     from bert_jax.config import configuration
     from bert_jax.runtime import environment, storage
-    from bert_jax.tasks import streaming
-    from bert_jax.training import run_config, setup
-    from bert_jax.training.inference import async_predict, batch_size
+    from bert_jax.training import inference, run_config, setup
 
     environment.keep_programs()
     fields = {"init_from": case["folder"], "predict.batch_size": batch}
@@ -125,14 +123,11 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     nowhere = storage.path(str(Path(case["folder"], "run")))
     config = run_config.config_of(nowhere, given, overrides, asks=True)
     task = setup.build_task(config, nowhere, from_data=False)
-    with setup.restored_params(task, nowhere, task.unused(predicts=True)) as found:
-        predictor = task.predictor(found.missing)
-        size = batch_size(found.mesh, batch, task.model_config.hidden_size)
-        submit = async_predict(predictor.step, found.params, found.mesh, size)
+    answerer = inference.of_task(task, nowhere)
 
     def predict(texts: Texts) -> list[str]:
         lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
-        every = streaming.answered(lines, predictor, submit, size)
+        every = answerer.stream(lines)
         return [answer["label"] for some in every for _, answer in some]
 
     return predict

@@ -1,30 +1,23 @@
 """`--mode=extract` of an ELMo: the vectors of words, or their mean."""
 
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import NONE, Extractor
+from bert_jax.tasks.task import Outputs
 from bert_jax.types import Arrays
 from families.elmo import characters
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo
 from families.elmo.rows import Words, rule
-
-
-class Parsed(NamedTuple):
-    """As the other extractor's, of the words between <S> and </S>."""
-
-    ids: list[int]  # their places
-    owners: list[int]
-    names: list[str]
-    characters: Int32[np.ndarray, "words length"]
 
 
 class ElmoExtractor(Extractor):
@@ -45,13 +38,13 @@ class ElmoExtractor(Extractor):
                 "set --config.predict.vectors=words, or mean"
             )
         self._model = Elmo(model)  # type: ignore[assignment]
-        self._length, self._positions = model.max_characters, sys.maxsize
+        self._length, self.max_seq_length = model.max_characters, sys.maxsize
         self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:
         """Nothing: a text of any length is read whole."""
 
-    def parse(self, row: dict[str, Any]) -> Parsed:  # type: ignore[override]
+    def parse(self, row: dict[str, Any]) -> Feature:
         """Cuts a row into words.
 
         Raises:
@@ -78,16 +71,17 @@ class ElmoExtractor(Extractor):
             names = ["[MEAN]"]
         read = [characters.BEGIN, *words, characters.END]
         ids = characters.of_words(read, self._length)
-        return Parsed(list(range(len(read))), owners, names, ids)
+        columns = {"input_ids": np.arange(len(read)), "owners": np.array(owners)}
+        return Feature(0, columns, (names, ids))
 
-    def _features(self, rows: Sequence[Parsed], length: int) -> dict[str, np.ndarray]:  # type: ignore[override]
-        owners = np.full((len(rows), length), NONE, np.int32)
-        ids = np.zeros((len(rows), length, self._length), np.int32)
-        for index, row in enumerate(rows):
-            owners[index, : len(row.ids)] = row.owners
-            ids[index, : len(row.ids)] = row.characters
-        places = np.broadcast_to(np.arange(length, dtype=np.int32), owners.shape)
-        return {"input_ids": places, "characters": ids, "owners": owners}
+    def table(self, features: Sequence[Feature]) -> Rows:
+        """Rows whose batches have the words' characters."""
+        return _Characters(features, {"owners": NONE})
+
+    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+        """Returns `names` and `vectors`, as the other extractor."""
+        names, _ = feature.info
+        return super().answer(feature._replace(info=names), output)
 
     def states(
         self, params: Any, batch: Arrays
@@ -97,3 +91,19 @@ class ElmoExtractor(Extractor):
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
         return [layers[:, layer] for layer in range(layers.shape[1])]
+
+
+class _Characters(Rows):
+    """Sequences with their words' characters, as `Feature.info`."""
+
+    def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
+        super().__init__(features, fill)
+        self._characters = [feature.info[1] for feature in features]
+
+    def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
+        """As `Rows.batch`, and `characters`, [batch, words, length]."""
+        rows = [self._characters[index] for index in indices]
+        characters = np.zeros((len(rows), length, rows[0].shape[-1]), np.int32)
+        for place, row in zip(characters, rows, strict=True):
+            place[: len(row)] = row
+        return {**super().batch(indices, length), "characters": characters}

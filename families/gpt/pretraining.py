@@ -10,10 +10,11 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import records
+from bert_jax.data import encodings, records
 from bert_jax.data.loader import Unmasked
+from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
-from bert_jax.tasks.fill_mask import FillMask, Parsed, Row
+from bert_jax.tasks.fill_mask import Blanks, FillMask, Row
 from bert_jax.tasks.left_to_right import Continue
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.types import Arrays
@@ -77,7 +78,7 @@ class GptContinue(Continue):
             [plain.token_to_id(token) for token in byte_pairs.SPECIAL_TOKENS]
         )
 
-    def parse(self, row: Row) -> Parsed:
+    def parse(self, row: Row) -> Feature:
         """Checks and encodes a row.
 
         Raises:
@@ -90,20 +91,20 @@ class GptContinue(Continue):
             raise ValueError('"text_b": a GPT continues one text')
         encoding = self._tokenizer.encode(row["text"], add_special_tokens=False)
         length = len(encoding.ids)
-        if not 0 < length <= self._positions:
+        if not 0 < length <= self.max_seq_length:
             raise ValueError(
                 f"{length} tokens; at least 1, and at most the model's "
-                f"{self._positions} positions"
+                f"{self.max_seq_length} positions"
             )
-        return Parsed(encoding, [length - 1], False)
+        return encodings.feature(encoding, Blanks([length - 1], False))
 
-    def step(self, params: Any, batch: Arrays) -> dict[str, Array]:
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """The best pieces after each position.
 
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].
         """
-        return self._best(self._outputs(params, batch)["lm_logits"], self._never)
+        return self._best(self._logits(params, batch)["lm_logits"], self._never)
 
     def _text(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)

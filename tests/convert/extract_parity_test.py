@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.data.rows import BatchSize
 from bert_jax.extract.extractor import Extractor
 from bert_jax.family import FAMILIES
 from tests.close import assert_close
@@ -109,13 +108,16 @@ def test_every_unit_and_combination(make_folder, theirs):
         config = ConfigDict({"predict": predict})
         extractor = Extractor(config, bert.config, bert.tokenizer)
         extractor._model = SimpleNamespace(apply=apply)
-        questions = extractor.encode(
-            [extractor.parse(row) for row in ROWS], BatchSize(2)
-        )
-        batches = jax.tree.map(jnp.asarray, questions.batches)
-        answers = questions.answers(
-            [jax.device_get(extractor.step(bert.params, batch)) for batch in batches]
-        )
+        examples = [extractor.parse(row) for row in ROWS]
+        features = extractor.encode(examples, "predict")
+        table = extractor.table(features)
+        outputs = []
+        for index, length in enumerate(table.lengths):
+            batch = table.batch(np.array([index]), int(length))
+            batch = jax.tree.map(jnp.asarray, batch)
+            found = jax.device_get(extractor.outputs(bert.params, batch))
+            outputs.append({name: x[0] for name, x in found.items()})
+        answers = extractor.decode(examples, features, outputs)
         for (ids, words, states), answer in zip(rows, answers, strict=True):
             own = expected(words, states, layers, combine, unit)
             assert answer["vectors"].shape == own.shape, (unit, combine)
@@ -123,7 +125,7 @@ def test_every_unit_and_combination(make_folder, theirs):
             assert_close(answer["vectors"], own, name=f"{unit} {combine}")
             if unit == "pieces":
                 assert answer["ids"] == ids.tolist()
-    assert len(known) == len(questions.batches)
+    assert len(known) == len(ROWS)
 
 
 def untied(tensors):
@@ -178,7 +180,8 @@ def test_words_already_split_are_theirs(make_folder, transformers):
     found = extractor.parse({"words": words})
     tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
     encoding = tokenizer(words, is_split_into_words=True)
-    assert found.ids == encoding["input_ids"]
+    assert found.columns["input_ids"].tolist() == encoding["input_ids"]
     firsts = [encoding.word_ids().index(word) for word in range(3)]
-    assert [found.owners.index(word) for word in range(3)] == firsts
-    assert found.names == words
+    owners = found.columns["owners"].tolist()
+    assert [owners.index(word) for word in range(3)] == firsts
+    assert found.info == words

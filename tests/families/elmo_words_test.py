@@ -1,6 +1,5 @@
 """ELMo's names and answers: which tags are allowed, rows, losses, and no answer."""
 
-import functools
 import itertools
 
 import flax.linen as nn
@@ -8,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import answerer
 from scipy import special
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.ner.scores import entities
 from bert_jax.tasks.squad.data import Example, Gold
 from families.elmo import crf, tag_schemes
@@ -102,12 +101,7 @@ def test_a_sentence_is_read_and_tagged_whole(make):
     answers = task.answers(task.examples("train"), features, rows)
     assert [len(tags) for tags in answers] == [3, 2]
     assert all(tags[0] != "I-X" for tags in answers)
-    predictor = task.predictor()
-    parsed = [predictor.parse({"text": ""})]
-    tag = jax.jit(functools.partial(task.outputs, params))
-    (empty,) = predictor.answer(
-        parsed, lambda rows: jax.device_get(tag(rows)), BatchSize(1)
-    )
+    (empty,) = answerer(task.predictor(), params).answer([{"text": ""}])
     assert empty == {"words": [], "tags": [], "entities": []}
 
 

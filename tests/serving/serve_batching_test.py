@@ -1,25 +1,22 @@
 """Rows of many requests: in turn, with others of like length, in compiled programs."""
 
 import asyncio
-import json
 import threading
 
-import jax
 import numpy as np
 import pytest
+from micro import answerer
 from starlette.exceptions import HTTPException
 
-from bert_jax.answering import Answering
-from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize, sorted_groups
+from bert_jax.data.rows import BatchSize, Feature
 from bert_jax.serving import batching
 from bert_jax.serving.batching import Batcher
-from bert_jax.training import inference, sharding
-from tests.served import Model, batcher
+from bert_jax.tasks.task import Predictor
+from tests.served import batcher
 
 
 async def answers(served, rows):
-    return [json.loads(row) for row in await served.answers(rows)]
+    return await served.answers(rows)
 
 
 class Held:
@@ -115,46 +112,46 @@ class Panic(BaseException):
 
 def test_a_panic_of_the_tokenizers_fails_its_request_alone():
     held = Held()
-    parse = held.batcher._model.predictor.parse
+    parse = held.batcher._answerer.parse
 
     def panics(row):
         if row["text"] == "bomb":
             raise Panic("retry-limit-in-match over")
         return parse(row)
 
-    held.batcher._model.predictor.parse = panics
+    held.batcher._answerer.parse = panics
     failed, right = held.results(["bomb"], ["3"])
     assert "retry-limit" in str(failed) and right == ["3"]
 
 
-class Padded(Model):
+class Padded(Predictor):
     """Rows of so many words, as arrays; computed by compiled programs."""
 
-    def __init__(self, width):
-        config = configuration.load("configs/tiny.py", ["--config.mesh.data=1"])
-        mesh = sharding.make_mesh(config, (), jax.devices()[:1])
-        self.size, self.compiled, self.fails = BatchSize(16, width), [], ()
-        self._ask = inference.compile_predict(self._step, np.int32(1), mesh, self.size)
+    max_seq_length = 100
 
-    def _step(self, factor, columns):
+    def __init__(self, width, fails=()):
+        self.compiled, self.fails = [], fails
+        self.answerer = answerer(self, np.int32(1), rows=16)
+        self.answerer.size = BatchSize(16, width)
+
+    def parse(self, row):
+        return len(row["text"].split())
+
+    def encode(self, examples, split):
+        return [Feature(n, {"input_ids": [1] * x}) for n, x in enumerate(examples)]
+
+    def outputs(self, factor, columns):
         shape = columns["input_ids"].shape
         if shape in self.fails:
             raise MemoryError("too large")
         self.compiled.append(shape)
-        return {"sums": factor * columns["input_ids"].sum(axis=1)}
+        return {"sum": factor * columns["input_ids"].sum(axis=1)}
 
-    def answer(self, rows, ask, size):
-        lengths = [len(row["text"].split()) for row in rows]
-        answers = [None] * len(rows)
-        for indices, tokens in sorted_groups(lengths, size, 100):
-            ids = np.arange(tokens) < np.array(lengths)[indices, None]
-            sums = ask({"input_ids": ids.astype(np.int32)})["sums"]
-            for index, total in zip(indices, sums, strict=True):
-                answers[index] = {"answer": int(total)}
-        return answers
+    def decode(self, examples, features, outputs):
+        return [{"answer": int(output["sum"])} for output in outputs]
 
-    def batcher(self, limit=100):
-        return Batcher(Answering(self, self._ask, self.size), {"text": "a"}, limit)
+    def batcher(self):
+        return Batcher(self.answerer, {"text": "a"}, 100)
 
 
 def answered(served, *lengths):
@@ -164,17 +161,16 @@ def answered(served, *lengths):
 
 
 def wait_for_all(served):
-    done = threading.Event()
-    compile_next = served._compile_next
+    """Wakes the thread; waits until it has compiled all."""
+    done, compile_next = threading.Event(), served._compile_next
 
     def noted():
-        more = compile_next()
-        if not more:
+        compile_next()
+        if not served._lengths.missing:
             done.set()
-        return more
 
     served._compile_next = noted
-    answered(served, 3)  # wakes the thread
+    answered(served, 3)
     assert done.wait(120)
 
 
@@ -201,11 +197,12 @@ def test_programs_are_compiled_in_pauses(monkeypatch):
     assert set(model.compiled[12:]) == {(1, 48), (4, 48), (16, 48)}
 
 
-def test_on_other_devices_a_length_is_one_program(monkeypatch):
+def test_other_devices_have_fewer_lengths(monkeypatch):
     monkeypatch.setattr(batching, "_PAUSE", 0.01)
     model = Padded(width=0)
     wait_for_all(model.batcher())
-    assert model.compiled == [(16, 100), (16, 64), (16, 32)]
+    lengths = (100, 64, 32)
+    assert model.compiled == [(rows, of) for rows in (1, 4, 16) for of in lengths]
 
 
 def test_a_length_that_comes_often_is_compiled_without_a_pause(monkeypatch):
@@ -228,8 +225,7 @@ def test_a_longer_row_than_any_program_is_compiled(monkeypatch):
 
 def test_a_program_that_does_not_compile_fails_no_request(monkeypatch, caplog):
     monkeypatch.setattr(batching, "_PAUSE", 0.01)
-    model = Padded(width=64)
-    model.fails = {(1, 64), (4, 32)}
+    model = Padded(width=64, fails={(1, 64), (4, 32)})
     served = model.batcher()
     wait_for_all(served)
     answered(served, 60, 30)
@@ -239,7 +235,7 @@ def test_a_program_that_does_not_compile_fails_no_request(monkeypatch, caplog):
 def test_a_task_that_has_other_rows_is_served(caplog):
     caplog.set_level("INFO")
     model = Padded(width=64)
-    served = Batcher(Answering(model, model._ask, model.size), {"premise": "a"}, 100)
+    served = Batcher(model.answerer, {"premise": "a"}, 100)
     answered(served, 3)
     assert model.compiled == [(1, 16)]
     assert "nothing is compiled before a request" in caplog.text

@@ -9,8 +9,8 @@ import pytest
 import runs
 from runs import ask, finish, here
 
-from bert_jax import answering
 from bert_jax.config import configuration
+from bert_jax.training import inference
 from tests.served import connected, head
 
 
@@ -58,7 +58,7 @@ def test_a_signal_ends_it_whatever_clients_hold(plain, number, status):
 
 
 def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
-    monkeypatch.setattr(answering, "of_task", None)
+    monkeypatch.setattr(inference, "of_task", None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = ("--mode=serve", f"--workdir={plain}", f"--port={port}")

@@ -7,15 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import initial_params
+from micro import answerer, initial_params
 
 from bert_jax import tasks
 from bert_jax.attentions import keep as attentions
-from bert_jax.data.rows import BatchSize
 from bert_jax.models.encoder import Bert
-from bert_jax.tasks import streaming
-from bert_jax.training import sharding
-from bert_jax.training.inference import async_predict
 from configs import common
 from configs.finetune import ner, squad, swag, text
 
@@ -113,27 +109,21 @@ def test_every_window_and_choice_is_kept_once(name, tmp_path):
     params = initial_params(task.init_params)
     params = jax.tree.map(lambda leaf: 5 * leaf, params)
     config = task.model_config
-    predictor = attentions.WithAttentions(task.predictor(), config, params)
-    kept = {}
-
-    def keep(row, part, ids, segments, found):
-        assert (row, part) not in kept
-        kept[row, part] = ids, segments, found
-
-    mesh = sharding.make_mesh(task.config, uses=())
-    submit = async_predict(predictor.step, params, mesh, BatchSize(8))
-    submit = attentions.keeping(submit, keep)
-    lines = [(f"in:{n}", json.dumps(row)) for n, row in enumerate(rows)]
-    read = [
-        row
-        for some in streaming.answered(lines, predictor, submit, BatchSize(8))
-        for row, _ in some
+    keeps = attentions.WithAttentions(task.predictor(), config, task.tokenizer)
+    asked = answerer(keeps, params)
+    halves = [asked.answer(rows[:1]), asked.answer(rows[1:])]  # rows are counted on
+    plain = answerer(task.predictor(), params)
+    assert [list(x) for one in halves for x in one] == [
+        list(x) for x in plain.answer(rows)
     ]
-    assert read == rows
-    told = [(*key, " ".join(PIECES[i] for i in kept[key][0])) for key in sorted(kept)]
-    assert told == expected
+    names = {f"attentions_{row}" + f"_{n}" * (n > 0): t for row, n, t in expected}
+    assert list(keeps.tensors) == list(names)
+    about = {name: json.loads(text) for name, text in keeps.about.items()}
+    assert {n: " ".join(x["tokens"]) for n, x in about.items()} == names
     run = jax.jit(functools.partial(Bert(config).apply, mutable=["intermediates"]))
-    for ids, segments, found in kept.values():
+    for name, found in keeps.tensors.items():
+        ids = np.array([PIECES.index(piece) for piece in about[name]["tokens"]])
+        segments = np.array(about[name]["segments"])
         # Of one length, to be compiled once: nothing is seen of padding.
         room = (0, 16 - len(ids))
         one = (np.pad(x, room)[None] for x in (ids, np.ones_like(ids), segments))

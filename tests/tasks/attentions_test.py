@@ -11,12 +11,13 @@ from runs import run
 from safetensors import safe_open
 
 import bert_jax
+from bert_jax import tokenization
 from bert_jax.attentions import keep as attentions
 from bert_jax.attentions.keep import WithAttentions
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import Feature
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.stacking import stack_layers
-from bert_jax.tasks.task import PredictionBatches, Predictor
+from bert_jax.tasks.task import Predictor
 from tests.micro import bert_config, initial_params
 
 ROWS = [
@@ -24,6 +25,11 @@ ROWS = [
     {"text": "a [MASK] dog", "text_b": "seven cats watch it"},
     {"text": "it </script><script>alert(1)</script> \" ' & \u202e 🦊 שלום"},
 ]
+
+TOKENIZER = tokenization.build(
+    [*tokenization.SPECIAL_TOKENS, *map(chr, range(0x4E00, 0x4E00 + 45))],
+    lowercase=True,
+)
 
 
 def read(place):
@@ -109,36 +115,31 @@ def encoder(**fields):
 class Bare(Predictor):
     """A predictor without answers."""
 
-    def __init__(self, batch, places):
-        self.batch, self.places = batch, places
+    max_seq_length, parse, encode = 16, None, None
 
-    def parse(self, row):
-        raise NotImplementedError
-
-    def step(self, params, batch):
+    def outputs(self, params, batch):
         return {}
 
-    def encode(self, parsed, size):
-        return PredictionBatches(
-            [self.batch], lambda outputs: [{} for _ in parsed], self.places
-        )
+    def decode(self, examples, features, outputs):
+        return outputs
 
 
 def probabilities(config, params, batch):
-    predictor = WithAttentions(Bare(batch, [[(0, 0), (1, 0)]]), config, params)
-    (asked,) = predictor.encode([None, None], BatchSize(2)).batches
-    kept = {}
-
-    def keep(row, part, ids, segments, found):
-        assert np.array_equal(ids, batch["input_ids"][row][: len(ids)])
-        kept[row, part] = found
-
-    step = jax.jit(predictor.step)
-    submit = attentions.keeping(
-        lambda given: lambda: jax.device_get(step(params, given)), keep
-    )
-    assert submit(asked)() == {}
-    return kept
+    """What is kept of each row, by its name."""
+    keeps = WithAttentions(Bare(), config, TOKENIZER)
+    found = jax.device_get(jax.jit(keeps.outputs)(params, batch))
+    outputs = [{name: x[row] for name, x in found.items()} for row in range(2)]
+    lengths = batch["input_mask"].sum(axis=1)
+    features = [
+        Feature(row, {n: batch[n][row, :end] for n in ("input_ids", "segment_ids")})
+        for row, end in enumerate(lengths)
+    ]
+    assert keeps.decode(["a", "b"], features, outputs) == [{}, {}]
+    for row, end in enumerate(lengths):
+        tokens = json.loads(keeps.about[f"attentions_{row}"])["tokens"]
+        ids = batch["input_ids"][row, :end].tolist()
+        assert list(map(TOKENIZER.token_to_id, tokens)) == ids
+    return keeps.tensors
 
 
 def drawn(config):
@@ -150,8 +151,8 @@ def test_stacked_layers_and_other_kernels_give_the_same():
     config, batch = encoder()
     params = jax.tree.map(lambda leaf: leaf * 8, drawn(config))
     wanted = probabilities(config, params, batch)
-    assert wanted[0, 0].shape == (2, 2, 8, 8) and wanted[1, 0].shape == (2, 2, 5, 5)
-    assert np.std(wanted[0, 0].astype(float)) > 0.02  # they differ
+    assert [x.shape for x in wanted.values()] == [(2, 2, 8, 8), (2, 2, 5, 5)]
+    assert np.std(wanted["attentions_0"].astype(float)) > 0.02  # they differ
     for fields in ({"attention": "fused"}, {"remat": "full"}):
         other, _ = encoder(scan_layers=True, **fields)
         found = probabilities(other, stack_layers(params, 2), batch)

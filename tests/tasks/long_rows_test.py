@@ -9,7 +9,6 @@ from bert_jax.extract.extractor import Extractor
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.predictor import TaskPredictor
 from bert_jax.tasks.text import Text
 from bert_jax.tokenization.byte_level import ANGLED
 from configs.finetune import text
@@ -43,8 +42,7 @@ def columns(task, parsed):
 def test_a_row_has_the_pieces_of_its_whole_texts(config, mode, kind, other):
     config.task.truncation = mode
     task = Text(config)
-    asked = TaskPredictor(task, task.config.task.max_seq_length)
-    parsed = asked.parse({"text": LONG[kind], "text_b": other})
+    parsed = task.parse({"text": LONG[kind], "text_b": other})
     found, expected = (
         columns(task, each) for each in (parsed, TextExample(0, LONG[kind], other))
     )
@@ -57,11 +55,10 @@ def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
     config.task.max_seq_length = 13
     vocabulary = ANGLED.train(["good a b"] * 3, 270, lowercase=False)
     task = Text(config, vocabulary)
-    asked = TaskPredictor(task, 13)
     some, more = "a b " * 22_000, "b a " * 30_000
     for pair, first in {(some, more): 4, (more, some): 5, (more, more): 4}.items():
         a, b = (vocabulary.encode(text).ids[1:-1] for text in pair)
-        found = columns(task, asked.parse({"text": pair[0], "text_b": pair[1]}))
+        found = columns(task, task.parse({"text": pair[0], "text_b": pair[1]}))
         special = task.special
         ids = [*a[:first], special.sep, special.sep, *b[: 9 - first], special.sep]
         assert found["input_ids"].tolist() == [special.cls, *ids]
@@ -76,13 +73,15 @@ def test_a_blank_in_a_text_that_is_too_long(task):
     with pytest.raises(ValueError, match=r"^4\d tokens with"):
         asked.parse({"text": "a " * 40})
     parsed = asked.parse({"text": f"{LONG['spaces']} [MASK]", "text_b": ""})
-    assert len(parsed.masks) == 1 and parsed.is_pair
-    assert parsed.encoding.ids[-1] == parsed.encoding.ids[-2]  # two [SEP]
+    assert len(parsed.info.masks) == 1 and parsed.info.is_pair
+    assert len(set(parsed.columns["input_ids"][-2:])) == 1  # two [SEP]
 
 
 def test_vectors_of_a_text_that_is_too_long(task):
     model = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     asked = Extractor(task.config, model, task.tokenizer)
     ids = task.tokenize([LONG["words"]])[0].ids
-    assert asked.parse({"text": LONG["words"]}).ids[1:-1] == ids[:30]
-    assert len(asked.parse({"words": ["a", LONG["words"], "b"]}).ids) == 32
+    found = asked.parse({"text": LONG["words"]}).columns["input_ids"]
+    assert found[1:-1].tolist() == ids[:30]
+    words = asked.parse({"words": ["a", LONG["words"], "b"]})
+    assert len(words.columns["input_ids"]) == 32

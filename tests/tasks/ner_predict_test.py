@@ -2,11 +2,12 @@
 
 import json
 
-import numpy as np
+import jax
+import jax.numpy as jnp
 import pytest
+from micro import answerer
 from ner_tasks import PIECES, pieces, task_in
 
-from bert_jax.data.rows import BatchSize
 from bert_jax.workdir import folder
 
 
@@ -19,7 +20,7 @@ def by_piece(made):
     """Stands for the device: the tag depends on the piece that it is read from."""
     tags = {"P": "B-X", "U": "I-X", "d": "B-Y"}
     rows = [made.labels.index(tags.get(piece, "O")) for piece in PIECES]
-    table = np.eye(len(made.labels))[rows]
+    table = jnp.eye(len(made.labels))[jnp.array(rows)]
     return lambda batch: {"logits": table[batch["input_ids"]]}
 
 
@@ -32,7 +33,7 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
     made.config.evaluate.batch_size = size
     device = by_piece(made)
     batches = made.evaluation_batches("dev", 0, slice(None))
-    results = made.results("dev", [device(batch) for batch in batches])
+    results = made.results("dev", jax.device_get([device(x) for x in batches]))
     tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
     assert results.answers == [
         [tags.get(w, "O") for w in line.split()] for line in words
@@ -45,9 +46,9 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
 
 
 def ask(made, rows):
-    predictor = made.predictor()
-    parsed = [predictor.parse(row) for row in rows]
-    return predictor.answer(parsed, by_piece(made), BatchSize(2))
+    device = by_piece(made)
+    made.outputs = lambda params, batch: device(batch)
+    return answerer(made.predictor(), rows=2).answer(rows)
 
 
 def test_predict_words(task):

@@ -3,16 +3,14 @@
 import math
 from collections import Counter
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from micro import initial_params
+from micro import answerer, initial_params
 from scipy import special
 from small_squad import every, small_config
 
-from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Span, Window
@@ -227,25 +225,14 @@ def test_the_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
     task = Squad(config)
     params = initial_params(task.init_params)
-    predictor = task.predictor()
-    step = jax.jit(predictor.step)
-
-    def ask(batch):  # of one shape, to be compiled once
-        rows, length = batch["input_ids"].shape
-        padded = {
-            name: np.pad(x, [(0, 4 - rows), (0, 12 - length)][: x.ndim])
-            for name, x in batch.items()
-        }
-        return jax.device_get(step(params, padded))
-
     rows = [
         {"question": "a?", "context": "a b c d e f g h " * 5},
         {"question": "", "context": ""},
         {"question": "b", "context": "a"},
     ]
-    examples = [predictor.parse(row) for row in rows]
-    together = predictor.answer(examples, ask, BatchSize(4))
-    alone = [predictor.answer([example], ask, BatchSize(1))[0] for example in examples]
+    asked = answerer(task.predictor(), params)
+    together = asked.answer(rows)
+    alone = [asked.answer([row])[0] for row in rows]
     for row, ours, theirs in zip(rows, together, alone, strict=True):
         assert ours.keys() == {"answer", "start", "end", "score", "null_score"}
         assert ours["answer"] == theirs["answer"]

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from micro import initial_params
+from micro import answerer, initial_params
 from scipy import special
 from small_texts import shrunk
 
-from bert_jax.data.rows import BatchSize
 from bert_jax.tasks.swag.data import Choices
 from bert_jax.tasks.swag.task import Swag
 from configs.finetune import swag
@@ -171,21 +170,15 @@ def test_a_test_split_without_labels(config, params, tmp_path):
 @pytest.mark.slow
 def test_prediction_takes_any_number_of_endings(config, params):
     task = Swag(config)
-    predictor = task.predictor()
     rows = [
         {"context": "a b", "endings": ["c", "d e"]},
         {"context": "a b", "endings": ["c", "d e", "f", "g", "h"]},
     ]
-    examples = [predictor.parse(row) for row in rows]
-
-    def ask(batch):
-        return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
-
-    together = predictor.answer(examples, ask, BatchSize(8))
-    for example, result in zip(examples, together, strict=True):
-        (alone,) = predictor.answer([example], ask, BatchSize(8))
+    asked = answerer(task.predictor(), params)
+    for row, result in zip(rows, asked.answer(rows), strict=True):
+        (alone,) = asked.answer([row])
         np.testing.assert_allclose(result["scores"], alone["scores"], rtol=1e-5)
-        assert len(result["scores"]) == len(example.endings)
+        assert len(result["scores"]) == len(row["endings"])
         assert sum(result["scores"]) == pytest.approx(1)
         assert result["choice"] == np.argmax(result["scores"])
 

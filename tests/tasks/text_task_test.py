@@ -6,12 +6,11 @@ import jax
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from micro import initial_params
+from micro import answerer, initial_params
 from scipy import special
 from small_texts import PIECES, rows_of, shrunk
 
 from bert_jax.data.columns import ANY, Wanted
-from bert_jax.data.rows import BatchSize
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Text
 from configs.finetune import text
@@ -165,15 +164,8 @@ def test_from_the_file_to_predictions(config, tmp_path):
     assert [row["label"] for row in rows] == guesses
     assert [row["gold"] for row in rows] == ["10", "-1", "9"]
 
-    predictor = task.predictor()
-    examples = [predictor.parse({"text": text}) for text, _ in test]
-
-    def ask(batch):
-        return jax.tree.map(np.asarray, jax.jit(task.outputs)(params, batch))
-
-    for row, result in zip(
-        rows, predictor.answer(examples, ask, BatchSize(8)), strict=True
-    ):
+    answers = answerer(task.predictor(), params).answer([{"text": t} for t, _ in test])
+    for row, result in zip(rows, answers, strict=True):
         assert list(row["scores"]) == ["-1", "9", "10"]
         assert result["label"] == row["label"]
         for name, score in row["scores"].items():

@@ -1,12 +1,17 @@
 """Rows are computed in pieces on a CPU, and answered as if together."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
+from micro import answerer, bert_config, initial_params
 
 from bert_jax.config import configuration
-from bert_jax.data.rows import BatchSize
-from bert_jax.training import inference, sharding
+from bert_jax.data.rows import BatchSize, Feature
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.tasks.task import Predictor
+from bert_jax.training import inference, rounding, sharding
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +32,38 @@ def test_pieces_hold_each_row_once(count, whole):
     assert all(of <= whole for _, of in found)
 
 
+class Sums(Predictor):
+    """Answers a row of so many ids with their sum."""
+
+    max_seq_length = 300
+
+    def __init__(self):
+        self.shapes = []
+
+    def parse(self, row):
+        raise NotImplementedError
+
+    def encode(self, examples, split):
+        return [Feature(n, {"input_ids": ids}) for n, ids in enumerate(examples)]
+
+    def outputs(self, params, batch):
+        self.shapes.append(batch["input_ids"].shape)
+        return {"sum": params + batch["input_ids"].sum(axis=1)}
+
+    def decode(self, examples, features, outputs):
+        return [{"sum": int(output["sum"])} for output in outputs]
+
+
 @pytest.mark.parametrize("count", [1, 3, 5, 32])
-def test_rows_are_answered_in_their_order(mesh, count):
-    shapes = []
-
-    def step(params, batch):
-        shapes.append(batch["input_ids"].shape)
-        return {"sums": params + batch["input_ids"].sum(axis=1)}
-
-    rows = np.arange(count * 300, dtype=np.int32).reshape(count, 300)
-    batch = inference.batch_size(mesh, 32, 128)
-    ask = inference.compile_predict(step, np.int32(7), mesh, batch)
-    found = ask({"input_ids": rows})["sums"]
-    np.testing.assert_array_equal(found, 7 + rows.sum(axis=1))
-    assert all(3 * size <= 4 * count for size, _ in shapes)
-    assert all(size <= batch.at(300) < 16 for size, _ in shapes)
+def test_rows_are_answered_in_their_order(count):
+    sums = Sums()
+    asked = answerer(sums, np.int32(7), rows=32, width=128)
+    rows = np.random.default_rng(0).integers(1, 99, (count, 300))
+    assert asked.start(list(rows))() == [{"sum": 7 + row.sum()} for row in rows]
+    assert all(3 * size <= 4 * count for size, _ in sums.shapes)
+    assert all(size <= asked.size.at(300) < 16 for size, _ in sums.shapes)
+    some = [row[: 1 + 7 * n] for n, row in enumerate(rows)]
+    assert asked.start(some)() == [{"sum": 7 + row.sum()} for row in some]
 
 
 def test_only_a_single_cpu_computes_in_pieces(mesh):
@@ -53,3 +75,48 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
         jax.devices()[:2],
     )
     assert inference.batch_size(two, 31, 768) == BatchSize(32)
+
+
+def test_parameters_are_rounded_once_and_outputs_are_the_same():
+    """Kernels; embeddings, LayerNorm and the head's products are in float32."""
+    config = bert_config(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=16,
+        dtype="bfloat16",
+    )
+    model = BertWithHeads(config, ("sequence_classification",), labels=3)
+    params = initial_params(functools.partial(init_with_heads, model))
+    rng = np.random.default_rng(0)
+    ids = rng.integers(5, 50, (4, 9)).astype(np.int32)
+    batch = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
+
+    def outputs(params, batch):
+        return model.apply({"params": params}, *batch.values())
+
+    traced = jax.jit(outputs).trace(params, batch)
+    rounded = rounding.round_once(params, traced)
+    dtypes = {
+        "/".join(key.key for key in path): str(leaf.dtype)
+        for path, leaf in jax.tree.leaves_with_path(rounded)
+    }
+    kernels = {name for name in dtypes if name.endswith("/kernel")}
+    head = "sequence_classification/kernel"
+    assert len(kernels) == 2 * 6 + 2 and head in kernels
+    assert {dtypes[name] for name in kernels - {head}} == {"bfloat16"}
+    others = dtypes.keys() - kernels
+    assert {dtypes[n] for n in (*others, head) if "Norm" in n or "embed" in n} == {
+        "float32"
+    }
+    assert dtypes[head] == "float32"
+    before, after = jax.jit(outputs)(params, batch), jax.jit(outputs)(rounded, batch)
+    for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    again = jax.jit(outputs).trace(rounded, batch)
+    same = rounding.round_once(rounded, again)
+    assert jax.tree.all(
+        jax.tree.map(lambda a, b: a is b or a.dtype == b.dtype, rounded, same)
+    )
