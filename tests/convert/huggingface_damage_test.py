@@ -110,7 +110,10 @@ def assert_one_line(message, function):
     ("files", "message"),
     [
         (["config.json"], "no model.safetensors and no checkpoints/"),
-        (["config.json", "checkpoints"], "is this a work directory"),
+        (
+            ["config.json", "checkpoints"],
+            "not a run's config.json; is this a run's folder",
+        ),
     ],
 )
 def test_folders_of_no_kind(tmp_path, files, message):

@@ -98,10 +98,10 @@ FAULTS = (
     ),
     Fault(
         "queries and keys change places in a Hugging Face folder",
-        "bert_jax/convert/layout.py",
-        'f"{attention}.self.{which}", hidden, heads)',
-        "f\"{attention}.self.{dict(query='key', key='query').get(which, which)}\", "
-        "hidden, heads)",
+        "bert_jax/convert/parameters.py",
+        'theirs = f"{name}.attention.self.{which}"',
+        'theirs = f"{name}.attention.self.'
+        "{dict(query='key', key='query').get(which, which)}\"",
         "tests/convert/huggingface_test.py",
     ),
     Fault(

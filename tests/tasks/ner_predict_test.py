@@ -35,9 +35,6 @@ def test_evaluation_answers_in_the_order_of_the_file(task, tmp_path, size):
     batches = made.evaluation_batches("dev", 0, slice(None))
     results = made.results("dev", jax.device_get([device(x) for x in batches]))
     tags = {"Pa": "B-X", "Ub": "I-X", "d": "B-Y"}
-    assert results.answers == [
-        [tags.get(w, "O") for w in line.split()] for line in words
-    ]
     results.write(tmp_path)
     written = (tmp_path / "dev.conll").read_text().split("\n")
     for line, read in zip(written, [*dev.split("\n"), ""], strict=True):

@@ -2,13 +2,11 @@
 config was edited is refused in one line."""
 
 import json
-import shutil
 
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from bert_jax import main
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
@@ -25,19 +23,6 @@ def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
     config.task.texts_per_row = 4
     with pytest.raises(UserError, match=r"task.texts_per_row \(1 there, 4 now\)"):
         folder.check(tmp_path, config)
-
-
-def test_an_export_whose_config_is_of_another_model(plain, tmp_path, capfd):
-    folder, out = tmp_path / "edited", tmp_path / "out"
-    shutil.copytree(plain, folder)
-    path = folder / "config.json"
-    fields = json.loads(path.read_text())
-    fields["model"]["intermediate_size"] *= 2
-    path.write_text(json.dumps(fields))
-    assert main.main([f"--workdir={folder}", "--mode=export", f"--output={out}"]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {folder}: bert/encoder/layer_0/intermediate/bias ")
-    assert not out.exists()
 
 
 def test_other_dev_data_than_a_run_began_with(tmp_path):
