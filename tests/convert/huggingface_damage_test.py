@@ -112,7 +112,7 @@ def assert_one_line(message, function):
         (["config.json"], "no model.safetensors and no checkpoints/"),
         (
             ["config.json", "checkpoints"],
-            "not a run's config.json; is this a run's folder",
+            "is this a run's folder",
         ),
     ],
 )
