@@ -51,7 +51,12 @@ OTHERS = {
     "large packed 512": ("large", 512, 32),
 }
 # Torch's side, as train_step prepares it.
-TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
+TORCH: dict[str, Any] = {
+    "library": "torch",
+    "task": "pretraining",
+    "dtype": "bfloat16",
+    "threads": 0,
+}
 
 
 class Suite:
@@ -88,15 +93,10 @@ class Suite:
         return {"name": name, **shape, "dry": self._dry, **how}
 
     def _whole(self) -> dict[str, Any]:
-        torch = {
-            **TORCH,
-            "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
-        }
-        parts = {"ours": {}, "torch": torch}
+        named = ["sdpa-gathered" if self._dry else "compile-gathered"]
         shape = ("base", 128, 256)
-        return self._in_turns(
-            [self.case(name, *shape, **how) for name, how in parts.items()], 170
-        )
+        torch = self.case("torch", *shape, **TORCH, torch=named)
+        return self._in_turns([self.case("ours", *shape), torch], 170)
 
     def _others(self) -> dict[str, Any]:
         cases = [
