@@ -88,3 +88,17 @@ def assert_one_line(message, function):
         function()
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["config.json"], "no model.safetensors and no checkpoints/"),
+        (["config.json", "checkpoints"], "is this a work directory"),
+    ],
+)
+def test_folders_of_no_kind(tmp_path, files, message):
+    for name in files:
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match=message):
+        pretrained.load(tmp_path)
