@@ -24,7 +24,6 @@ from ahead import (
 
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, pretraining_flops
-from bert_jax.training import sharding
 from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, hlo
 from experiments.capacity.devices import DEVICES
@@ -227,13 +226,6 @@ def test_devices_that_are_not_known(name, message):
     with pytest.raises(UserError, match=f"--device={name}: ") as raised:
         devices.described(name)
     assert message in str(raised.value)
-
-
-def test_a_mesh_of_described_devices_is_checked():
-    require(SLICE)
-    config = programs.load("configs/base.py", ["--config.mesh.tensor=3"])
-    with pytest.raises(UserError, match="does not fit 16 device"):
-        sharding.make_mesh(config, devices=devices.described(SLICE))
 
 
 def test_prediction_has_a_row_for_each_device():

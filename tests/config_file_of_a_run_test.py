@@ -94,23 +94,3 @@ def test_what_a_config_file_defines_is_recorded(write, field):
     assert configuration.complete(recorded, "run", code=False)  # for its weights
     with pytest.raises(UserError, match="another config: "):
         folder.check(storage.path("run"), configuration.load("micro.py", []))
-
-
-def test_a_run_without_the_record(write):
-    """It is older, or a program of the user's own registered the name."""
-    attention.ATTENTIONS["focal"] = attention.einsum_attention
-    assert registry.ADDED["focal"] == ""
-    write("model.attention")
-    text = Path("focal.py").read_text()
-    Path("focal.py").write_text(text.replace('names["focal"] = own', ""))
-    recorded = claimed("focal.py")
-    assert "defined_in" not in recorded
-    forget(attention.ATTENTIONS)
-    with pytest.raises(UserError) as error:
-        configuration.complete(recorded, "run/config.json")
-    assert str(error.value).startswith(
-        "run/config.json: config.model.attention='focal'"
-    )
-    assert str(error.value).endswith(
-        "one of your own needs the --config file that adds it"
-    )

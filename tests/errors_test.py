@@ -54,59 +54,9 @@ def test_wrong_arguments(refused, args, words):
     refused(*args, words=words)
 
 
-TINY = "from configs import tiny\n\ndef get_config():\n    config = tiny.get_config()\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("def get_config(:", ["own.py:1", "SyntaxError"]),
-        (
-            'extends = "tiny"\n\ndef get_config(config):\n    config.model.size = 1\n',
-            ["own.py:4", "size", "hidden_size"],
-        ),
-        ('extends = "own2"\ndef get_config(config): pass\n', ["own2.py", "itself"]),
-    ],
-)
-def test_wrong_config_files(refused, tmp_path, text, words):
-    (tmp_path / "own2.py").write_text('extends = "own"\ndef get_config(c): pass\n')
-    path = tmp_path / "own.py"
-    path.write_text(text)
-    refused(config=path, words=words)
-
-
 def test_no_config_file(refused):
     refused(config="nowhere.py", words=["nowhere.py"])
     refused(config="configs/tiny.py:size=3", words=["size"])
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"good line\n\xff\xfe bad\n", ["bad.txt:2", "UTF-8"]),
-        (b"one document only\n", ["one document"]),
-    ],
-)
-def test_wrong_corpora(refused, tmp_path, content, words):
-    (tmp_path / "bad.txt").write_bytes(content)
-    data = tmp_path / "data"
-    refused(
-        f"--config.corpus.sources=sentences:{tmp_path}/bad.txt",
-        f"--config.corpus.data_dir={data}",
-        words=words,
-    )
-    assert not data.exists() or not list(data.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("pieces", "words"),
-    [([*SPECIAL[:4], "a"], ["vocab.txt", "[MASK]"])],
-)
-def test_wrong_vocabularies(refused, tmp_path, pieces, words):
-    path = tmp_path / "vocab.txt"
-    path.write_text("".join(f"{piece}\n" for piece in pieces))
-    refused(f"--config.tokenizer.vocab_file={path}", words=words)
 
 
 def test_a_vocabulary_larger_than_the_model(refused, tmp_path):

@@ -3,13 +3,11 @@
 import json
 import time
 
-import jax
 import numpy as np
 import pytest
 import runs
 
 from bert_jax.errors import UserError
-from experiments.lib import report
 from experiments.speed import our_step, sides, train_step
 
 TINY = ("--sizes=1/64", "--lengths=16", "--batch=2", "--rounds=1", "--turn=0")
@@ -33,11 +31,6 @@ def test_sides_take_turns():
     assert len(found["b"]["turns"]) == 3
 
 
-def test_how_many_times_as_fast_is_of_turns_of_the_same_round():
-    slow, fast = {"turns": [4.0, 9.0, 2.0]}, {"turns": [2.0, 3.0, 2.0]}
-    assert sides.times_as_fast(fast, slow) == 2.0
-
-
 def test_a_process_fails_or_times_out(tmp_path):
     start = "import subprocess, sys\n\ndef prepare(case):\n    "
     (tmp_path / "failing.py").write_text(f"{start}raise SystemExit('no memory')")
@@ -59,15 +52,6 @@ def test_a_process_fails_or_times_out(tmp_path):
     with sides.Process("working", {"a": 1}, 60, more) as process:
         assert (process.found, process.sides) == ({"found": 1}, ["add"])
         assert process.ask("add", 2)["value"] == 3
-
-
-def test_facts_name_command_versions_and_environment(monkeypatch):
-    monkeypatch.setenv("GLIBC_TUNABLES", "x=1")
-    found = report.facts("experiments.speed.train_step", ["--flags=a b"])
-    text = report.introduction(found)
-    command = "python -m experiments.speed.train_step '--flags=a b'"
-    assert text.startswith(f"Made by commit {report.commit()}, command: {command}\n")
-    assert f"jax {jax.__version__}" in text and "GLIBC_TUNABLES=x=1" in text
 
 
 @pytest.mark.parametrize(("length", "chosen"), [(16, 2), (128, 20), (512, 77)])

@@ -19,7 +19,6 @@ from feature_runs import (
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.workdir import metrics
 from experiments.paper import feature_cache, feature_task, features
@@ -150,17 +149,6 @@ def test_a_batch_has_its_words_vectors_and_tags(command):
         weights = task.loss_weights(jax.tree.map(jnp.asarray, batch))
         words += float(weights["tagging_loss"])
     assert words == 2 * ends[-1] == 2 * array.shape[1]
-
-
-def test_vectors_of_other_words_are_refused(command, data):
-    kept = read(command())
-    vectors(kept)
-    (data / "train").write_text((data / "train").read_text() + "one\tO\n")
-    with pytest.raises(UserError, match=r"_vectors: of \d+ words, and .* has \d+"):
-        task_of(kept)
-    kept.paths["train"].write_bytes(b"")
-    with pytest.raises(UserError, match=r"train_vectors=.*: cannot be read"):
-        task_of(kept)
 
 
 def test_restarts_together_are_those_apart(command, data, monkeypatch):

@@ -75,22 +75,6 @@ def test_elmo_word_at_released_size():
         assert configuration.load(spec, fields).task.words == "punctuation"
 
 
-def test_words_name_the_folder_and_fields_reach_every_system(data):
-    two = ("--systems=bert,gpt", "--tasks=sst2")
-    one = planned(data, *two, "--words=1000", table="table1")
-    assert (
-        one[0].folder != planned(data, *two, "--words=2000", table="table1")[0].folder
-    )
-    plan = planned(data, *two, "--config.seed=4", table="table1")
-    assert ["--config.seed=4" in run.arguments for run in plan] == [True, False] * 2
-    plan = planned(data, *two, "--finetuning.train.num_epochs=9", table="table1")
-    tuned = [run.arguments for run in plan if run.needs]
-    assert all(
-        [a for a in arguments if "num_epochs" in a] == ["--config.train.num_epochs=9"]
-        for arguments in tuned
-    )
-
-
 def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
     two = ("--systems=gpt,bert", "--tasks=sst2,mrpc", "--seeds=3")
     monkeypatch.setenv("BREAK", "gpt-")
@@ -129,7 +113,7 @@ def test_claims_are_of_the_systems_that_are_there():
     assert (
         rows["BERT-Base"]["squad"] == 88.5 and rows["BiLSTM+ELMo+Attn"]["ner"] == 95.7
     )
-    assert "BERT is above GPT (the paper's: by 4.5)" in table.claims[2].text
+    assert "BERT is above GPT" in table.claims[2].text
     rows = beside.build("table1", "large", ("bert", "gpt")).systems
     assert [(row.name, row.paper, row.pretraining.size) for row in rows] == [
         ("BERT, large", "BERT-Large", ""),

@@ -73,16 +73,6 @@ def test_a_claim_is_judged_of_base_and_large(command, weights):
     assert command("table1", *args)[:2] == (0, [])  # again: nothing is left
 
 
-def test_table_7_has_all_its_rows_of_one(planned, weights):
-    base = weights("bert-base-cased", 12, 768)
-    found, plan = planned("table7", f"--weights={base}", "--seeds=2")
-    assert len(found.table.systems) == 7 and len(found.table.claims) == 2
-    assert sorted(run.kind for run in plan) == ["features", "ner", "ner"]
-    assert f"--init_from={base}" in next(r for r in plan if r.kind == "features")[2]
-    found, _ = planned("table7", f"--weights={weights('mine', 5, 16)}")
-    assert {system.paper for system in found.table.systems} == {""}
-
-
 @pytest.mark.parametrize(
     ("table", "args", "message"),
     [

@@ -9,21 +9,8 @@ from runs import here
 
 from experiments.lib import runner
 from experiments.paper import __main__ as paper
-from experiments.paper import results, runs
 
 __all__ = ["command", "data"]  # fixtures
-
-
-def test_the_majority_class_as_a_run_prints_it(tmp_path):
-    run = runs.Run("mrpc", tmp_path / "run", ())
-    assert results._baselines(run) == {}
-    run.printed.write_text(
-        "noise  model  majority baseline?\n\ndev       model  majority baseline\n"
-        "--------  -----  -----------------\naccuracy  0.7         0.6838\n"
-        "f1      0.8       0.8122\naccuracy_std  0.1\n\nf1  1.0  2.0\n"
-    )
-    expected = {"dev": {"accuracy": 0.6838, "f1": 0.8122}}
-    assert results._baselines(run) == expected
 
 
 def test_runs_once_and_says_what_it_found(command):
@@ -90,14 +77,6 @@ def test_a_score_that_is_not_a_number_is_reported(command):
     assert cell["seeds"]["1"] is None and cell["mean"] is cell["interval_95"] is None
 
 
-def test_seeds_that_failed_leave_the_claim_undecided(command, monkeypatch):
-    monkeypatch.setattr(runs, "_APART", ("tiny",))
-    monkeypatch.setenv("BREAK", "seed_2")
-    status, _, out, _ = command("table5", "--tasks=sst2", "--seeds=3")
-    assert status == 2
-    assert "UNDECIDED: LTR is worse" in out and "only 2 of 3 seeds" in out
-
-
 def test_features_and_fine_tuning_side_by_side(command):
     status, ran, out, _ = command("table7", "--seeds=3")
     assert status == 0 and len(ran) == 2
@@ -108,20 +87,6 @@ def test_features_and_fine_tuning_side_by_side(command):
     assert found["Concatenated, last four"]["seeds"] == {}  # the model is too small
     assert "UNDECIDED: Features of layers are better" in out
     assert "differ by the same" in out
-
-
-def test_figure_5_is_drawn(command):
-    status, _, _, err = command("figure5", "--tasks=mnli", "--seeds=2")
-    assert status == 0, err
-    text = (command.output / "figure5-tiny" / "report.md").read_text()
-    assert "(lines.png)" in text
-    lines = (command.output / "figure5-tiny" / "lines.png").read_bytes()
-    assert lines[1:4] == b"PNG"
-
-
-def test_table_6_has_the_papers_perplexity(command):
-    status, _, out, err = command("table6", "--tasks=sst2", "--seeds=2")
-    assert status == 0 and "[3.99]" in out, err
 
 
 def test_a_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):

@@ -47,32 +47,6 @@ def test_what_shapes_a_run_names_its_folder(data):
     assert other[0].folder == first and other[1].folder != planned(data)[1].folder
 
 
-def test_a_field_of_the_machine_reaches_all_runs(data):
-    plan = planned(data, "--config.model.dtype=bfloat16", "--config.seed=3")
-    assert all("--config.model.dtype=bfloat16" in run.arguments for run in plan)
-    with_seed = [run for run in plan if "--config.seed=3" in run.arguments]
-    assert {run.kind for run in with_seed} == {"pre-training"}
-
-
-def test_own_config_has_own_folders(data, tmp_path):
-    path = tmp_path / "mine.py"
-    text = "extends = 'tiny'\ndef get_config(config):\n    config.seed = {}\n"
-    folders = []
-    for seed in (1, 2, 1):
-        path.write_text(text.format(seed))
-        folders.append(planned(data, f"--config={path}")[0].folder)
-    assert folders[0] == folders[2] != folders[1]
-
-
-@pytest.mark.parametrize(("size", "each"), [("tiny", 1), ("base", 5), ("medium", 1)])
-def test_seeds_together_in_small_models_only(data, size, each):
-    plan = planned(data, "--tasks=sst2", "--seeds=5", size=size)
-    assert kinds(plan).count("sst2") == 5 * each
-    assert sum("--config.train.seeds=5" in run.arguments for run in plan) == (
-        5 if each == 1 else 0
-    )
-
-
 def test_figure_5_starts_from_checkpoints_that_are_kept(data):
     plan = planned(data, "--config.train.num_steps=9000", table="figure5", size="tiny")
     for run in plan:
@@ -112,19 +86,6 @@ def test_table_8_shares_the_papers_own_mix(data):
     features = [run.arguments for run in plan if run.kind == "features"]
     assert all("--choices=sum_all" in arguments for arguments in features)
     assert "mask_fraction=0.0" in texts[5] and "random_fraction=1.0" in texts[5]
-
-
-@pytest.mark.parametrize(
-    ("size", "choice"), [("tiny", "sum_all"), ("mini", "concat_last_four")]
-)
-def test_the_best_features_are_those_that_a_size_has(size, choice):
-    (column,) = (c for c in tables.build("table8", size).columns if c.key == "features")
-    assert column.score == choice
-    seven = tables.build("table7", size)
-    best = tables.CHOICES[choice].title
-    assert {pair.first for pair in seven.claims[1].pairs} == {best}
-    assert len(seven.claims[1].pairs) == (5 if size == "mini" else 1)
-    assert ("in their place" in seven.note) == (size == "tiny")
 
 
 def test_claims_agree_with_paper_figures():
@@ -221,11 +182,3 @@ def test_where_data_is_found(data, tmp_path):
     assert tasks.find("rte", ["tfds:glue"]).fields == ("task.data_dir=tfds:glue/rte",)
     (tmp_path / "glue").symlink_to(data)
     assert isinstance(tasks.find("rte", [str(tmp_path)]), tasks.Found)
-
-
-def test_table_1_has_imdb_if_it_is_asked_for(data):
-    assert set(kinds(planned(data, "--tasks=imdb", table="table1"))) == {
-        *("pre-training", "imdb"),
-    }
-    assert "imdb" not in kinds(planned(data, table="table1"))
-    assert "imdb" not in kinds(planned(data, "--systems=gpt", table="table1"))

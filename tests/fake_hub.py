@@ -18,14 +18,12 @@ class FakeHub:
 
     Attributes:
       refused: "OWNER/NAME" -> the X-Error-Code that the Hub would send.
-      breaks: file -> bytes after which its connection breaks, once.
       requests: (method, path) of each request.
     """
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, dict[str, bytes]]] = {}
         self.refused: dict[str, str] = {}
-        self.breaks: dict[str, int] = {}
         self.requests: list[tuple[str, str]] = []
         self.url = ""
 
@@ -106,29 +104,20 @@ class Handler(BaseHTTPRequestHandler):
         if start:
             last = len(content) - 1
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        cut = self.hub.breaks.pop(name, None) if self.command == "GET" else None
-        self._send(206 if start else 200, content[first:], headers, cut)
+        self._send(206 if start else 200, content[first:], headers)
 
     def _json(self, value: object) -> None:
         headers = {"Content-Type": "application/json"}
         self._send(200, json.dumps(value).encode(), headers)
 
-    def _send(
-        self,
-        status: int,
-        body: bytes,
-        headers: dict[str, str],
-        cut: int | None = None,
-    ) -> None:
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body[:cut])
-        if cut is not None:
-            self.close_connection = True
+            self.wfile.write(body)
 
 
 @contextlib.contextmanager

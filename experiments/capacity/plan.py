@@ -31,7 +31,6 @@ import jax
 from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
-from tqdm import tqdm
 
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
@@ -55,16 +54,10 @@ def main(argv: Sequence[str]) -> int:
     unfit, change = advice(config, devices.chip(options.device))
     if options.compile:
         return 0 if fits_compiled(options, fields, change) else 2
-    with _working("counting memory and time"):
-        said = report(config, devices.family(options.device), options.efficiency)
-    print(said)
+    print(report(config, devices.family(options.device), options.efficiency))
     if unfit:
         raise UserError(unfit)
     return 0
-
-
-def _working(text: str) -> tqdm:
-    return live_line(desc=text, bar_format="{desc} ...", leave=False)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -134,7 +127,8 @@ def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
     case |= {"effort": options.effort, "mode": "train"}
     fits = True
     for phase in range(len(programs.task_of(config).phases())):
-        with _working(f"compiling the step of phase {phase + 1}"):
+        said = f"compiling the step of phase {phase + 1}"
+        with live_line(desc=said, bar_format="{desc} ...", leave=False):
             found = compiled.compile_case({**case, "phase": phase})
         formulas = estimate.needed(config, phase, kind)
         print(f"\n{compiled.lines(found, formulas)}", flush=True)
@@ -217,8 +211,7 @@ def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
       change that fits and does not change the results, if there is one.
     """
     room = device.memory * USABLE
-    with _working("counting the memory of a step"):
-        need = needed(config, device)
+    need = needed(config, device)
     if need <= room:
         return "", []
     line = (
@@ -231,8 +224,7 @@ def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
         changed.update_from_flattened_dict(fields)
         flags = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
         try:
-            with _working(f"it does not fit; trying {' '.join(flags)}"):
-                less = needed(changed, device)
+            less = needed(changed, device)
         except UserError:  # the mesh does not fit the devices, or the batch the mesh
             continue
         if less <= room:

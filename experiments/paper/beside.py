@@ -41,8 +41,7 @@ _NOTE = (
     "are on dev. The paper's systems for ELMo are four: BiLSTM+ELMo+Attn on GLUE, "
     "BiDAF+ELMo on SQuAD (table 2), ESIM+ELMo on SWAG (table 4), and Peters et al.'s "
     "BiLSTM-CRF on NER (table 7). It has no GPT there. The average is over this "
-    "report's columns of table 1, in brackets too; the margins that a claim quotes are "
-    f"of the paper's own average, over all nine. {_CASE} Rows of SQuAD are windows, "
+    f"report's columns of table 1, in brackets too. {_CASE} Rows of SQuAD are windows, "
     "which each system cuts by its own tokens."
 )
 
@@ -156,7 +155,7 @@ def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
     next_to = list(itertools.pairwise(rows))
     ranks = tuple(Pair(a.name, b.name, "average") for a, b in next_to)
-    said = (f"{a.name} is above {b.name}{_margin(a, b)}" for a, b in next_to)
+    said = (f"{a.name} is above {b.name}" for a, b in next_to)
     claims = (
         Claim("BERT is better than GPT on all tasks of GLUE", everywhere,
               _each(rows, "gpt", glue)),
@@ -183,12 +182,3 @@ def _each(
     }
     both = itertools.product(names["bert"], names[other])
     return tuple(pair for names in both for pair in against(*names, columns))
-
-
-def _margin(first: System, second: System) -> str:
-    """By how much, in the paper's table."""
-    one, other = (
-        published.TABLE_1.rows[system.paper]["average"] for system in (first, second)
-    )
-    assert one is not None and other is not None
-    return f" (the paper's: by {one - other:.1f})"

@@ -41,9 +41,7 @@ def _failures(found: Results) -> list[str]:
 
 def _figures(found: Results) -> list[Figure]:
     """Lines along the table's axis, if it has one."""
-    said = f"Along {found.table.axis}; bars are 95% intervals."
-    figure = Figure("lines", lambda: line_plots(found), said)
-    return [figure] if found.table.axis else []
+    return [Figure("lines", lambda: line_plots(found))] if found.table.axis else []
 
 
 SCORES = (
@@ -51,24 +49,16 @@ SCORES = (
     "figure, of other models and more text"
 )
 COSTS = (
-    "Every system reads the same number of words of the same text; a word is what all "
-    "three cut text into before they look inside it. Positions are those computed, "
-    "padding and special tokens too; parameters those that fine-tuning takes over; "
-    "FLOPs by formula; time that of the run's last start, evaluation and compilation "
-    "too."
+    "Every system reads the same words. Positions include padding and special tokens; "
+    "parameters are those that fine-tuning takes over; FLOPs are by formula; time is "
+    "that of the run's last start, evaluation and compilation included."
 )
 PERPLEXITIES = (
     "Perplexities of different kinds of model cannot be compared. A masked LM's is of "
     "masked tokens, given both sides; a left-to-right model's of every token, given "
     "those before it; ELMo's of every word, the mean of both directions."
 )
-HOW_TO_READ = (
-    "A claim's comparisons subtract two systems' scores seed by seed; the interval is "
-    "Student's t at 95%. Reproduced: every interval is on the claim's side (or, for "
-    "“matters little”, within its margin). Contradicted: one of them, widened for "
-    "their number, is on the other side. Undecided: these runs cannot tell. The seeds "
-    "are those of fine-tuning: each system was pre-trained once (docs/paper.md)."
-)
+HOW_TO_READ = "docs/paper.md, Reading the report, says what the verdicts mean."
 
 
 def shown(cell: Cell) -> str:

@@ -1,10 +1,9 @@
-"""Settings side by side: means over seeds, differences from the best, curves.
+"""Settings side by side: means over seeds, differences from the best.
 
 Of each setting the mean of the score over its seeds and its 95% interval (Student's t).
 The best stands first; of the others also how much they differ from it, with an
 interval, over the seeds that both have: their runs saw the data in the same order. The
-score is that of the checkpoint that the run's
-predictions are from: the last one, or the best.
+score is that of the checkpoint that the run's predictions are from: the last, or best.
 """
 
 import math
@@ -15,8 +14,8 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.results import lower_is_better
-from experiments.lib import kept, plots
-from experiments.lib.report import Figure, Section, Table
+from experiments.lib import kept
+from experiments.lib.report import Table
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import estimate, interval, number
 
@@ -25,7 +24,6 @@ SCORE = (
     "pre-training, or the first"
 )
 _SAME = 1e-6  # scores closer than this are the same but for rounding
-_MOST_LINES = 12  # of the plot by step: more cannot be told apart
 
 Lines = Sequence[Mapping[str, Any]]  # of metrics.jsonl, on dev
 
@@ -35,12 +33,10 @@ class Setting(NamedTuple):
 
     Attributes:
       scores: by seed.
-      lines: of each seed's run on dev.
     """
 
     name: str
     scores: Mapping[int, float]
-    lines: Sequence[Lines]
 
     @property
     def mean(self) -> float:
@@ -80,11 +76,7 @@ def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting]
     score = _choose(every, asked)
     sign = 1 if lower_is_better(score) else -1
     each = [
-        Setting(
-            name,
-            {seed: _final(*of_seed, score) for seed, of_seed in by_seed.items()},
-            [lines for *_, lines in by_seed.values()],
-        )
+        Setting(name, {seed: _final(*one, score) for seed, one in by_seed.items()})
         for name, by_seed in found.items()
     ]
     each.sort(key=lambda one: (math.isnan(one.mean), sign * one.mean))
@@ -138,20 +130,6 @@ def difference(setting: Setting, other: Setting) -> Difference:
     return Difference(statistics.fmean(pairs), *ends, len(pairs))
 
 
-def sections(found: Sequence[Setting], score: str) -> list[Section]:
-    """The table, and a plot of the means by step."""
-    best = found[:_MOST_LINES]
-    curves = {
-        f"{n}  {one.name[:40]}": _by_step(one, score) for n, one in enumerate(best, 1)
-    }
-    panel = plots.Panel("", "step", score, curves)
-    steps = Figure(
-        *("steps", lambda: plots.lines([panel], 7.5, 4.5)),
-        f"By step: means over seeds and their 95% intervals. Best {len(best)}.",
-    )
-    return [Section("", [_table(found, score), steps])]
-
-
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
     """The scores as JSON has them; null where a value is not finite."""
     scores = {
@@ -161,7 +139,8 @@ def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
     return {"score": score, "scores": scores}
 
 
-def _table(found: Sequence[Setting], score: str) -> Table:
+def table(found: Sequence[Setting], score: str) -> Table:
+    """The means, and what the others' differ by from the best."""
     rows = []
     for rank, one in enumerate(found, 1):
         mean, reach = estimate([*one.scores.values()])
@@ -186,12 +165,3 @@ def _cells(found: Difference) -> tuple[str, str, str]:
     is_known = math.isfinite(found.low)
     ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
     return f"{found.mean:+.3g}", ends, str(found.pairs or "")
-
-
-def _by_step(setting: Setting, score: str) -> plots.Points:
-    found: dict[int, list[float]] = {}
-    for lines in setting.lines:
-        for line in lines:
-            if score in line and math.isfinite(value := float(line[score])):
-                found.setdefault(int(line["step"]), []).append(value)
-    return [(step, *estimate(values)) for step, values in sorted(found.items())]

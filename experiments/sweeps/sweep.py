@@ -10,14 +10,13 @@ All combinations of the files and the grids' values run one after the other, eac
 bert_jax.main in its own folder. The same command resumes. With --together the seeds of
 a combination, which must be consecutive, train in one program: faster for small models.
 A config file that defines something new is part of its runs' names: after a change of
-its text they are others. OUTPUT/report.md compares the scores on dev over the seeds; it
-needs matplotlib, the printed table does not.
+its text they are others. OUTPUT/report.md compares the scores on dev over the seeds.
 """
 
 import argparse
-import importlib.util
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +28,8 @@ from experiments.lib.runner import Run, digest
 from experiments.sweeps import comparison
 
 _SEED = "seed"
+# Values between commas; those inside of quotes and brackets separate nothing.
+_VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 
 
 @ending.command
@@ -42,9 +43,7 @@ def main(argv: Sequence[str]) -> int:
         if not ended:
             return "no run has ended"
         found, score = comparison.settings(ended, options.score)
-        sections = comparison.sections(found, score)
-        if importlib.util.find_spec("matplotlib") is None:
-            return printable(report.plain(sections))
+        sections = [report.Section("", [comparison.table(found, score)])]
         results = comparison.plain(found, score)
         return printable(report.write(options.output, sections, results))
 
@@ -80,7 +79,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         field, equals, values = text.partition("=")
         if not (equals and values) or field in grid:
             raise UserError(f"--grid={text}: write FIELD=A,B,..., each field once")
-        grid[field] = split(values)
+        grid[field] = _VALUES.findall(values)
         if len(set(grid[field])) < len(grid[field]):
             raise UserError(f"--grid={text}: names a value twice")
     options.grid = grid
@@ -102,22 +101,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
             )
     return options, fields
-
-
-def split(values: str) -> list[str]:
-    """Splits at commas outside of brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for letter in values:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "'\"":
-            quote = letter
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:

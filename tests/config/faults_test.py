@@ -62,11 +62,6 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     ("text", "said"),
     [
         (
-            f"{DEF}config.masking.masked_lm_probb = 0.3\n",
-            "5: config.masking.masked_lm_probb: no such field; did you mean "
-            "config.masking.masked_lm_prob? there are mask_fraction, ",
-        ),
-        (
             f"{DEF}config.train.num_steps = 'many'\n",
             "5: config.train.num_steps takes a value of type int",
         ),

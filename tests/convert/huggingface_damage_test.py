@@ -41,7 +41,6 @@ def test_damaged_files(make_folder, damage, message):
     ("fields", "message"),
     [
         ({"model_type": "mpnet"}, "model_type is 'mpnet'"),
-        ({"hidden_act": "silu"}, "hidden_act='silu'"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
         ({"architectures": ["BertForQuestionAnswering"]}, "qa_outputs.weight is miss"),
         ({"id2label": {"1": "x"}}, "id2label"),
@@ -56,24 +55,9 @@ def not_a_number(tensors):
     tensors["bert.pooler.dense.weight"][3, 4] = np.nan
 
 
-def one_missing(tensors):
-    del tensors["bert.encoder.layer.1.output.dense.bias"]
-
-
-def another_shape(tensors):
-    tensors["cls.seq_relationship.weight"] = np.ones((3, 12), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (not_a_number, "bert.pooler.dense.weight has NaN"),
-        (one_missing, "bert.encoder.layer.1.output.dense.bias is missing"),
-        (another_shape, r"\(3, 12\).*\(2, 12\)"),
-    ],
-)
-def test_damaged_tensors(make_folder, change, message):
-    folder = make_folder(change=change)
+def test_a_damaged_tensor(make_folder):
+    folder = make_folder(change=not_a_number)
+    message = "bert.pooler.dense.weight has NaN"
     assert_one_line(message, lambda: weights.read(folder))
 
 

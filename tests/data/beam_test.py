@@ -97,21 +97,6 @@ def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     assert len(list(tmp_path.glob("call-*"))) == 8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("runner", "Nope"), ("beam_options", ("direct_num_workers=2",))],
-)
-def test_what_beam_does_not_know_is_refused_before_the_work(tmp_path, field, value):
-    pytest.importorskip("apache_beam", reason="needs the beam extra")
-    write_corpus(tmp_path / "corpus.txt")
-    changes = {"corpus.runner": "FnApiRunner", f"corpus.{field}": value}
-    config = make_config(tmp_path, **changes)
-    with pytest.raises(UserError, match=f"^config.corpus.{field}"):
-        prepare.prepare(config, 32)
-    assert not (tmp_path / "data").exists()
-
-
 def test_without_the_extra(tmp_path, monkeypatch):
     write_corpus(tmp_path / "corpus.txt")
     config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})

@@ -162,32 +162,6 @@ def read_by_tfds(name, path, split):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(FOLDERS) - {"mrpc"}))
-@pytest.mark.parametrize("split", ["train", "dev"])
-def test_official_files_as_tfds_reads_them(shared_data, as_tfds, name, split):
-    """QQP too: its fields keep the quotes that some have around them.
-
-    MRPC's official files are made from other ones, which TFDS reads.
-    """
-    folder = shared_data(f"glue/{FOLDERS[name]}")
-    path = folder / f"{split}.tsv"
-    if not path.exists():
-        pytest.skip("gzipped")
-    theirs, classes = as_tfds(name, path, split)
-    records = read(name, folder, split)
-    for place, (record, (key, *texts, label)) in enumerate(
-        zip(records, theirs, strict=True)
-    ):
-        assert place == key
-        assert [record.text, record.text_b][: len(texts)] == texts
-        names = glue.TASKS[name].labels
-        if names and names != ("0", "1"):
-            assert names[record.label] == classes[label]
-        else:
-            assert record.label == pytest.approx(float(label), abs=1e-6)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "left_out"),
     [
@@ -219,11 +193,9 @@ def test_no_test_record_is_left_out(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("rte", "index\tsentence1\tlabel\n", r"train.tsv:1: no column 'sentence2'"),
         ("sst2", "sentence\tlabel\na\t1\t0\n", r"train.tsv:2: 3 columns, 2 are req"),
         ("sst2", "sentence\tlabel\na\t1\nb\t2\n", r"train.tsv:3: the label is '2'"),
         ("stsb", "sentence1\tsentence2\tscore\na\tb\tx\n", r":2: the score is 'x'"),
-        ("rte", "", "the file is empty"),
     ],
 )
 def test_bad_files(tmp_path, name, text, message):

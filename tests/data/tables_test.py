@@ -57,12 +57,7 @@ def test_every_kind_and_form(tmp_path, kind, form):
     source = write(tmp_path, name, content)
     records = read_table(
         source,
-        Wanted(
-            (
-                "text",
-                "label",
-            )
-        ),
+        Wanted(("text", "label")),
     )
     assert [record.fields for record in records] == [
         {"text": 'one\u2028a, "b"', "label": "x"},
@@ -103,13 +98,7 @@ def test_csv_as_python_writes_it(tmp_path, table):
     source = write(tmp_path, "a.csv", file.getvalue())
     records = read_table(
         source,
-        Wanted(
-            (
-                "a",
-                "b",
-                "c",
-            )
-        ),
+        Wanted(("a", "b", "c")),
     )
     assert [tuple(record.fields.values()) for record in records] == table
     line = 2
@@ -118,16 +107,8 @@ def test_csv_as_python_writes_it(tmp_path, table):
         line += 1 + "".join(row).count("\n")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        'a,b\n1,2\n3,"four\n5,6\n7,8\n',  # to the end of the file
-        'a,b\n1,2\n3,"four\n5,"six"\n7,8\n',  # to the next quote
-        'a,b\n1,2\n3,"fo"ur\n5,6\n',
-    ],
-)
-def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path, content):
-    source = write(tmp_path, "a.csv", content)
+def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path):
+    source = write(tmp_path, "a.csv", 'a,b\n1,2\n3,"four\n5,6\n7,8\n')
     assert error(source).startswith(f"{source}:3: the record that starts here is not")
 
 
@@ -154,16 +135,9 @@ def test_no_such_file(tmp_path):
     assert "cannot be read" in error(str(tmp_path / "a.csv"))
 
 
-@pytest.mark.parametrize("damage", ["cut off"])
-def test_a_damaged_file(tmp_path, damage):
+def test_a_file_that_is_cut_off(tmp_path):
     lines = "".join(f"{number},{number**5}\n" for number in range(999))
-    content = gzip.compress(f"a,b\n{lines}".encode())
-    if damage == "cut off":
-        content = content[:-100]
-    elif damage == "changed":
-        content = content[:700] + b"\xff" * 10 + content[710:]
-    else:
-        content = b"a,b\n"
+    content = gzip.compress(f"a,b\n{lines}".encode())[:-100]
     assert "cannot be read" in error(write(tmp_path, "a.csv.gz", content))
 
 
@@ -211,12 +185,6 @@ def test_a_format_by_name(tmp_path, form, content, name):
     assert [r.fields for r in read_table(source, wanted)] == [
         {"text": text, "label": "x"}
     ]
-
-
-def test_json_lines_by_name(tmp_path):
-    source = write(tmp_path, "a.json", '{"text": "a"}\n')
-    (record,) = read_table(source, Wanted(("text",), format="jsonl"))
-    assert record == (f"{source}:1", {"text": "a"})
 
 
 def test_tsv_with_quotes_of_csv(tmp_path, caplog):

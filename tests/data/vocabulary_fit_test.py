@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_jax import tokenization
-from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, Watch, unknown_share
+from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, unknown_share
 
 
 @pytest.mark.parametrize(
@@ -24,18 +24,3 @@ def test_released_vocabularies(shared_data, texts, column, vocabulary, fits):
     tokens = [token for each in encoded for token in each.tokens]
     assert unknown_share(ids, tokenizer) == tokens.count("[UNK]") / len(tokens)
     assert (unknown_share(ids, tokenizer) <= MANY_UNKNOWN) == fits
-
-
-def test_many_unknown_tokens_are_said_once():
-    pieces = [*tokenization.SPECIAL_TOKENS, "a", "b"]
-    tokenizer = tokenization.build(pieces, lowercase=True, strip_accents=False)
-    watch = Watch(tokenizer)
-    ids = np.array([tokenizer.encode("a b z").ids + [0] * 95] * 10)  # padded to 100
-    batch = {"input_ids": ids, "input_mask": (np.arange(100) < 5) * np.ones_like(ids)}
-    said = [watch.fault(batch, "rows.csv") for _ in range(6)]
-    assert said[:3] == [""] * 3  # too few tokens until the fourth
-    assert said[4:] == [""] * 2
-    assert said[3].startswith("rows.csv: 20.00% [UNK] in the first rows; that is a lot")
-    batch["input_ids"] = np.where(ids == 1, 5, ids)
-    watch = Watch(tokenizer)
-    assert not any(watch.fault(batch, "rows.csv") for _ in range(6))

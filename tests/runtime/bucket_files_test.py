@@ -3,11 +3,9 @@
 import gzip
 
 import pytest
-import tensorflow_datasets as tfds
 
 from bert_jax.data import corpus as corpora
 from bert_jax.data import folders, lines
-from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.errors import UserError
 from bert_jax.runtime import failures, storage
 
@@ -77,16 +75,3 @@ def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
     ]
     with pytest.raises(UserError, match="gs://texts/none: cannot be read"):
         list(lines.read_lines("gs://texts/none"))
-
-
-@pytest.mark.slow
-def test_a_data_set_of_tfds_is_read_from_a_bucket(here, make_builder, tmp_path):
-    rows = [{"text": f"Page {number}."} for number in range(5)]
-    home = make_builder(tmp_path, "pages", rows, {"text": tfds.features.Text()})
-    for path in home.iterdir():
-        here.upload("sets", f"pages/1.0.0/{path.name}", path.read_bytes())
-    name = "gs://sets/pages/1.0.0"
-    read = tfds_source.examples(name, tfds_source.prepared(name), "train")
-    assert [row["text"].decode() for row in read] == [row["text"] for row in rows]
-    found = corpora.documents((f"tfds:{name}",), storage.path("gs://sets"))
-    assert next(iter(found)).text == "Page 0."

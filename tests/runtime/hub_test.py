@@ -82,15 +82,6 @@ def test_a_revision_is_kept(fake_hub, exported):
 
 
 @pytest.mark.slow
-def test_a_broken_connection_is_resumed(fake_hub, exported):
-    content = exported["model.safetensors"]
-    fake_hub.models[NAME] = {"main": exported}
-    fake_hub.breaks["model.safetensors"] = len(content) // 2
-    found = hub.path(f"hf:{NAME}")
-    assert (found / "model.safetensors").read_bytes() == content
-
-
-@pytest.mark.slow
 def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.models["people/closed"] = {"main": exported}
@@ -109,10 +100,3 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     refuses("hf:people/closed", "gated repo")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
-
-
-def test_why_the_hub_cannot_be_reached_is_told(fake_hub, exported):
-    fake_hub.models[NAME] = {"main": exported}
-    fake_hub.refused[NAME] = "Unknown"
-    with pytest.raises(UserError, match=r"cannot be reached .*404"):
-        hub.path(f"hf:{NAME}")

@@ -211,17 +211,3 @@ def test_a_checkpoint_that_is_damaged_is_left_by_both(micro, plain, tmp_path):
     assert "resuming at step 10 of 20" in err
     assert (workdir / "damaged_checkpoints" / "20").is_dir()
     np.testing.assert_allclose(losses(workdir), losses(plain), rtol=1e-4)
-
-
-def test_processes_that_were_started_differently(monkeypatch):
-    class Client:
-        def blocking_key_value_get(self, key, milliseconds):
-            return json.dumps({"seed": 1, "mesh.data": -1, "task.labels": ["a"]})
-
-    processes.check_same("the config", {"seed": 0})  # one alone
-    for name, value in {"_client": Client, "_count": 2, "_index": 1}.items():
-        monkeypatch.setattr(processes, name, value)
-    same = {"seed": 1, "mesh.data": -1, "task.labels": ("a",)}
-    processes.check_same("the config", same)
-    with pytest.raises(UserError, match=r"of 1 differ: seed$"):
-        processes.check_same("the config", {**same, "seed": 0})

@@ -106,24 +106,6 @@ def test_a_failing_row_fails_its_request_alone():
     assert str(failed) == "broken" and right == ["1", "2"]
 
 
-class Panic(BaseException):
-    """As PyO3's: no Exception."""
-
-
-def test_a_panic_of_the_tokenizers_fails_its_request_alone():
-    held = Held()
-    parse = held.batcher._answerer.parse
-
-    def panics(row):
-        if row["text"] == "bomb":
-            raise Panic("retry-limit-in-match over")
-        return parse(row)
-
-    held.batcher._answerer.parse = panics
-    failed, right = held.results(["bomb"], ["3"])
-    assert "retry-limit" in str(failed) and right == ["3"]
-
-
 class Padded(Predictor):
     """Rows of so many words, as arrays; computed by compiled programs."""
 
@@ -195,23 +177,6 @@ def test_programs_are_compiled_in_pauses(monkeypatch):
     assert len(model.compiled) == 12
     wait_for_all(served)
     assert set(model.compiled[12:]) == {(1, 48), (4, 48), (16, 48)}
-
-
-def test_other_devices_have_fewer_lengths(monkeypatch):
-    monkeypatch.setattr(batching, "_PAUSE", 0.01)
-    model = Padded(width=0)
-    wait_for_all(model.batcher())
-    lengths = (100, 64, 32)
-    assert model.compiled == [(rows, of) for rows in (1, 4, 16) for of in lengths]
-
-
-def test_a_length_that_comes_often_is_compiled_without_a_pause(monkeypatch):
-    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
-    model = Padded(width=64)
-    served = model.batcher()
-    for _ in range(batching._OFTEN + 1):
-        answered(served, 40)
-    assert model.compiled == [(1, 100), (1, 48)]
 
 
 def test_a_longer_row_than_any_program_is_compiled(monkeypatch):

@@ -1,21 +1,17 @@
 """`--mode=serve` over HTTP, with a stand-in for the model."""
 
 import contextlib
-import json
 import logging
 import math
-import socket
 import subprocess
 import sys
 import threading
 from unittest import mock
 
 import pytest
-from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
 from bert_jax.serving import server
-from bert_jax.tasks.task import Task
 from tests.forked import ROOT
 from tests.runs import anew
 from tests.served import asked, connected, head, received, request, serving
@@ -86,39 +82,16 @@ def test_a_wrong_request_is_refused_in_json(raw, status, words, caplog):
 
 
 @pytest.mark.parametrize(
-    "raw",
-    [b"junk\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", head("X: " + "y" * 100_000)],
-)
-def test_a_request_that_is_not_http_is_refused(raw):
-    with serving() as port:
-        assert asked(port, raw)[0] == 400
-        assert asked(port, request(ROW)) == (200, ROW)
-
-
-def test_a_byte_order_mark_and_large_numbers_are_read():
-    row = ROW | {"id": 3**100}
-    with serving() as port:
-        assert asked(port, request(b"\xef\xbb\xbf" + json.dumps(row).encode())) == (
-            *(200, row),
-        )
-
-
-@pytest.mark.parametrize(
     ("host", "origin", "status"),
     [
         ("127.0.0.1:80", None, 200),
-        ("[::1]:80", None, 200),
         ("LOCALHOST.:8000", None, 200),
         ("mine.example", None, 200),
-        ("bert.example", None, 200),
         ("evil.example", None, 421),
         ("localhost.evil.example", None, 421),
-        ("1.2.3.4.evil.example", None, 421),
-        ("evil.example", "http://evil.example", 421),
         ("localhost:8000", "http://localhost:8000", 200),
         ("localhost:8000", "https://bert.example", 200),
         ("localhost:8000", "http://localhost:3000", 403),
-        ("127.0.0.1:8000", "http://127.0.0.1:3000", 403),
         ("localhost:8000", "http://evil.example", 403),
         ("localhost:8000", "http://bert.example.evil.example", 403),
         ("localhost:8000", "null", 403),
@@ -144,22 +117,6 @@ def server_of_names():
 
     with mock.patch.object(server, "application", named), serving() as port:
         yield port
-
-
-def test_the_rows_of_a_client_that_has_left_are_not_computed(held):
-    with serving(held) as port, connected(port) as first:
-        first.sendall(request(ROW))
-        assert held.began.wait(60)
-        for _ in range(20):
-            with connected(port) as client:
-                client.sendall(request([ROW] * 2000))
-        with connected(port) as last:
-            last.sendall(request({"text": "last"}))
-            for _ in range(20):  # meanwhile the server hears of those who left
-                assert asked(port, head(start="GET /health"))[0] == 200
-            held.go.set()
-            assert received(last)[0] == received(first)[0] == 200
-    assert len(held.rows) <= 100  # of 40,002
 
 
 def test_a_failure_is_an_answer_too(caplog):
@@ -223,18 +180,6 @@ def test_an_answer_that_nobody_reads_does_not_keep_the_server():
     client.close()
 
 
-@pytest.mark.parametrize(("host", "by"), [("::1", "::1"), ("::", "127.0.0.1")])
-def test_addresses_of_ipv6(host, by):
-    with contextlib.closing(socket.socket(socket.AF_INET6)) as tried:
-        try:
-            tried.bind(("::1", 0))
-        except OSError:
-            pytest.skip("no IPv6 here")
-    with serving(host=host) as port:
-        assert asked(port, request(ROW, host=f"[{by}]:80"), by) == (200, ROW)
-        assert asked(port, request(ROW, host="evil.example"), by)[0] == 421
-
-
 @pytest.mark.parametrize("host", ["no such name", "192.0.2.1", "a" * 300])
 def test_an_address_that_is_not_here_is_one_line(host):
     with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
@@ -256,21 +201,3 @@ def test_without_its_packages_it_says_how_to_install_them():
     said = done.stderr.splitlines()[-1]
     assert said.endswith("needs starlette and uvicorn: pip install '.[serve]'")
     assert "UserError" in said
-
-
-@pytest.mark.parametrize(
-    ("name", "pairs", "fields"),
-    [
-        ("text", False, ["text"]),
-        ("mrpc", True, ["text", "text_b"]),
-        ("squad", None, ["question", "context"]),
-        ("ner", None, ["text"]),
-        ("my own", None, ["text", "text_b"]),
-    ],
-)
-def test_the_page_has_the_boxes_that_the_task_reads(name, pairs, fields):
-    task = mock.create_autospec(Task, instance=True)
-    task.config = ConfigDict({"task": {"name": name}})
-    if pairs is not None:
-        task.pairs = pairs
-    assert server.fields_of(task) == fields

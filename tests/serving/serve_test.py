@@ -9,7 +9,6 @@ import pytest
 import runs
 from runs import ask, finish, here
 
-from bert_jax.config import configuration
 from bert_jax.training import inference
 from tests.served import connected, head
 
@@ -64,9 +63,3 @@ def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypa
         arguments = ("--mode=serve", f"--workdir={plain}", f"--port={port}")
         _, error = here(*arguments, status=2)
     assert error.splitlines()[-1].startswith(f"error: --port={port}: ")
-
-
-def test_a_run_that_recorded_a_withdrawn_field_is_read():
-    recorded = configuration.defaults().to_dict()
-    recorded["serve"]["request_seconds"] = 60.0
-    assert configuration.complete(recorded, "config.json").serve.grace_seconds == 10.0

@@ -47,33 +47,3 @@ def test_a_loss_is_noticed(broken, tmp_path, lost):
         Lost, match="differs" if lost == "weights" else "is not|metrics"
     ):
         chaos.check_same(copy, straight)
-
-
-STARTED = "5 parameters on 1 x cpu\n"
-
-
-@pytest.mark.parametrize(
-    ("kind", "status", "err"),
-    [
-        ("term", 1, ""),
-        ("term", -15, STARTED),
-        ("full", 2, "error: disk\nand more\n"),
-        ("full", 2, ""),
-        ("kill", 143, ""),
-        ("int", 143, STARTED),
-    ],
-)
-def test_a_wrong_end_is_noticed(kind, status, err):
-    with pytest.raises(Lost):
-        chaos.check_end(Fault(kind, "step"), status, err)
-
-
-def test_right_ends_and_starts():
-    for kind, status, err in [("term", -15, ""), ("full", 2, "error: disk\n")]:
-        assert chaos.check_end(Fault(kind, "step"), status, err) == 0
-    saved = f"{STARTED}saved step 7; the same command resumes\n"
-    assert chaos.check_end(Fault("term", "step"), 143, saved) == 7
-    chaos.check_resumed(f"{STARTED}resuming at step 8 of 9\n", 8)
-    for line in ("resuming at step 7 of 9\n", "step 1/9, loss 3\n"):
-        with pytest.raises(Lost, match="8 was there"):
-            chaos.check_resumed(STARTED + line, 8)

@@ -5,7 +5,6 @@ import csv
 import jax
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 from micro import answerer, initial_params
 from scipy import special
 from small_texts import PIECES, rows_of, shrunk
@@ -103,17 +102,6 @@ def test_names_of_numbered_labels(config, tmp_path, numbers, labels):
     # A later mode reads the recorded config, and no training data.
     config.task.train_file = ""
     assert [x.label for x in Text(config).read("dev")] == expected
-
-
-def test_names_of_several_numbered_labels(config, tmp_path):
-    config.task.kind = "multilabel"
-    rows = [("a", "3, 10"), ("b", ""), ("c", "10")]
-    config.task.train_file = write(tmp_path / "n.csv", rows)
-    config.task.label_names = ("10=news", "3=old")
-    task = Text(config)
-    task.resolve()
-    assert task.labels == ("news", "old")
-    assert [x.label for x in task.read("train")] == [(1, 1), (0, 0), (1, 0)]
 
 
 def test_names_of_a_released_model_s_labels(config, tmp_path):
@@ -215,15 +203,6 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     assert [set(row) for row in rows] == [{"index", "text", "label", "scores"}] * 2
 
 
-def test_records_without_a_label_are_reported(config, tmp_path):
-    rows = [("good", "9"), ("bad", ""), ("a", "")]
-    config.task.test_file = write(tmp_path / "test.csv", rows)
-    task = Text(config)
-    task.resolve()
-    assert [x.label for x in task.read("test")] == [1, None, None]
-    assert task.notices == {"test: records without a label, so that none is scored": 2}
-
-
 @pytest.mark.slow
 def test_several_labels(config, tmp_path):
     rows = [("a", "x, y"), ("b", ""), ("c", "z")]
@@ -323,18 +302,3 @@ def test_awkward_texts_are_counted(config, tmp_path, truncation):
     tails["head_tail"] = "abcdcdabcdefgh"
     assert "".join(pieces[0]) == tails[truncation]
     assert pieces[1:] == [[], [], ["[UNK]", "[UNK]", "[UNK]", "a"]]
-
-
-def test_tfds(config, make_builder, tmp_path):
-    features = {
-        "review": tfds.features.Text(),
-        "label": tfds.features.ClassLabel(names=["pos", "neg"]),
-    }
-    rows = [{"review": "good", "label": 0}, {"review": "bad", "label": 1}]
-    home = make_builder(tmp_path, "reviews", rows, features)
-    config.task.train_file = f"tfds:{home}:train"
-    config.task.text = "review"
-    task = Text(config)
-    task.resolve()
-    assert task.labels == ("neg", "pos")
-    assert [(x.text, x.label) for x in task.read("train")] == [("good", 1), ("bad", 0)]

@@ -216,39 +216,6 @@ def test_a_tokenizer_without_special_tokens_is_refused(change, message, tmp_path
         tokenization.load(tmp_path / "tokenizer.json")
 
 
-@pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
-def test_no_unknown_token_is_needed(kind, tmp_path):
-    folder = saved(tmp_path, trained(kind))
-    form = json.loads((folder / "tokenizer.json").read_text())
-    ids = form["model"]["vocab"]
-    last = next(piece for piece, index in ids.items() if index == len(ids) - 1)
-    ids[last] = ids.pop(kind.unknown)  # no id is free
-    form["added_tokens"] = [
-        token for token in form["added_tokens"] if token["content"] != kind.unknown
-    ]
-    form["model"]["merges"] = [
-        pair for pair in form["model"]["merges"] if "".join(pair) in ids
-    ]
-    without_processor(form)
-    (folder / "tokenizer.json").write_text(json.dumps(form))
-    (folder / "vocab.json").write_text(json.dumps(ids))
-    lines = [" ".join(pair) for pair in form["model"]["merges"]]
-    (folder / "merges.txt").write_text("\n".join(lines))
-    for name in ("vocab.json", "tokenizer.json"):
-        found = tokenization.load(folder / name)
-        assert found.get_vocab() == ids
-        assert tokenization.special_ids(found) == (
-            1,
-            1,
-            0,
-            2,
-            4,
-        )  # padding in its place
-        assert found.encode("the dog", "a").ids == (
-            trained(kind).encode("the dog", "a").ids
-        )
-
-
 def test_pieces_become_text_again():
     tokens = trained().encode("the quick d\u00f3g").tokens[1:-1]
     assert ANGLED.text(tokens) == "the quick d\u00f3g"

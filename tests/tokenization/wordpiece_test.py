@@ -8,14 +8,12 @@ import unicodedata
 import zipfile
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from tokenizers import Tokenizer, models
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tokenization.wordpiece import WORDPIECE
 
 SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "c", "##a", "."]
 UNCASED = "vocab/bert-base-uncased-vocab.txt"
@@ -333,13 +331,6 @@ def test_ids_without_a_piece_in_a_tokenizer_json_stay_free(tmp_path):
     assert found.token_to_id("c") == tokenizer.token_to_id("c") == 9
     assert found.id_to_token(6) == "[unused1]"
     assert found.get_vocab_size() == 11
-
-
-def test_special_ids_do_not_copy_the_vocabulary():
-    whole = tokenization.build(SMALL, lowercase=True)
-    lookup = mock.Mock(spec=Tokenizer, token_to_id=whole.token_to_id)
-    lookup.get_vocab.side_effect = AssertionError
-    assert WORDPIECE.special_ids(lookup) == tokenization.special_ids(whole)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """Logs that survive a kill, and what a run prints."""
 
-import io
 import json
 import math
 import resource
-import sys
 import time
 
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from bert_jax.runtime.clock import Stopwatch
-from bert_jax.runtime.terminal import Progress, table
+from bert_jax.runtime.terminal import Progress
 from bert_jax.workdir import metrics
 from bert_jax.workdir.metrics import MetricWriter
 
@@ -160,11 +157,6 @@ def test_read_gives_the_numbers_of_a_split(tmp_path):
     ]
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 VALUES = {
     "loss": 7.25,
     "sequences_per_second": 45.125,
@@ -188,49 +180,3 @@ def test_not_a_terminal_gets_one_line_for_each_log(capsys):
     shown = "loss 7.2500, step 200/1000, 45.1 sequences/s, MFU 3.1%, 00:00 left"
     assert first == shown
     assert second == "saved"
-
-
-def test_a_terminal_gets_a_live_line_too(monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    progress = Progress(1000, initial=100)
-    progress.update(150)
-    progress.log(200, VALUES)
-    progress.note("saved")
-    progress.close()
-    live = stream.getvalue()
-    # A line each time, which stays, above the live one.
-    assert "\rloss 7.2500, step 200/1000, 45.1 sequences/s, MFU 3.1%" in live
-    assert "\rloss 7.2500  20% |" in live and "| 200/1000, " in live
-    assert "\rsaved\n" in live
-    assert "\x1b[3" not in live  # no colour
-
-
-def test_stopwatch_adds_up_by_name(monkeypatch):
-    now = iter([0.0, 2.0, 2.0, 5.0, 5.0, 9.0])
-    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    clock = Stopwatch()
-    with clock("step"):
-        pass
-    with clock("data wait"):
-        pass
-    with pytest.raises(KeyError), clock("step"):
-        raise KeyError
-    assert clock.totals == {"step": 6.0, "data wait": 3.0}
-    assert list(clock.totals) == ["step", "data wait"]
-
-
-def test_table_aligns_numbers_to_the_right():
-    rows = [("compile", "12.5 s", 3), ("step", "112.0 s", 1000), ("x", "", 2.0)]
-    assert table(rows, ("what", "time", "count")) == (
-        "what        time  count\n"
-        "-------  -------  -----\n"
-        "compile   12.5 s      3\n"
-        "step     112.0 s   1000\n"
-        "x                 2.000"
-    )
-
-
-def test_table_refuses_a_ragged_row():
-    with pytest.raises(ValueError):
-        table([("a", 1), ("b",)], ("name", "value"))
