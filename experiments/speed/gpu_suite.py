@@ -1,20 +1,25 @@
 """What a quarter of an hour on a GPU should decide, as one command.
 
-    python -m experiments.speed.gpu_suite --output=FOLDER [--only=whole,profile] \
-        [--dry-run]
+    python -m experiments.speed.gpu_suite --output=FOLDER [--before=CHECKOUT] \
+        [--only=ablation,whole] [--dry-run]
 
 Each part's results are in FOLDER/suite.json, and its table is printed, as soon as it
 ends. A part that fails or takes too long leaves its error there, and the next begins.
 
-    whole     Base beside torch.compile, in turns
-    profile   the kernels of Base beside a model's prediction; its program and XLA's
-              choice of kernels are kept in FOLDER
-    others    Base with 512 tokens, Large, and Large with packed rows
+    ablation  three layers of Base without one change or another, in turns
+    whole     Base as it was and as it is, beside torch.compile, in turns
+    profile   the kernels of Base with all changes, beside a model's prediction; its
+              program and XLA's choice of kernels are kept in FOLDER
+    others    Base with 512 tokens, Large, and Large with packed rows, before and after
+    fp8       matrix products in float8 beside bfloat16, by JAX and by torch
     numbers   outputs and gradients on the card beside the processor's (tests/device)
+    predict   answers by einsum and by the fused kernel
 
-A side of "in turns" has a process of its own. Two turns of a side that differ by more
-than 1% mark it with *. `--dry-run` runs every part on a processor, with tiny sizes and
-interpreted kernels: it proves that the command works and measures nothing.
+"As it was" is the code of another commit: a checkout into which this file and sides.py
+were copied. A side of "in turns" has a process of its own. Two turns of a side that
+differ by more than 1% mark it with *. `--dry-run` runs every part on a processor, with
+tiny sizes and interpreted kernels: it proves that the command works and measures
+nothing.
 
 It needs neither data nor a network. Where there is one, on the same Python and in this
 folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
@@ -22,6 +27,7 @@ folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
 would not name the kernels that one starts.
 """
 
+import argparse
 import contextlib
 import gzip
 import os
@@ -45,18 +51,37 @@ STEADY = 0.01  # by which turns of a side may differ
 PROFILED_STEPS = 3
 
 FUSED = {"attention": "fused", "epilogue": "fused"}
+NO_MERGER = {"xla_gpu_dot_merger_threshold_mb": 0}
+NO_TRITON = {"xla_gpu_enable_triton_gemm": False}
+# What a step has: config fields, XLA's options in place of today's, the logits' dtype,
+# and whether its code is that of --before.
+BEFORE: dict[str, Any] = {"fields": {"attention": "fused"}, "before": True}
+AFTER: dict[str, Any] = {"fields": FUSED}
+ABLATION: dict[str, dict[str, Any]] = {
+    "before": BEFORE,
+    "before, no merged products": {**BEFORE, "options": NO_MERGER},
+    "before, no Triton products": {**BEFORE, "options": NO_TRITON},
+    "before, neither": {**BEFORE, "options": {**NO_MERGER, **NO_TRITON}},
+    "all": AFTER,
+    "all but the options": {**AFTER, "options": {}},
+    "all but the logits": {**AFTER, "float32_logits": True},
+    "all but the epilogue": {"fields": {"attention": "fused"}},
+    "all, scanned": {"fields": {**FUSED, "scan_layers": True}},
+}
 OTHERS = {
     "base 512": ("base", 512, 64),
     "large 128": ("large", 128, 128),
     "large packed 512": ("large", 512, 32),
 }
 # Torch's side, as train_step prepares it.
-TORCH: dict[str, Any] = {
-    "library": "torch",
-    "task": "pretraining",
-    "dtype": "bfloat16",
-    "threads": 0,
-}
+TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
+# Operands [rows, summed] and [summed, columns] of a layer's products: of queries, keys
+# and values, both of the feed-forward block, and the gradient of a kernel.
+TOKENS = 32_768
+PRODUCTS = [
+    *((TOKENS, 768, 2304), (TOKENS, 768, 3072), (TOKENS, 3072, 768)),
+    *((768, TOKENS, 3072), (TOKENS, 1024, 4096), (TOKENS, 4096, 1024)),
+]
 
 
 class Suite:
@@ -64,11 +89,14 @@ class Suite:
 
     Args:
       folder: of the results.
+      before: the checkout of another commit; None means that it is left out.
       dry: on a processor, with tiny sizes.
     """
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any], *, dry: bool):
-        self._folder, self._dry = folder, dry
+    def __init__(
+        self, folder: Path, facts: Mapping[str, Any], before: Path | None, *, dry: bool
+    ):
+        self._folder, self._before, self._dry = folder, before, dry
         self.found: dict[str, Any] = {**facts}
         self._start = time.monotonic()
 
@@ -92,16 +120,28 @@ class Suite:
         shape = {"size": size, "length": length, "batch": batch}
         return {"name": name, **shape, "dry": self._dry, **how}
 
+    def _ablation(self) -> dict[str, Any]:
+        shape = ("3/768", 128, 256)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in ABLATION.items()], 170
+        )
+
     def _whole(self) -> dict[str, Any]:
-        named = ["sdpa-gathered" if self._dry else "compile-gathered"]
+        torch = {
+            **TORCH,
+            "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
+        }
+        parts = {"before": BEFORE, "all": AFTER, "torch": torch}
         shape = ("base", 128, 256)
-        torch = self.case("torch", *shape, **TORCH, torch=named)
-        return self._in_turns([self.case("ours", *shape), torch], 170)
+        return self._in_turns(
+            [self.case(name, *shape, **how) for name, how in parts.items()], 170
+        )
 
     def _others(self) -> dict[str, Any]:
         cases = [
-            self.case(name, *shape, packed="packed" in name)
+            self.case(f"{name}, {when}", *shape, packed="packed" in name, **how)
             for name, shape in OTHERS.items()
+            for when, how in (("before", BEFORE), ("all", AFTER))
         ]
         return self._in_turns(cases, 150, rounds=2)
 
@@ -117,14 +157,16 @@ class Suite:
         Args:
           limit: seconds in which a process must be ready.
         """
+        cases = [case for case in cases if self._before or not case.get("before")]
         opened: dict[str, sides.Process] = {}
         errors: dict[str, str] = {}
 
         def open_one(case: Mapping[str, Any], stack: contextlib.ExitStack) -> None:
             module = "experiments.speed.train_step" if "library" in case else MODULE
+            root = self._before if case.get("before") else None
             began = time.monotonic()
             try:
-                process = self._process(module, case, limit)
+                process = self._process(module, case, limit, root=root)
                 opened[case["name"]] = stack.enter_context(process)
             except Exception as error:
                 errors[case["name"]] = str(error)[:1000]
@@ -160,6 +202,14 @@ class Suite:
         print(table(rows, ("side", "ms", "sequences/s", "GB", "ready s")), flush=True)
         return {"sides": timed, "about": about, "errors": errors, "cases": list(cases)}
 
+    def _alone(self, case: Mapping[str, Any], limit: float, **variables: str) -> dict:
+        """What a process of its own finds; it may have a `table` for the reader."""
+        variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+        case = {"dry": self._dry, "folder": str(self._folder.resolve()), **case}
+        with self._process(MODULE, case, limit, variables=variables) as process:
+            print(process.found.pop("table"), flush=True)
+            return process.found
+
     def _profile(self) -> dict[str, Any]:
         kept = self._folder.resolve() / "autotuned.txt"
         flags = (
@@ -167,12 +217,11 @@ class Suite:
             f"--xla_gpu_dump_autotune_results_to={kept}"
         )
         variables = {} if self._dry else {"XLA_FLAGS": flags}
-        case = self.case("ours", "base", 128, 256, what="profile")
-        variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-        case["folder"] = str(kept.parent)
-        with self._process(MODULE, case, 100, variables=variables) as process:
-            print(process.found.pop("table"), flush=True)
-            return process.found
+        case = self.case("all", "base", 128, 256, what="profile", **AFTER)
+        return self._alone(case, 100, **variables)
+
+    def _fp8(self) -> dict[str, Any]:
+        return self._alone({"what": "fp8"}, 80)
 
     def _numbers(self) -> dict[str, Any]:
         chosen = "norm or activation or (test_fused and padded) or losses_are or twice"
@@ -195,14 +244,34 @@ class Suite:
         print("\n".join(lines[-15:]))
         return {"status": status, "last": lines[-1:]}
 
+    def _predict(self) -> dict[str, Any]:
+        """Texts as long as film reviews, many and one; a classifier of Base's size with
+        random weights."""
+        import numpy as np
 
-PARTS = [*("whole", "profile", "others", "numbers")]
+        from experiments.speed import inference
+
+        (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
+        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
+        words = [word for word in vocabulary.read_text().split() if word.isalpha()]
+        rng = np.random.default_rng(0)
+        sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
+        texts = [" ".join(rng.choice(words, size)) for size in sizes]
+        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
+        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
+        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
+        print(table(inference.rows(found), inference.HEADER), flush=True)
+        return found
+
+
+PARTS = [*("ablation", "whole", "profile", "others", "fp8", "numbers", "predict")]
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Our step of a case, in this process; or what is measured by a process alone."""
-    if case.get("what") == "profile":
-        return {}, profile(case)
+    if what := case.get("what"):
+        return {}, {"profile": profile, "fp8": fp8}[what](case)
     import jax
 
     step, config = _step(case)
@@ -216,16 +285,23 @@ def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The step and its config."""
+    """The step and its config, with what the case leaves out of today's code."""
+    from bert_jax.models import heads
     from bert_jax.runtime import environment
+    from bert_jax.training import compilation
     from experiments.speed import our_step
 
     environment.keep_programs()
     if case["dry"]:
         _interpret()
     config = our_step.sized_config(case["size"], case["length"], case["batch"])
-    config.model.update({"dtype": "bfloat16", **FUSED})
+    config.model.update({"dtype": "bfloat16", **case["fields"]})
     config.corpus.packing = bool(case.get("packed"))
+    if "options" in case:
+        compilation.PRODUCTS = {}
+        compilation.IN_ORDER = {**compilation.IN_ORDER, **case["options"]}
+    if case.get("float32_logits"):  # of the vocabulary's own size
+        heads.platform = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
 
 
@@ -233,14 +309,17 @@ def _interpret() -> None:
     """Has the GPU's kernels run as JAX operations."""
     import functools
 
-    from bert_jax.models.kernels import activation, fused, norm, requirements
+    from bert_jax.models.kernels import fused, requirements
 
     fused.fused_attention = functools.partial(fused.fused_attention, interpret=True)
     requirements.check = lambda *_, **__: None
-    norm.fused_norm = functools.partial(norm.fused_norm, interpret=True)
-    activation.fused_activation = functools.partial(
-        activation.fused_activation, interpret=True
-    )
+    with contextlib.suppress(ImportError):  # an older commit
+        from bert_jax.models.kernels import activation, norm
+
+        norm.fused_norm = functools.partial(norm.fused_norm, interpret=True)
+        activation.fused_activation = functools.partial(
+            activation.fused_activation, interpret=True
+        )
 
 
 def profile(case: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,11 +385,66 @@ def _best(
     return best
 
 
+def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
+    """TFLOP/s of a layer's products in bfloat16 and float8, by JAX and by torch."""
+    import jax
+    import jax.numpy as jnp
+
+    def product(one: Any, other: Any) -> Any:
+        # Both have the summed axis last, as cuBLASLt wants them of float8.
+        axes, result = (((1,), (1,)), ((), ())), jnp.bfloat16
+        return jax.lax.dot_general(one, other, axes, preferred_element_type=result)
+
+    shapes = [(16, 16, 16)] if case["dry"] else PRODUCTS
+    found: dict[str, dict[str, float]] = {}
+    for rows, summed, columns in shapes:
+        wide = [
+            jax.random.normal(jax.random.key(0), (n, summed)) for n in (rows, columns)
+        ]
+        seconds = {}
+        for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
+            given = [x.astype(dtype) for x in wide]
+            side = f"jax {jnp.dtype(dtype).name}"
+            seconds[side] = _best(jax.jit(product), given, jax.block_until_ready)
+        if not case["dry"]:
+            seconds |= _torch_products(rows, summed, columns)
+        work = 2e-12 * rows * summed * columns
+        name = f"{rows} x {summed} x {columns}"
+        found[name] = {side: work / taken for side, taken in seconds.items()}
+    names = list(next(iter(found.values())))
+    lines = [
+        (shape, *(f"{rates[name]:,.0f}" for name in names))
+        for shape, rates in found.items()
+    ]
+    return {"TFLOP/s": found, "table": table(lines, ("product", *names))}
+
+
+def _torch_products(rows: int, summed: int, columns: int) -> dict[str, float]:
+    """Seconds of a product by torch."""
+    import torch
+
+    one = torch.randn(rows, summed, device="cuda")
+    other = torch.randn(columns, summed, device="cuda")
+    unit = torch.ones((), device="cuda")
+
+    def scaled(a: Any, b: Any) -> Any:
+        scales, dtype = (unit, unit), torch.bfloat16
+        return torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=True)
+
+    found = {}
+    for dtype, function in ((torch.bfloat16, torch.mm), (torch.float8_e4m3fn, scaled)):
+        given = (one.to(dtype), other.to(dtype).T)
+        name = f"torch {str(dtype).removeprefix('torch.')}"
+        found[name] = _best(function, given, lambda _: torch.cuda.synchronize())
+    return found
+
+
 @ending.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a part failed."""
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--output", required=True, type=Path, help="a folder")
+    parser.add_argument("--before", type=Path, help="a checkout of another commit")
     parser.add_argument("--only", type=several(str, PARTS), default=PARTS, help="parts")
     parser.add_argument("--dry-run", action="store_true", help="on a processor, tiny")
     options = parser.parse_args(arguments)
@@ -319,7 +453,8 @@ def main(arguments: Sequence[str]) -> int:
         os.environ["JAX_PLATFORMS"] = "cpu"
     options.output.mkdir(parents=True, exist_ok=True)
     facts = sides.begin(MODULE, arguments)
-    suite = Suite(options.output, facts, dry=options.dry_run)
+    before = options.before and options.before.resolve()
+    suite = Suite(options.output, facts, before, dry=options.dry_run)
     for name in options.only:
         suite.run(name)
     failed = [name for name in options.only if "error" in suite.found[name]]

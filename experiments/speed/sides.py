@@ -57,6 +57,7 @@ class Process:
         hold; and a dict about them.
       limit: seconds in which it must be ready.
       variables: more of its environment.
+      root: the checkout whose code it runs; None means this one.
 
     Attributes:
       found: what it said of itself when it was ready.
@@ -69,14 +70,19 @@ class Process:
         case: Mapping[str, Any],
         limit: float = 3600.0,
         variables: Mapping[str, str] | None = None,
+        root: Path | None = None,
     ):
         # Not a pipe: nobody reads it before the end, and it would fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._limit, self._why = limit, ""
         child = f"from {__name__} import answer; answer()"
+        if root is not None:  # whose packages Python is to find first
+            paths = (str(root), os.environ.get("PYTHONPATH", ""))
+            path = os.pathsep.join(filter(None, paths))
+            variables = {**(variables or {}), "PYTHONPATH": path}
         self._process = subprocess.Popen(
             [sys.executable, "-c", child, module, json.dumps(case)],
-            cwd=ROOT,
+            cwd=root or ROOT,
             env={**SHARED, **os.environ, **(variables or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -118,16 +124,20 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def ask(self, name: str, times: int = 1) -> dict[str, Any]:
-        """Has a side work so many times; returns its `value`."""
+        """Has a side work so many times: its `value`, and the `cpu` seconds it took."""
         assert self._process.stdin
         # Where it has ended, the missing answer says why.
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps([name, times]), file=self._process.stdin, flush=True)
         return self._read()
 
-    def turns(self) -> dict[str, Callable[[int], object]]:
+    def turns(self) -> dict[str, Callable[[int], float]]:
         """The sides, as `alternate` takes them."""
-        return {name: functools.partial(self.ask, name) for name in self.sides}
+
+        def turn(name: str, times: int) -> float:
+            return float(self.ask(name, times)["cpu"])
+
+        return {name: functools.partial(turn, name) for name in self.sides}
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout
@@ -156,11 +166,13 @@ def answer() -> None:
     say({"sides": list(sides), **found})
     for line in sys.stdin:
         name, times = json.loads(line)
-        say({"value": sides[name](times)})
+        used = time.process_time()
+        value = sides[name](times)
+        say({"value": value, "cpu": time.process_time() - used})
 
 
 def alternate(
-    sides: Mapping[str, Callable[[int], object]], rounds: int, least: float
+    sides: Mapping[str, Callable[[int], float]], rounds: int, least: float
 ) -> dict[str, dict[str, Any]]:
     """Measures the sides in turns, so that a slow moment of the machine meets all.
 
@@ -168,12 +180,14 @@ def alternate(
     the system, fetching the memory that the side has freed, as in computing.
 
     Args:
-      sides: each a function that takes so many steps and waits for their end; warm.
+      sides: each a function that takes so many steps, waits for their end and returns
+        the processor time used in seconds; warm.
       rounds: turns of each side; every second round goes through them backwards.
       least: seconds that a turn should take.
 
     Returns:
-      For each side, seconds of a step: `median` and `best` over the rounds, `turns`.
+      For each side, seconds of a step: `median` and `best` over the rounds, `turns`;
+      and `cpu`, the best processor time of all threads.
     """
     counts = {}
     for name, step in sides.items():
@@ -181,16 +195,19 @@ def alternate(
         step(1)
         counts[name] = max(1, round(least / (time.perf_counter() - start)))
     wall: dict[str, list[float]] = {name: [] for name in sides}
+    cpu: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds):
         for name in list(sides)[:: -1 if turn % 2 else 1]:
             sides[name](1)
             start = time.perf_counter()
-            sides[name](counts[name])
+            used = sides[name](counts[name])
             wall[name].append((time.perf_counter() - start) / counts[name])
+            cpu[name].append(used / counts[name])
     return {
         name: {
             "median": statistics.median(wall[name]),
             "best": min(wall[name]),
+            "cpu": min(cpu[name]),
             "turns": wall[name],
         }
         for name in sides

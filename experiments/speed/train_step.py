@@ -14,7 +14,7 @@ the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
 JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
 model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
 layer only where it is read. `ours / it` is torch's time over ours: above 1 we are
-faster. Both are of the medians; best turns are in the file.
+faster. Both are of the medians; best turns and processor times are in the file.
 """
 
 import argparse
@@ -158,11 +158,11 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
 
 def _measured(case: dict[str, Any]) -> dict[str, Any]:
     figures: dict[str, Any] = {"not_run": {}}
-    turns: dict[str, Callable[[int], object]] = {}
+    turns: dict[str, Callable[[int], float]] = {}
     counted: set[int] = set()
     with contextlib.ExitStack() as stack:
         for library in ("jax", "torch") if case["torch"] else ("jax",):
-            process = sides.Process(MODULE, {**case, "library": library})
+            process = sides.Process(MODULE, {**case, "library": library}, case["limit"])
             found = stack.enter_context(process).found
             figures["not_run"] |= found.pop("not_run")
             counted |= set(found.pop("parameters"))
@@ -178,7 +178,7 @@ def _measured(case: dict[str, Any]) -> dict[str, Any]:
 
 HEADER = (
     *("size", "length", "batch", "dtype", "side"),
-    *("sequences/s", "GFLOP/s", "ours / it"),
+    *("sequences/s", "best turn", "GFLOP/s", "ours / it"),
 )
 
 
@@ -186,13 +186,14 @@ def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
     """A case's lines of the table."""
     head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     if "error" in case:
-        return [(*head, f"no result: {case['error']}", "", "", "")]
+        return [(*head, f"no result: {case['error']}", "", "", "", "")]
     ours = {k: v for k, v in case["sides"].items() if k.startswith(OURS)}
     best = min(ours.values(), key=lambda side: side["median"], default=None)
     return [
         (
             *(*head, name),
             f"{case['batch'] / side['median']:.4g}",
+            f"{case['batch'] / side['best']:.4g}",
             f"{case['flops'] / side['median'] / 1e9:,.0f}",
             f"{sides.times_as_fast(best, side):.2f}"
             if best and name not in ours
@@ -218,7 +219,7 @@ def notes(case: dict[str, Any]) -> list[str]:
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     """One for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
-    names = ("task", "attentions", "torch", "threads", "rounds", "turn")
+    names = ("task", "attentions", "torch", "threads", "rounds", "turn", "limit")
     same = {name: getattr(options, name) for name in names}
     return [
         {"size": size, "length": length, "batch": batch, "dtype": dtype, **same}
@@ -249,6 +250,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=4.0, help="least seconds of one")
+    limit = "seconds in which a library must be ready"
+    parser.add_argument("--limit", type=float, default=3600.0, help=limit)
     parser.add_argument("--output", default="", help="JSON; written after each case")
     options = parser.parse_args(arguments)
     if options.torch is None:
