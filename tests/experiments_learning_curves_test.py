@@ -1,6 +1,7 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -15,10 +16,11 @@ from runs import taken
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
+from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from experiments.claims import both_losses, curves_report
 from experiments.claims import learning_curves as curves
-from experiments.lib import by_size, runner, vectors
+from experiments.lib import by_size, plots, report, runner, vectors
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -119,6 +121,13 @@ def test_every_beginning_is_stratified(seed):
     assert len(firsts) > 10
 
 
+def test_sizes():
+    assert by_size.sizes("8,4,all", 20) == [4, 8, 20]
+    for wrong in ("4,21", "1", "", "x", "-4", "4.5"):
+        with pytest.raises(UserError, match="--examples"):
+            by_size.sizes(wrong, 20)
+
+
 def task_of(plain, data, **fields):
     given = {"train_file": data / "train.jsonl", "dev_file": data / "test.jsonl"}
     given = {"max_seq_length": 16, **given, **fields}
@@ -159,7 +168,8 @@ def test_runs_report_and_second_start(command, reading):
     words = {c["claim"]: c["verdict"] for c in found["claims"]}
     assert words["Masked LM is better than left to right"] == "undecided"
     assert "all seeds differ by the same" in out
-    assert (output / "epochs.png").read_bytes().startswith(b"\x89PNG")
+    for name in ("examples.png", "epochs.png"):
+        assert (output / name).read_bytes().startswith(b"\x89PNG")
     lines = (output / "data").glob("*-draw1-4.jsonl")
     rows = [json.loads(line) for path in lines for line in path.open()]
     assert sorted(row["label"] for row in rows) == ["0", "0", "1", "1"]
@@ -168,7 +178,7 @@ def test_runs_report_and_second_start(command, reading):
     assert (status, ran) == (0, [])
     table = out[out.index("Test accuracy") :]
     assert again[again.index("Test accuracy") :] == table
-    assert "epochs.png" in (output / "report.md").read_text()
+    assert "examples.png" in (output / "report.md").read_text()
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
@@ -200,6 +210,27 @@ def test_real_runs(data, plain, tmp_path, capfd):
         assert set(line) == {"step", "epoch", "train_accuracy", "train_loss",
                              "test_accuracy", "test_loss"}  # fmt: skip
         assert all(np.isfinite(value) for value in line.values())
+
+
+def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
+    """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
+    monkeypatch.setattr(plots, "lines", lambda panels: None)
+    monkeypatch.setattr(plots, "save", lambda figure: b"")
+    found = {}
+    for draw in range(3):
+        for system in (curves_report.FINE, curves_report.CLS):
+            found[system, 8, draw] = [
+                {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
+                | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
+                for step in (1, 2)
+            ]
+    found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
+    found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
+    said = curves_report.write(tmp_path, found, report.facts("x", []), 3)
+    assert "inf" not in said
+    rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
+    assert rows[0] == ["fine-tuned", "nan"]
+    assert rows[-1][1:4] == ["8", "2.0", "0.500"]
 
 
 def test_the_vectors_are_the_models(plain, data, tmp_path):

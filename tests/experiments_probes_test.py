@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import bert_jax
 from experiments.insight import probe_fits, probes
@@ -51,6 +52,56 @@ def test_a_control_is_a_tag_for_each_word():
     drawn = Counter(probe_fits.control(many, dev, 3)[0])
     assert 10 < drawn["X"] < 80
     assert probe_fits.control(many, dev, 4)[0] != probe_fits.control(many, dev, 3)[0]
+
+
+def test_baselines():
+    train = Set(
+        np.zeros((5, 1, 1)), ["N", "V", "V", "N", "N"], ["a", "b", "b", "b", "c"]
+    )
+    dev = Set(np.zeros((4, 1, 1)), ["N", "V", "V", "N"], ["a", "b", "c", "new"])
+    found = probe_fits.baselines(train, dev)
+    assert found == {"majority": 0.5, "word's most frequent tag": 0.75}
+    sentences = train._replace(words=())
+    assert list(probe_fits.baselines(sentences, dev)) == ["majority"]
+
+
+def test_rounding_is_no_feature():
+    """Of layer 0's [CLS], which is the same everywhere, nothing is left."""
+    rng = np.random.default_rng(0)
+    same = np.full((50, 4), 0.7, np.float32) + rng.normal(size=(50, 4)) * 1e-7
+    given = np.concatenate([same, rng.normal(size=(50, 4))], axis=1).astype(np.float32)
+    train, dev = probe_fits.scaled(given, given + 1)
+    assert np.abs(train[:, :4]).max() == 0
+    np.testing.assert_allclose(train[:, 4:].std(axis=0), 1, rtol=1e-5)
+    np.testing.assert_allclose(train[:, 4:].mean(axis=0), 0, atol=1e-6)
+    shift = 1 / given[:, 4:].std(axis=0)
+    np.testing.assert_allclose((dev - train)[:, 4:], np.tile(shift, (50, 1)), rtol=1e-4)
+
+
+def test_intervals_beside_scipy():
+    rng = np.random.default_rng(0)
+    parts = [
+        {
+            "accuracy": list(rng.random(2)),
+            "control": list(rng.random(2)),
+            "baselines": {"majority": rng.random()},
+            "vectors": [10, 5],
+        }
+        for _ in range(4)
+    ]
+    found = probe_fits.summary(parts)
+    series = {
+        "accuracy": [part["accuracy"][1] for part in parts],
+        "selectivity": [part["accuracy"][1] - part["control"][1] for part in parts],
+        "gain": [part["accuracy"][1] - part["accuracy"][0] for part in parts],
+    }
+    for name, values in series.items():
+        low, high = stats.ttest_1samp(values, 0).confidence_interval()
+        given = found["layers"][1][name]
+        assert given["mean"] - given["reach"] == pytest.approx(low)
+        assert given["mean"] + given["reach"] == pytest.approx(high)
+    assert found["layers"][0]["gain"]["parts"] == [0] * 4
+    assert found["vectors"] == [40, 20]
 
 
 def examples(count):
@@ -118,6 +169,7 @@ def command(data, weights, *more):
 
 
 def test_the_whole_script(data, plain, capsys):
+    pytest.importorskip("matplotlib", reason="needs the report extra")
     assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
     out = capsys.readouterr().out
     found = json.loads((data / "out" / "results.json").read_text())["probes"]
@@ -134,7 +186,7 @@ def test_the_whole_script(data, plain, capsys):
     assert cls["layers"][0]["accuracy"] == majority
     assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
-    assert "## SST-2, [CLS]" in (data / "out" / "report.md").read_text()
+    assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The report of learning_curves: tables, verdicts and plots."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -53,6 +54,14 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
         for name in systems
     ]
     header = ("", *(f"{count:,}" for count in counts))
+    lines = {
+        name: [(n, *estimate([*scores[name, f"{n}"].values()])) for n in counts]
+        for name in systems
+    }
+    title = "Test accuracy after the last epoch"
+    panel = plots.Panel(
+        *(title, "training examples", "%", lines), ticks=counts, is_log=True
+    )
     tuned = [name for name in (FINE, LTR) if name in systems]
     panels = [
         _losses(found, tuned, count) for count in dict.fromkeys((counts[0], counts[-1]))
@@ -61,9 +70,13 @@ def write(output: Path, found: Found, facts: Mapping[str, Any], draws: int) -> s
         Section("", [report.introduction(facts)]),
         Section("Test accuracy in percent after the last epoch", [
             Table(rows, header, "mean over draws, ± half of the 95% interval"),
+            Figure("examples", lambda: plots.lines([panel])),
         ]),
         Section("Claims", [verdict.text for verdict in judged]),
-        Section("By epochs", [Figure("epochs", lambda: plots.lines(panels))]),
+        Section("By epochs: where the test loss (nats) is lowest, and the last epoch", [
+            _epochs(found, counts, tuned),
+            Figure("epochs", lambda: plots.lines(panels)),
+        ]),
     ]  # fmt: skip
     results = {
         **facts,
@@ -92,3 +105,22 @@ def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
     for lines in zip(*draws, strict=True):
         points.append((lines[0]["epoch"], *estimate([line[name] for line in lines])))
     return points
+
+
+def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Table:
+    rows = []
+    for system in systems:
+        for count in counts:
+            test = by_epoch(found, system, count, "test_loss")
+            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
+            at = f"{best[0]:.1f}"
+            last = [
+                by_epoch(found, system, count, name)[-1][1]
+                for name in ("train_loss", "test_accuracy", "train_accuracy")
+            ]
+            accuracies = (f"{100 * value:.1f}" for value in last[1:])
+            begin = (system, f"{count:,}", at, best[1])
+            rows.append((*begin, test[-1][1], last[0], *accuracies))
+    header = ("", "examples", "lowest at", "loss", "test at the end", "training",
+              "test accuracy", "training")  # fmt: skip
+    return Table(rows, header)

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bert_jax.errors import UserError
-from experiments.lib.report import Table
+from experiments.lib import plots
+from experiments.lib.report import Figure, Table
 from experiments.lib.verdicts import estimate, number, shown
 
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
@@ -149,8 +150,8 @@ def _spread(values: list[float]) -> dict[str, Any]:
     return {"mean": mean, "reach": number(reach), "parts": values}
 
 
-def parts_of_report(found: Mapping[str, Any]) -> list[str | Table]:
-    """A probe's numbers in percent."""
+def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | Figure]:
+    """A probe's numbers in percent, and their plot."""
     names = [name for name in ("accuracy", "control", "selectivity", "gain")
              if name in found["layers"][0]]  # fmt: skip
     rows = [
@@ -160,9 +161,11 @@ def parts_of_report(found: Mapping[str, Any]) -> list[str | Table]:
     blank = [""] * (len(names) - 1)
     rows += [(name, _percent(x), *blank) for name, x in found["baselines"].items()]
     train, dev = found["vectors"]
+    name = "".join(c if c.isalnum() else "_" for c in title)
     return [
         f"{train:,} for training, {dev:,} in dev",
         Table(rows, ("vectors", *names)),
+        Figure(name, lambda: plots.lines([_panel(title, found)])),
     ]
 
 
@@ -177,3 +180,20 @@ def note(parts: int) -> str:
         "sentence\ncontrol: a random tag for each word; selectivity: accuracy less "
         "control\ngain: over layer 0, the embeddings, part by part"
     )
+
+
+def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
+    """A probe's accuracies and controls by layer, and its baselines, in percent."""
+    layers = found["layers"]
+    lines = {
+        name: [
+            (at, 100 * layer[name]["mean"], 100 * (layer[name]["reach"] or 0))
+            for at, layer in enumerate(layers)
+        ]
+        for name in ("accuracy", "control")
+        if name in layers[0]
+    }
+    levels = {name: 100 * x["mean"] for name, x in found["baselines"].items()}
+    ticks = range(len(layers))
+    x = "layer (0: the embeddings)"
+    return plots.Panel(title, x, "percent", lines, levels, ticks=ticks)

@@ -59,15 +59,16 @@ class Probe(NamedTuple):
 
 @ending.printed
 def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/report.md and results.json; gives the text."""
+    """Writes OUTPUT/report.md, its plots and results.json; gives the text."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
+    command_line.require("matplotlib", "report", "the plots need matplotlib")
     weights.find(options.init_from).check()
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
     sections = [
-        report.Section(title, probe_fits.parts_of_report(x))
+        report.Section(title, probe_fits.parts_of_report(title, x))
         for title, x in found.items()
     ]
     notes = report.Section("", [probe_fits.note(options.parts)])

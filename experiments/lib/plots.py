@@ -33,14 +33,18 @@ class Panel(NamedTuple):
 
     Attributes:
       lines: by name.
+      levels: dotted horizontal lines, by name.
       ticks: of the x axis; empty means matplotlib's.
+      is_log: the x axis is logarithmic.
     """
 
     title: str
     x: str
     y: str
     lines: Mapping[str, Points]
+    levels: Mapping[str, float] = {}
     ticks: Sequence[float] = ()
+    is_log: bool = False
 
 
 @contextlib.contextmanager
@@ -68,9 +72,9 @@ def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
     return file.getvalue()
 
 
-def lines(panels: Sequence[Panel]) -> Any:
+def lines(panels: Sequence[Panel], width: float = 4.6, height: float = 3.6) -> Any:
     """Lines with error bars, panel beside panel, the legend below each."""
-    with drawn(len(panels), 4.6, 3.6) as (figure, axes):
+    with drawn(len(panels), width, height) as (figure, axes):
         for one, panel in zip(axes, panels, strict=True):
             _draw_lines(one, panel)
     return figure
@@ -79,9 +83,10 @@ def lines(panels: Sequence[Panel]) -> Any:
 def _draw_lines(axes: Any, panel: Panel) -> None:
     for number, (name, points) in enumerate(panel.lines.items()):
         marker, fill = _MARKERS[number % len(_MARKERS)]
+        aside = 1 + 0.03 * number * panel.is_log  # bars do not hide each other
         xs, means, reach = np.array(points, float).reshape(-1, 3).T
         axes.errorbar(
-            *(xs, means),
+            *(xs * aside, means),
             yerr=np.where(np.isfinite(reach), reach, 0) if reach.any() else None,
             label=name,
             marker=marker,
@@ -92,6 +97,12 @@ def _draw_lines(axes: Any, panel: Panel) -> None:
             markersize=5,
             capsize=3,
         )
+    for number, (name, level) in enumerate(panel.levels.items()):
+        style = (":", (0, (1, 3)))[number % 2]
+        axes.axhline(level, color="0.4", linestyle=style, label=name)
+    if panel.is_log:
+        axes.set_xscale("log")
+        axes.minorticks_off()
     if panel.ticks:
         axes.set_xticks(panel.ticks, [f"{tick:,g}" for tick in panel.ticks])
     axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)

@@ -101,10 +101,11 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot; `draw` returns a matplotlib figure for `NAME.png`."""
+    """A plot with its caption; `draw` returns a matplotlib figure for `NAME.png`."""
 
     name: str
     draw: Callable[[], Any]
+    caption: str = ""
 
 
 class Section(NamedTuple):
@@ -146,7 +147,8 @@ def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any])
 
                 names.append(f"{part.name}.png")
                 write_atomically(folder / names[-1], plots.save(part.draw()))
-                blocks.append(f"![{part.name}]({names[-1]})")
+                blocks.append(f"![{part.caption}]({names[-1]})")
+                blocks += [part.caption] * bool(part.caption)
             elif isinstance(part, Table):
                 blocks += filter(None, (_markdown(part), part.note))
             else:
