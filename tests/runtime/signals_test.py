@@ -119,7 +119,7 @@ def test_a_signal_while_predict_waits_for_rows(micro, plain):
     process = start(*args, "--config.predict.batch_size=1", stdin=subprocess.PIPE)
     ending = threading.Timer(LIMIT, process.kill)
     ending.start()
-    process.stdin.write('{"text": "the [MASK]"}\n')
+    process.stdin.write('{"text": "the [MASK]"}\n' * 40)  # more than a window
     process.stdin.flush()
     assert process.stdout.readline()  # and now it waits
     process.send_signal(signal.SIGTERM)
