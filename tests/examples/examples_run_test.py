@@ -60,9 +60,7 @@ def test_it_learns_resumes_and_answers(name, corpus, tmp_path):
 )
 def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp_path):
     given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    out, _ = run(toys.path(name), tmp_path / "run", *given)
-    assert "--mode=predict" in out and "--mode=export" not in out
-    assert ("finetune/glue.py" in out) == (name == "replaced")  # from its BERT
+    run(toys.path(name), tmp_path / "run", *given)
     to = f"--output={tmp_path / 'out'}"
     _, error = here("--mode=export", f"--workdir={tmp_path / 'run'}", to, status=2)
     assert part in error and error.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -22,8 +22,7 @@ ONE = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
 def trained(corpus, once):
     """A config file, and a finished run on one device: (file, folder)."""
     _, config, _, workdir, out = contract_runs.elmo(once, corpus)
-    assert "LM perplexity" in out and "--mode=export" in out
-    assert "--mode=predict" not in out
+    assert "LM perplexity" in out
     return config, workdir
 
 
