@@ -171,8 +171,9 @@ def test_from_records_to_scores(make, tmp_path, kind):
     params = initial_params(task.init_params)
     outputs = jax.jit(lambda batch: task.outputs(params, batch))
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
-    results = task.results("dev", [jax.device_get(outputs(batch)) for batch in batches])
-    answers = results.answers
+    fetched = [jax.device_get(outputs(batch)) for batch in batches]
+    results, ordered = task.results("dev", fetched), task.by_feature("dev", fetched)
+    answers = task.answers(task.examples("dev"), task.features("dev"), ordered)
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)

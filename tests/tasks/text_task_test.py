@@ -31,13 +31,16 @@ def write(path, rows, header=("text", "label")):
 
 
 def evaluate(task, split):
+    """The parameters, the results, and the answer to each example."""
     params = initial_params(task.init_params)
     step = jax.jit(task.outputs)
     fetched = [
         jax.tree.map(np.asarray, step(params, batch))
         for batch in task.evaluation_batches(split, 0, slice(None))
     ]
-    return params, task.results(split, fetched)
+    ordered = task.by_feature(split, fetched)
+    answers = task.answers(task.examples(split), task.features(split), ordered)
+    return params, task.results(split, fetched), answers
 
 
 def test_labels_are_found_and_kept(config):
@@ -95,7 +98,7 @@ def test_names_of_numbered_labels(config, tmp_path, numbers, labels):
     assert config.task.label_names == (f"{labels[0]}=ham", f"{labels[1]}=eggs")
     expected = [labels.index(number[0]) for number in numbers]
     assert [x.label for x in task.read("train")] == expected
-    _, results = evaluate(task, "dev")
+    _, results, _ = evaluate(task, "dev")
     results.write(tmp_path)
     golds = [row["gold"] for row in rows_of(tmp_path / "dev.jsonl")]
     assert golds == [task.labels[index] for index in expected]
@@ -136,8 +139,8 @@ def test_from_the_file_to_predictions(config, tmp_path):
     config.task.test_file = write(tmp_path / "test.csv", test)
     task = Text(config)
     task.resolve()
-    params, results = evaluate(task, "test")
-    guesses = [task.labels[np.argmax(answer)] for answer in results.answers]
+    params, results, answers = evaluate(task, "test")
+    guesses = [task.labels[np.argmax(answer)] for answer in answers]
     share = np.mean([g == label for g, (_, label) in zip(guesses, test, strict=True)])
     assert results.scores["accuracy"] == pytest.approx(share)
     assert results.scores.keys() == {
@@ -195,7 +198,7 @@ def test_a_test_file_without_labels(config, tmp_path, labels):
     config.task.test_file = write(tmp_path / "test.csv", rows, header)
     task = Text(config)
     task.resolve()
-    _, results = evaluate(task, "test")
+    _, results, _ = evaluate(task, "test")
     assert results.scores == {}
     assert not task.notices
     results.write(tmp_path)
@@ -215,11 +218,11 @@ def test_several_labels(config, tmp_path):
     assert [x.label for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
     batch = next(task.batches(0, slice(None), 0))
     assert batch["label"].shape == (32, 3)
-    _, results = evaluate(task, "dev")
+    _, results, answers = evaluate(task, "dev")
     results.write(tmp_path)
     rows = rows_of(tmp_path / "dev.jsonl")
     assert [row["gold"] for row in rows] == [["x", "y"], [], ["z"]]
-    for row, answer in zip(rows, results.answers, strict=True):
+    for row, answer in zip(rows, answers, strict=True):
         np.testing.assert_allclose(
             list(row["scores"].values()), special.expit(answer), rtol=1e-6
         )
