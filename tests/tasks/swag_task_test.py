@@ -117,12 +117,13 @@ def evaluate(task, params, split="dev"):
         for batch in task.evaluation_batches(split, 0, slice(None))
     ]
     outputs = task.by_feature(split, fetched)
-    return task.answers(task.examples(split), task.features(split), outputs)
+    answers = task.answers(task.examples(split), task.features(split), outputs)
+    return task.results(split, fetched), answers
 
 
 @pytest.mark.slow
 def test_answers_are_in_the_order_of_the_records(config, params):
-    answers = evaluate(task_of(config, EXAMPLES), params)
+    _, answers = evaluate(task_of(config, EXAMPLES), params)
     for example, answer in zip(EXAMPLES, answers, strict=True):
         # One row at a time, without any padding.
         task = Swag(config)
@@ -160,7 +161,7 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     examples = [example._replace(label=None) for example in EXAMPLES]
     task = task_of(config, examples, "test")
     assert task.splits == ("test",)
-    results = evaluate(task, params, "test")
+    results, _ = evaluate(task, params, "test")
     assert results.scores == {}
     assert results.baseline() == {}
     results.write(tmp_path)
