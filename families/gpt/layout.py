@@ -114,7 +114,7 @@ class GptLayout(Layout):
         `transformers`' classifier has no bias. Ours goes into the last LayerNorm's, by
         the smallest change that gives the same logits.
         """
-        if "sequence_classification" in weights.params:
+        if "sequence_classification" in self.architectures[weights.architecture]:
             weights = dataclasses.replace(weights, params=_without_bias(weights))
         return super().tensors(weights)
 

@@ -202,7 +202,9 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
             found = example.context[begin:end]
             assert found.split() == answer.text.split()
             moved += not example.context.startswith(answer.text, answer.start)
-    assert moved == (234 if "covid" in name else 0)
+    # Of the 234 in the file, 21 stand in a context that Unicode can write otherwise:
+    # their start is corrected as they are read.
+    assert moved == (213 if "covid" in name else 0)
 
 
 @pytest.mark.parametrize(
