@@ -62,7 +62,7 @@ find_accelerator() {
 
 install() { # ACCELERATOR EXTRAS, unless they are installed
   local accelerator=$1 extras=$2 installed=('' '' '') line python packages=(jax) pins
-  local stamp=$venv/bert_jax.stamp log=$venv/bert_jax.log
+  local stamp=$venv/bert_jax.installed log=$venv/bert_jax.log
   pins="$(cat "$root/requirements.txt" "$root/pyproject.toml" | cksum) $root"
   if [ -f "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
     installed=()
