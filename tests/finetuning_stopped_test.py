@@ -72,6 +72,7 @@ def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     assert not (tmp_path / "wrong").exists()  # before it begins
 
 
+@pytest.mark.slow
 def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
     """Its steps come again, and what is kept under one of them is another attempt's:
     before the first checkpoint, and after the one that the run resumes from."""

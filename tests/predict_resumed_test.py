@@ -95,9 +95,9 @@ sys.exit(main.main(sys.argv[1:]))
     ("number", "ending"),
     [
         (signal.SIGKILL, "jsonl"),
-        (signal.SIGKILL, "csv"),
+        pytest.param(signal.SIGKILL, "csv", marks=pytest.mark.slow),
         (signal.SIGINT, "jsonl"),
-        (signal.SIGTERM, "tsv"),
+        pytest.param(signal.SIGTERM, "tsv", marks=pytest.mark.slow),
     ],
 )
 def test_after_a_signal_the_same_command_resumes(

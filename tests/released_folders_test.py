@@ -127,6 +127,7 @@ def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
             weights.read_tokenizer(folder, config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_load_fine_tuning_pre_training_and_export_agree(
     released, real_lines, tmp_path, name

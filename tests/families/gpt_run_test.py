@@ -94,6 +94,7 @@ def test_it_goes_on_from_a_text(pretrained, tmp_path):
     assert "0 tokens; at least 1" in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_fine_tuning_adds_the_language_model(finetuned):
     folder, out, _ = finetuned
     line = metrics.read(folder / "run", "train")[-1]

@@ -55,6 +55,7 @@ def finetuned(pretrained, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_as_if_it_had_not_been(
     micro_modernbert, pretrained, tmp_path
 ):

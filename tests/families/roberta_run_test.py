@@ -114,6 +114,7 @@ def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     assert_close(list(scores.values()), shares)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
     own, given = config(), (PAIRS, "--config.train.num_steps=20")
     for name in ("killed", "straight"):

@@ -27,6 +27,7 @@ def test_three_faults_lose_nothing(broken):
     assert made.newest(folder / "round_1") == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["loss", "line", "weights"])
 def test_a_loss_is_noticed(broken, tmp_path, lost):
     straight = broken[0] / "straight"
