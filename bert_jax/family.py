@@ -45,7 +45,7 @@ class Family:
         do not say; `rules` says what else each may be.
       vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
-      source: a `convert.source.Source`: its work directories, and its released weights.
+      source: a `convert.weights.Source`: its work directories, and its released weights.
       released: a file that only its released weights have; empty: they are a folder of
         Hugging Face's, whose config.json names the model.
       layout: a `convert.layout.Layout`: its models in Hugging Face's form.

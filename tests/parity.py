@@ -83,10 +83,10 @@ def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> Non
     compared: dict[str, dict[Any, np.ndarray]] = {}
     for part in ("bert", *bert.heads, *pooler):
         for parameter in layout.parameters(part, bert.config, len(bert.labels)):
-            name = parameter.huggingface
+            name = parameter.name
             if name not in named:  # a model without heads has no prefix
                 name = name.partition(".")[2]
-            given = parameter.give(np.asarray(parameter.of(gradients)), "huggingface")
+            given = parameter.give(np.asarray(parameter.of(gradients)))
             compared.setdefault(name, {})[parameter.path] = given
     assert compared.keys() == named.keys()
     for name, parts in compared.items():

@@ -9,7 +9,7 @@ import jax
 from bert_jax.convert import runs
 from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take
-from bert_jax.convert.source import Source
+from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
@@ -99,12 +99,7 @@ class ElmoSource(Source):
         source = hub.resolved(task.config.init_from)
         return take(abstract, params, source, "ELMo", left_over, weights.facts)
 
-    def export(
-        self,
-        target: pathlib.Path,
-        name: str = "",
-        dtype: str = "float32",
-    ) -> str:
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
         its vocabulary; arguments as of every source.
 
@@ -116,13 +111,13 @@ class ElmoSource(Source):
             raise self.refusal()
         if dtype != "float32":
             raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
-        target = target.absolute()
-        released.check_target(target)
+        folder = pathlib.Path(target).absolute()
+        released.check_target(folder)
         config = workdir.recorded(self.folder)
         params = self.load(name).params["elmo"]
         words = (self.folder / "vocab.txt").read_bytes()
         sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
-        released.export(target, sizes, params, words, batch_size=rows)
+        released.export(folder, sizes, params, words, batch_size=rows)
         return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
 
     def refusal(self) -> UserError:

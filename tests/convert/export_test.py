@@ -113,7 +113,7 @@ def test_only_its_own_folders_are_replaced(make_folder, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="not a folder"):
         export.export(found, None, tmp_path / "file", {})
-    with pytest.raises(UserError, match="/file/out: is below a file; name another"):
+    with pytest.raises(UserError, match="/file/out: File exists"):
         export.export(found, None, tmp_path / "file" / "out", {})
 
 
