@@ -12,13 +12,14 @@ from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.attentions import of_layers
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
@@ -357,16 +358,10 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         if attentions:
-            if not kept:
-                raise UserError(
-                    f"attentions=True: config.model.attention={self.config.attention} "
-                    "returns None for its probabilities; return them, or leave it out"
-                )
-            layers = kept["intermediates"]["bert"]["encoder"]
-            outputs["attentions"] = [
-                layers[f"layer_{index}"]["attention"]["probabilities"][0]
-                for index in range(self.config.num_hidden_layers)
-            ]
+            trunk = kept.get("intermediates", {}).get("bert", {})
+            outputs["attentions"] = of_layers(
+                trunk, self.config.attention, "attentions=True"
+            )
         return outputs
 
 

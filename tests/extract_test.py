@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from tests.close import assert_close
 from tests.micro import bert_config
 

@@ -15,7 +15,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import stack_layers
 from bert_jax.runtime.storage import Path
 
 # What no shape of a parameter tells.

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from tests.close import assert_close
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from micro import answerer, initial_params
 
-from bert_jax import tasks
-from bert_jax.attentions import keep as attentions
+from bert_jax import attentions, tasks
 from bert_jax.models.encoder import Bert
 from configs import common
 from configs.finetune import ner, squad, swag, text

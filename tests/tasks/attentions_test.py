@@ -11,12 +11,11 @@ from runs import run
 from safetensors import safe_open
 
 import bert_jax
-from bert_jax import tokenization
-from bert_jax.attentions import keep as attentions
-from bert_jax.attentions.keep import WithAttentions
+from bert_jax import attentions, tokenization
+from bert_jax.attentions import WithAttentions
 from bert_jax.data.rows import Feature
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import stack_layers
 from bert_jax.tasks.task import Predictor
 from tests.micro import bert_config, initial_params
 
