@@ -207,17 +207,20 @@ class Bert:
         """
         if isinstance(rows, str | Mapping):
             raise TypeError("a list of rows is required, not one row")
-        objects = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
+        objects = [{"text": row} if isinstance(row, str) else row for row in rows]
         answers = self._predicting.answer(objects) if objects else []
         pairs = zip(objects, answers, strict=True)
-        return [row_files.answered(row, answer) for row, answer in pairs]
+        return [row_files.answered(dict(row), answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """The guesses for each [MASK] of a text, as `masks` of `predict`.
 
         Raises:
+          TypeError: not a text.
           ValueError: the model does not predict masked words.
         """
+        if not isinstance(text, str):
+            raise TypeError("one text is required; for a list of texts see predict")
         (row,) = self.predict([text])
         if "masks" not in row:
             raise ValueError("not a masked language model; see predict")
