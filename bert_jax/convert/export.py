@@ -28,18 +28,6 @@ _FILES = {
     *("README.md", "config.json", WEIGHTS),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
 }
-# The Hub's names of what a model does, by the end of its architecture's name.
-_PIPELINES = {
-    "ForPreTraining": "fill-mask",
-    "ForMaskedLM": "fill-mask",
-    "LMHeadModel": "text-generation",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForMultipleChoice": "multiple-choice",
-    "DoubleHeadsModel": "multiple-choice",
-    "Model": "feature-extraction",
-}
 
 
 def export(
@@ -211,23 +199,16 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
       provenance: of config.json: `step`, `config`, `scores` and `max_seq_length` of
         the run, if it is one's own.
     """
-    from huggingface_hub import ModelCardData
-
     size, what = weights.config, weights.architecture
     config = provenance.get("config") or {}
     source = str(config.get("init_from", ""))
     base = source.removeprefix(hub.PREFIX).partition("@")[0]
-    ends = (kind for end, kind in _PIPELINES.items() if what.endswith(end))
-    header = ModelCardData(
-        library_name="transformers",
-        tags=[FAMILIES[size.architecture].model_type, "bert_jax"],
-        pipeline_tag=next(ends, None),
-        base_model=base if source.startswith(hub.PREFIX) else None,
-    )
+    header = ["library_name: transformers", "tags:", "- bert_jax"]
+    header += [f"base_model: {base}"] * source.startswith(hub.PREFIX)
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
     quoted = json.dumps(name)
     parts = [
-        f"---\n{header.to_yaml()}\n---",
+        "\n".join(["---", *header, "---"]),
         f"# {name}",
         f"A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, "
         f"{size.num_attention_heads} heads, {count:,} parameters, "

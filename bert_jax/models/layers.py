@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
 from bert_jax.types import DropoutKey
 
@@ -126,8 +127,6 @@ class Embedding(nn.Module):
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
         if platform() == "gpu":
-            from bert_jax.models.kernels import lookup
-
             return lookup.lookup(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
 
@@ -210,8 +209,6 @@ def at(
     """The vectors at some places of each row; those of heads lie as XLA likes."""
     places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     if platform() == "gpu":
-        from bert_jax.models.kernels import lookup
-
         found = lookup.pick(x.shape[1], x, places)
     else:
         found = jnp.take_along_axis(x, places, axis=1)
