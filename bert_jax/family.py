@@ -13,10 +13,12 @@ Each folder of families/ is one that comes with this code, as FAMILY in it. Noth
 of one is imported before a config, a vocabulary or a folder of weights asks for it.
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
 
@@ -125,6 +127,30 @@ class Family:
 
     def complete(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+
+
+def require(
+    config: Any, title: str, *fixed: tuple[str, Any, str], group: str = ""
+) -> None:
+    """Checks fields that have one value in a family.
+
+    Args:
+      config: a config, or a group of it.
+      title: of the family.
+      fixed: of each field its name, its value, and why.
+      group: of the fields, such as `model.`.
+
+    Raises:
+      UserError: a field has another value.
+    """
+    for field, only, why in fixed:
+        value = operator.attrgetter(field)(config)
+        value = tuple(value) if isinstance(value, list) else value
+        if value != only:
+            raise UserError(
+                f"config.{group}{field}={value}: {title} {why}; set "
+                f"--config.{group}{field}={only}"
+            )
 
 
 def of(config: Any) -> Family:

@@ -81,29 +81,11 @@ def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
 
 
 class Layout:
-    """BERT's form in Hugging Face's files; a family's subclass has what differs.
-
-    Attributes:
-      family: the name of the family.
-      architectures: each one's parts besides `bert`, named like their parameters; the
-        first one is that of a config.json that names none.
-      ours: those that `transformers` does not have.
-      causal: those that compute the same in `transformers` if attention is causal.
-      shared: parts with names of their own, so that any file may have them.
-      prefix: of the trunk's tensors, which a model without a head leaves out.
-      renames: from BERT's names to the family's, patterns and replacements in order.
-      tied: copies of tied parameters, which a file may have, and their originals.
-      buffers: a pattern of what is saved and is no parameter.
-      fields: our fields of the model, their names in config.json, and the values of a
-        file that leaves them out.
-      activation: the field of the activation, and its values in config.json with ours;
-        of several for one of ours, the last is written.
-      fixed: fields of config.json that no model here has otherwise.
-      first_position: the row of the table of positions where texts begin.
-      has_direction: `is_decoder` says whether attention is causal.
-    """
+    """BERT's form in Hugging Face's files; a family's subclass has what differs."""
 
     family = "bert"
+    # Each architecture's parts besides `bert`, named like their parameters. The first
+    # one is that of a config.json that names none.
     architectures: Mapping[str, tuple[str, ...]] = {
         "BertModel": ("pooler",),
         "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
@@ -115,21 +97,26 @@ class Layout:
         "BertForQuestionAnswering": ("question_answering",),
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
-    ours: Mapping[str, tuple[str, ...]] = {}
-    # The pooler reads [CLS] there, which has seen nothing, and the last [SEP] here.
+    ours: Mapping[str, tuple[str, ...]] = {}  # that `transformers` does not have
+    # Those that compute the same in `transformers` if attention is causal. The pooler
+    # reads [CLS] there, which has seen nothing, and the last [SEP] here.
     causal: Collection[str] = (
         *("BertForMaskedLM", "BertLMHeadModel"),
         *("BertForTokenClassification", "BertForQuestionAnswering"),
     )
+    # Parts with names of their own, so that any file may have them.
     shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
-    prefix = "bert."
+    prefix = "bert."  # of the trunk's tensors; a model without a head leaves it out
+    # From BERT's names to the family's: patterns and replacements, in order.
     renames: tuple[tuple[str, str], ...] = ()
+    # Copies of tied parameters, which a file may have, and their originals.
     tied: Mapping[str, str] = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    buffers = r"(bert\.)?embeddings\.position_ids"
-    # The defaults are those of `transformers`' BertConfig.
+    buffers = r"(bert\.)?embeddings\.position_ids"  # saved, and no parameters
+    # Our fields of the model, their names in config.json, and the values of a file that
+    # leaves them out: those of `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("hidden_size", 768),
@@ -143,6 +130,8 @@ class Layout:
         "initializer_range": ("initializer_range", 0.02),
         "layer_norm_eps": ("layer_norm_eps", 1e-12),
     }
+    # The field of the activation, and its values in config.json with ours; of several
+    # for one of ours, the last is written.
     activation: tuple[str, Mapping[str, str]] = (
         "hidden_act",
         {
@@ -152,12 +141,13 @@ class Layout:
             "relu": "relu",
         },
     )
+    # Fields of config.json that no model here has otherwise.
     fixed: Mapping[str, Any] = {
         "position_embedding_type": "absolute",
         "add_cross_attention": False,
     }
-    first_position = 0
-    has_direction = True
+    first_position = 0  # the row of the table of positions where texts begin
+    has_direction = True  # `is_decoder` says whether attention is causal
 
     def parameters(
         self, part: str, config: BertConfig, labels: int = 0

@@ -171,31 +171,14 @@ class FusedNorm(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         from bert_jax.models.kernels.norm import fused_norm  # Triton is slow to import
 
-        initial = {
-            "scale": nn.initializers.ones_init(),
-            "bias": nn.initializers.zeros_init(),
-        }
-        vectors = {
-            name: jnp.asarray(
-                self.param(
-                    name,
-                    nn.with_logical_partitioning(init, ("norm",)),
-                    residual.shape[-1:],
-                )
-            )
-            for name, init in initial.items()
-        }
+        def vector(name: str, init: nn.initializers.Initializer) -> Array:
+            boxed = nn.with_logical_partitioning(init, ("norm",))
+            return jnp.asarray(self.param(name, boxed, residual.shape[-1:]))
+
+        scale = vector("scale", nn.initializers.ones_init())
+        bias = vector("bias", nn.initializers.zeros_init())
         eps = self.config.layer_norm_eps
-        return fused_norm(
-            *product,
-            residual,
-            vectors["scale"],
-            vectors["bias"],
-            rate,
-            key,
-            eps,
-            positions,
-        )
+        return fused_norm(*product, residual, scale, bias, rate, key, eps, positions)
 
 
 def constrain(hidden: Array) -> Array:

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from bert_jax.config.phases import Phase
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
+from bert_jax.family import require
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import lm_table
 from bert_jax.tasks.results import Results
@@ -306,32 +307,19 @@ class Elmo(Task):
 
 def _refuse(config: ConfigDict) -> None:
     """Raises UserError for what an ELMo does not use."""
-    wrong = {
-        "init_from": (config.init_from, "", "an ELMo starts from random values"),
-        "tokenizer.vocab_file": (
-            *(config.tokenizer.vocab_file, ""),
-            "its words are counted in the text",
-        ),
-        "model.dtype": (config.model.dtype, "float32", "ELMo is float32"),
-        "corpus.packing": (config.corpus.packing, False, "there are no rows to pack"),
-        "corpus.weights": (
-            *(tuple(config.corpus.weights), ()),
-            "an epoch has every sentence once",
-        ),
-        "corpus.runner": (config.corpus.runner, "", "one process counts the words"),
-        "phase2.fraction": (config.phase2.fraction, 0.0, "there is one phase"),
-        "train.micro_batches": (
-            *(config.train.micro_batches, 1),
-            "the state goes from step to step",
-        ),
-        "evaluate.splits": (
-            *(tuple(config.evaluate.splits), ("dev",)),
-            "one split is held back",
-        ),
-    }
-    for name, (value, only, why) in wrong.items():
-        if value != only:
-            raise UserError(f"config.{name}={value}: {why}; leave it at {only!r}")
+    require(
+        config,
+        "an ELMo",
+        ("init_from", "", "starts from random values"),
+        ("tokenizer.vocab_file", "", "counts its words in the text"),
+        ("model.dtype", "float32", "is float32"),
+        ("corpus.packing", False, "has no rows to pack"),
+        ("corpus.weights", (), "reads every sentence once in an epoch"),
+        ("corpus.runner", "", "counts its words in one process"),
+        ("phase2.fraction", 0.0, "has one phase"),
+        ("train.micro_batches", 1, "takes its state from step to step"),
+        ("evaluate.splits", ("dev",), "holds one split back"),
+    )
     if config.tokenizer.vocab_size < 4:
         raise UserError(
             f"config.tokenizer.vocab_size={config.tokenizer.vocab_size}: at least 4, "

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_jax.config import rules
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part
+from bert_jax.family import Family, Part, require
 
 
 def _window(value: Any) -> str | None:
@@ -50,18 +50,16 @@ class ModernBert(Family):
     }
 
     def check(self, config: Any) -> None:
-        for field, value, why in (
-            ("layer", self.name, "layers of its own"),
-            ("positions", self.name, "rotary positions"),
-            ("type_vocab_size", 1, "no segments"),
-            ("causal", False, "attention in both directions"),
-            ("scan_layers", False, "layers that differ"),
-        ):
-            if getattr(config, field) != value:
-                raise UserError(
-                    f"config.model.{field}={getattr(config, field)}: a ModernBERT has "
-                    f"{why}; set --config.model.{field}={value}"
-                )
+        require(
+            config,
+            self.title,
+            ("layer", self.name, "has layers of its own"),
+            ("positions", self.name, "has rotary positions"),
+            ("type_vocab_size", 1, "has no segments"),
+            ("causal", False, "has attention in both directions"),
+            ("scan_layers", False, "has layers that differ"),
+            group="model.",
+        )
         if config.head_dim % 2:
             raise UserError(
                 f"config.model.hidden_size / num_attention_heads={config.head_dim}: "
