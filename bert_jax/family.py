@@ -130,7 +130,11 @@ class Family:
 
 
 def require(
-    config: Any, title: str, *fixed: tuple[str, Any, str], group: str = ""
+    config: Any,
+    title: str,
+    *fixed: tuple[str, Any, str],
+    group: str = "",
+    hint: str = "",
 ) -> None:
     """Checks fields that have one value in a family.
 
@@ -139,6 +143,7 @@ def require(
       title: of the family.
       fixed: of each field its name, its value, and why.
       group: of the fields, such as `model.`.
+      hint: the end of the error.
 
     Raises:
       UserError: a field has another value.
@@ -149,7 +154,7 @@ def require(
         if value != only:
             raise UserError(
                 f"config.{group}{field}={value}: {title} {why}; set "
-                f"--config.{group}{field}={only}"
+                f"--config.{group}{field}={only}{hint}"
             )
 
 

@@ -71,6 +71,7 @@ def _pretraining(task: Any) -> Any:
             "a RoBERTa",
             ("corpus.nsp", False, "is trained without sentence pairs"),
             ("task.objective", "mlm", "predicts masked pieces"),
+            hint=", as configs/roberta.py does",
         )
         return task(config, tokenizer)
 
