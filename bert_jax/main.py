@@ -15,7 +15,7 @@ from typing import Any
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import command_line, configuration
+from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError, printable
 from bert_jax.runtime import failures, processes, signals, storage
 
@@ -60,8 +60,6 @@ def set_up_logging() -> None:
 def _run(argv: Sequence[str]) -> None:
     line = command_line.parse(argv)
     if line.help:
-        from bert_jax.config import help
-
         print(help.text(line.config), end="")
         return
     config_argument = (

@@ -3,7 +3,6 @@
 import collections
 import json
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -213,21 +212,6 @@ def test_other_ways_to_compute_give_float32_of_the_same(plain, tmp_path):
     assert_close(found[1], found[0])
     np.testing.assert_allclose(found[2], found[0], atol=0.1)
     assert (found[2] != found[0]).any()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors"])
-def test_a_killed_run_leaves_a_hidden_file_at_most(plain, tmp_path, name):
-    target = tmp_path / name
-    process = runs.start("--mode=extract", f"--workdir={plain}", f"--output={target}",
-                         "--config.predict.layers=-1",
-                         stdin=subprocess.PIPE)  # fmt: skip
-    process.stdin.write("".join(json.dumps(row) + "\n" for row in ROWS))
-    process.stdin.flush()
-    runs.wait_until(lambda: any(tmp_path.iterdir()), process)
-    runs.kill(process)
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".bert_jax.")
 
 
 @pytest.mark.parametrize(

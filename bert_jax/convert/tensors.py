@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from flax import serialization, traverse_util
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert.parameters import Array
@@ -152,8 +153,6 @@ def _safetensors(path: Path) -> Iterator[Entry]:
 
 def _flax(path: Path) -> Iterator[Entry]:
     """Yields the arrays of flax_model.msgpack, laid out as in PyTorch."""
-    from flax import serialization, traverse_util  # slow
-
     try:
         tree = traverse_util.flatten_dict(
             serialization.msgpack_restore(path.read_bytes())
