@@ -6,6 +6,8 @@ from bert_jax import tokenization
 from bert_jax.errors import UserError
 from bert_jax.family import Family, Part, require
 
+PAD = 1  # the id of padding, and the position that padding has
+
 
 class Roberta(Family):
     """What a RoBERTa does otherwise than BERT."""
@@ -41,8 +43,6 @@ class Roberta(Family):
 
 def check_padding(tokenizer: Any) -> None:
     """Raises UserError if a vocabulary's padding has another id than a RoBERTa's."""
-    from families.roberta.model import PAD
-
     if (pad := tokenization.special_ids(tokenizer).pad) != PAD:
         raise UserError(
             f"the vocabulary's padding has the id {pad}, and a RoBERTa's positions "
