@@ -313,9 +313,7 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
     np.testing.assert_array_equal(jax.device_get(kernel), expected)
 
 
-def test_a_double_heads_folder_that_transformers_saved(tmp_path):
-    torch = pytest.importorskip("torch", reason="needs the parity extra")
-    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+def test_a_double_heads_folder_that_transformers_saved(torch, transformers, tmp_path):
     given = {k: v for k, v in CONFIG.items() if k != "architectures"}
     torch.manual_seed(0)
     config = transformers.OpenAIGPTConfig(**given)
@@ -331,8 +329,9 @@ def test_a_double_heads_folder_that_transformers_saved(tmp_path):
 
 
 @pytest.mark.parametrize("head", [None, "sequence_classification"])
-def test_a_special_token_s_name_in_a_text_is_text_for_transformers_too(tmp_path, head):
-    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+def test_a_special_token_s_name_in_a_text_is_text_for_transformers_too(
+    transformers, tmp_path, head
+):
     source, target = written(tmp_path / "source"), tmp_path / "export"
     ours = weights.read_tokenizer(source)
     model = finetuned(head, ("a", "b"), source) if head else weights.read(source)
