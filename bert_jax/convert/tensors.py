@@ -166,4 +166,4 @@ def _flax(path: Path) -> Iterator[Entry]:
         name = ".".join((*inner, _FLAX_NAMES.get(last, last)))
         array = np.asarray(leaf.T if last == "kernel" else leaf)
         is_float = array.dtype.kind in "fV"  # V: bfloat16
-        yield Entry(name, array.shape, is_float, lambda array=array: array)
+        yield Entry(name, array.shape, is_float, functools.partial(np.asarray, array))
