@@ -13,15 +13,17 @@ Each folder of families/ is one that comes with this code, as FAMILY in it. Noth
 of one is imported before a config, a vocabulary or a folder of weights asks for it.
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
 
 class Part:
-    """A part of a family: MODULE:NAME, or a MODULE, imported when it is asked for."""
+    """A part of a family: MODULE:NAME, imported when it is asked for."""
 
     def __init__(self, place: str):
         self._place = place
@@ -31,63 +33,44 @@ class Part:
 
 
 class Family:
-    """BERT; a subclass overrides what differs.
+    """BERT; a subclass overrides what differs."""
 
-    Attributes:
-      name: of `config.model.architecture`.
-      title: as messages say it.
-      trunk: MODULE(config, name=...), called as `Bert` is.
-      for_pretraining: MODULE(config), called as `BertForPreTraining` is.
-      with_heads: MODULE(config, heads, ...), called as `BertWithHeads` is.
-      initializer: of kernels and embeddings, a function of the standard deviation.
-      biases: its linear layers and LayerNorms have biases; the outputs of heads always.
-      model_fields: what only its `config.model` has, with the values of weights that
-        do not say; `rules` says what else each may be.
-      vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
-      assemble: writes texts into rows, as `loader.assemble` does.
-      source: a `convert.source.Source`: its work directories, and its released weights.
-      released: a file that only its released weights have; empty: they are a folder of
-        Hugging Face's, whose config.json names the model.
-      layout: a `convert.layout.Layout`: its models in Hugging Face's form.
-      model_type: in Hugging Face's config.json; empty: `transformers` has none.
-      bare_heads: heads without parameters of their own.
-      attends: its layers have attention, which `predict.attentions` shows.
-      has_segments: it tells the two texts of a pair by embeddings.
-      trunk_name: of the trunk's parameters.
-      extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
-      pretraining: a task of its own, with the family's name; None: the one of all.
-      free: fields of `config.model` that the command line may set otherwise than the
-        weights have them.
-      shares_rows: a training row of fine-tuning may hold several texts.
-      rules: of fields that only its configs have, as in `config.fields`.
-      brings: entries of registries, such as an optimizer of its own: of each field the
-        names and what they stand for, MODULE:NAME.
-    """
+    name = "bert"  # of `config.model.architecture`
+    title = "a BERT"  # in messages
 
-    name = "bert"
-    title = "a BERT"
+    # The model: MODULE(config, name=...), MODULE(config), MODULE(config, heads, ...).
     trunk = Part("bert_jax.models.encoder:Bert")
     for_pretraining = Part("bert_jax.models.heads:BertForPreTraining")
     with_heads = Part("bert_jax.models.architectures:BertWithHeads")
+    trunk_name = "bert"  # of the trunk's parameters
+    # Of kernels and embeddings, a function of the standard deviation.
     initializer = Part("flax.linen.initializers:truncated_normal")
-    biases = True
+    biases = True  # of linear layers and LayerNorms; the outputs of heads always
+    bare_heads: tuple[str, ...] = ()  # heads without parameters of their own
+    attends = True  # its layers have attention, which `predict.attentions` shows
+    has_segments = True  # embeddings tell the two texts of a pair
+
+    # What only its `config.model` has, with the values of weights that do not say.
     model_fields: Mapping[str, Any] = {}
+    rules: Mapping[str, Any] = {}  # of such fields, as in `config.fields`
+    # Fields of `config.model` that flags may set otherwise than the weights have them.
     free: tuple[str, ...] = ()
-    shares_rows = True
-    vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
-    assemble = Part("bert_jax.data.loader:assemble")
-    source: Any = Part("bert_jax.convert.runs:Run")
-    released = ""
-    layout = Part("bert_jax.convert.layout:BERT")
-    model_type = "bert"
-    bare_heads: tuple[str, ...] = ()
-    attends = True
-    has_segments = True
-    trunk_name = "bert"
-    extractor: Any = Part("bert_jax.extract.extractor:Extractor")
-    pretraining: Any = None
-    rules: Mapping[str, Any] = {}
+    # Entries of registries: of each field, names and the MODULE:NAME that they mean.
     brings: Mapping[str, Mapping[str, str]] = {}
+
+    # Its texts and tasks.
+    vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")  # None: see `words`
+    assemble = Part("bert_jax.data.loader:assemble")  # writes texts into rows
+    shares_rows = True  # a training row of fine-tuning may hold several texts
+    pretraining: Any = None  # a task of its own, with the family's name
+    # What `--mode=extract` asks, called as BERT's is; None: nothing.
+    extractor: Any = Part("bert_jax.extract:Extractor")
+
+    # Its weights.
+    source: Any = Part("bert_jax.convert.runs:Run")  # a `convert.weights.Source`
+    released = ""  # a file that only its released weights have, if not Hugging Face's
+    layout = Part("bert_jax.convert.layout:BERT")  # its form in Hugging Face's files
+    model_type = "bert"  # in config.json; empty: `transformers` has none
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
@@ -144,6 +127,35 @@ class Family:
 
     def complete(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+
+
+def require(
+    config: Any,
+    title: str,
+    *fixed: tuple[str, Any, str],
+    group: str = "",
+    hint: str = "",
+) -> None:
+    """Checks fields that have one value in a family.
+
+    Args:
+      config: a config, or a group of it.
+      title: of the family.
+      fixed: of each field its name, its value, and why.
+      group: of the fields, such as `model.`.
+      hint: the end of the error.
+
+    Raises:
+      UserError: a field has another value.
+    """
+    for field, only, why in fixed:
+        value = operator.attrgetter(field)(config)
+        value = tuple(value) if isinstance(value, list) else value
+        if value != only:
+            raise UserError(
+                f"config.{group}{field}={value}: {title} {why}; set "
+                f"--config.{group}{field}={only}{hint}"
+            )
 
 
 def of(config: Any) -> Family:

@@ -15,10 +15,9 @@ from typing import Any
 from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
-from bert_jax.config import command_line, configuration
+from bert_jax.config import command_line, configuration, help
 from bert_jax.errors import Interrupted, UserError, printable
 from bert_jax.runtime import failures, processes, signals, storage
-from bert_jax.runtime.storage import Path
 
 
 def main(argv: Sequence[str]) -> int:
@@ -61,8 +60,6 @@ def set_up_logging() -> None:
 def _run(argv: Sequence[str]) -> None:
     line = command_line.parse(argv)
     if line.help:
-        from bert_jax.config import help
-
         print(help.text(line.config), end="")
         return
     config_argument = (
@@ -83,8 +80,9 @@ def run(
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     if line.mode == "serve":
-        from bert_jax.serving import server  # noqa: F401 (names packages it lacks)
+        from bert_jax.serving import server  # names the packages that it lacks
     # Imported here so that bad flags fail before JAX is imported.
+    from bert_jax import describe, evaluate, export, extract, predict, train
     from bert_jax.training import run_config, setup
     from bert_jax.workdir import folder as workdirs
 
@@ -101,53 +99,38 @@ def run(
     run_config.check_places(line, config)
     environment.started()
     if line.mode == "export":
-        from bert_jax import export
-
         export.export(workdir, config, line.output, line.dtype)
         return None
     environment.keep_programs()
     task = setup.build_task(config, workdir, from_data=not asks)
     processes.check_same("the config", workdirs.fields(task.config))
-    return _run_mode(line, task, workdir)
-
-
-def _run_mode(line: command_line.CommandLine, task: Any, workdir: Path) -> int | None:
-    """Imports the mode that runs: an answer need not wait for what trains."""
     match line.mode:
         case "train":
-            from bert_jax import train
-
             return train.train(task, workdir)
         case "prepare":
-            with processes.first_alone():
-                data = task.training_data()
-            if processes.is_first():
-                for note in data.notes:
-                    print(note, file=sys.stderr)
-                for folder in data.folders:
-                    print(data.report(storage.path(folder)), file=sys.stderr)
-                    print(f"prepared: {folder}")
+            _prepare(task)
         case "evaluate":
-            from bert_jax import evaluate
-
             evaluate.evaluate(task, workdir)
         case "predict":
-            from bert_jax import predict
-
             predict.predict(task, workdir, line.input, line.output)
         case "serve":
-            from bert_jax.serving import server
-
             server.serve(task, workdir, line.host, line.port)
         case "extract":
-            from bert_jax.extract import mode
-
-            mode.extract(task, workdir, line.input, line.output)
+            extract.extract(task, workdir, line.input, line.output)
         case "describe":
-            from bert_jax import describe
-
             describe.describe(task, line.output)
     return None
+
+
+def _prepare(task: Any) -> None:
+    with processes.first_alone():
+        data = task.training_data()
+    if processes.is_first():
+        for note in data.notes:
+            print(note, file=sys.stderr)
+        for folder in data.folders:
+            print(data.report(storage.path(folder)), file=sys.stderr)
+            print(f"prepared: {folder}")
 
 
 def _require_one_process(mode: str) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
+from bert_jax import attentions
 from bert_jax.data.rows import Batch
 from bert_jax.data.vocabulary_fit import Watch
 from bert_jax.runtime import processes, storage
@@ -48,9 +49,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         work = None if keeps else lambda: _work(task, answerer.params)
         output = stack.enter_context(partial_output.opened(source, target, work))
         if keeps:
-            from bert_jax.attentions import keep
-
-            answerer = stack.enter_context(keep.around(answerer, task))
+            answerer = stack.enter_context(attentions.around(answerer, task))
         if processes.is_first():
             answerer.watch = _warns_once(task.tokenizer, source)
         write = row_files.writer(target, output.file, output.columns)

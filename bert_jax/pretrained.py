@@ -12,13 +12,14 @@ from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.attentions import of_layers
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
 from bert_jax.data import encodings
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
@@ -206,17 +207,20 @@ class Bert:
         """
         if isinstance(rows, str | Mapping):
             raise TypeError("a list of rows is required, not one row")
-        objects = [{"text": row} if isinstance(row, str) else dict(row) for row in rows]
+        objects = [{"text": row} if isinstance(row, str) else row for row in rows]
         answers = self._predicting.answer(objects) if objects else []
         pairs = zip(objects, answers, strict=True)
-        return [row_files.answered(row, answer) for row, answer in pairs]
+        return [row_files.answered(dict(row), answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """The guesses for each [MASK] of a text, as `masks` of `predict`.
 
         Raises:
+          TypeError: not a text.
           ValueError: the model does not predict masked words.
         """
+        if not isinstance(text, str):
+            raise TypeError("one text is required; for a list of texts see predict")
         (row,) = self.predict([text])
         if "masks" not in row:
             raise ValueError("not a masked language model; see predict")
@@ -357,16 +361,10 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         if attentions:
-            if not kept:
-                raise UserError(
-                    f"attentions=True: config.model.attention={self.config.attention} "
-                    "returns None for its probabilities; return them, or leave it out"
-                )
-            layers = kept["intermediates"]["bert"]["encoder"]
-            outputs["attentions"] = [
-                layers[f"layer_{index}"]["attention"]["probabilities"][0]
-                for index in range(self.config.num_hidden_layers)
-            ]
+            trunk = kept.get("intermediates", {}).get("bert", {})
+            outputs["attentions"] = of_layers(
+                trunk, self.config.attention, "attentions=True"
+            )
         return outputs
 
 

@@ -9,6 +9,7 @@ from bert_jax.tasks.task import Task
 from bert_jax.training.history import warn_if_collapsed
 from bert_jax.training.run import Run
 from bert_jax.workdir import lock as workdir_lock
+from bert_jax.workdir import trackers
 
 
 def train(task: Task, folder: Path) -> int:
@@ -26,8 +27,6 @@ def train(task: Task, folder: Path) -> int:
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
     if names := task.config.train.trackers:
-        from bert_jax.workdir import trackers
-
         trackers.require(names)
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():

@@ -34,6 +34,13 @@ def assert_close(
         np.testing.assert_allclose(one, other, rtol=0, atol=limit, err_msg=name)
 
 
+def equal(a: Any, b: Any) -> bool:
+    """Returns whether two trees are the same bit for bit."""
+    return jax.tree.structure(a) == jax.tree.structure(b) and all(
+        jax.tree.leaves(jax.tree.map(np.array_equal, a, b))
+    )
+
+
 def _leaves(tree: Any) -> list[np.ndarray]:
     """Returns the arrays of a tree; a list of numbers is an array."""
     tree = jax.tree.leaves(tree) if isinstance(tree, dict | tuple) else [tree]

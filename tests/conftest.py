@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bert_jax.runtime.environment import MALLOC
@@ -105,6 +106,17 @@ def registries_as_before():
             del each[name]
     registry.ADDED.clear()
     registry.ADDED.update(added)
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """Imported by who needs it: it takes seconds, also where no test does."""
+    return pytest.importorskip("torch", reason="needs the parity extra")
+
+
+@pytest.fixture(scope="session")
+def transformers(torch) -> ModuleType:
+    return pytest.importorskip("transformers", reason="needs the parity extra")
 
 
 @pytest.fixture(scope="session")

@@ -79,8 +79,7 @@ def test_they_are_what_the_model_was_given(plain):
 
 
 @pytest.mark.parametrize("texts_b", [None, ["Cats, unseen", "é", "."]])
-def test_as_in_transformers(tokenizer, tmp_path, texts_b):
-    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
+def test_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
     tokenization.save(tokenizer, tmp_path)
     theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
     expected = theirs(

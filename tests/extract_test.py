@@ -1,22 +1,43 @@
-"""--mode=extract on a finished run: forms, order, cuts, a killed run."""
+"""--mode=extract on a finished run: forms, order, cuts, a killed run, errors."""
 
 import collections
 import json
 import re
-import subprocess
 
 import numpy as np
 import pytest
 import runs
-from extracting import ROWS, TEXTS, extract
 from ml_collections import ConfigDict
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
+from bert_jax.training import setup
 from tests.close import assert_close
 from tests.micro import bert_config
+
+TEXTS = ["the quick brown fox jumps", "a dog", "seven cats watch it go", "the", ""]
+ROWS = [{"text": text} for text in TEXTS]
+ROWS[1]["text_b"] = "while seven cats go"
+
+
+def extract(plain, tmp_path, rows, *flags, name="out.jsonl", status=0):
+    source, target = tmp_path / "in.jsonl", tmp_path / name
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, err = runs.here(
+        *("--mode=extract", f"--workdir={plain}", f"--input={source}"),
+        *(f"--output={target}", *flags),
+        status=status,
+    )
+    if status:
+        *notes, error = err.splitlines()
+        assert error.startswith("error: "), err
+        assert all(", but the run has " in note for note in notes)
+        assert not target.exists()
+        return error
+    assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
+    return target
 
 
 def google(rows, bert, layer_indexes, max_length=32):
@@ -193,16 +214,48 @@ def test_other_ways_to_compute_give_float32_of_the_same(plain, tmp_path):
     assert (found[2] != found[0]).any()
 
 
+@pytest.mark.parametrize(
+    ("flag", "wrong"),
+    [("layers=(2,)", "there is no layer 2"), ("combine=max", "choose one of none, ")],
+)
+def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
+    assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["out.jsonl", "out.safetensors"])
-def test_a_killed_run_leaves_a_hidden_file_at_most(plain, tmp_path, name):
-    target = tmp_path / name
-    process = runs.start("--mode=extract", f"--workdir={plain}", f"--output={target}",
-                         "--config.predict.layers=-1",
-                         stdin=subprocess.PIPE)  # fmt: skip
-    process.stdin.write("".join(json.dumps(row) + "\n" for row in ROWS))
-    process.stdin.flush()
-    runs.wait_until(lambda: any(tmp_path.iterdir()), process)
-    runs.kill(process)
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith(".bert_jax.")
+@pytest.mark.parametrize(
+    ("row", "wrong"),
+    [
+        ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
+        ([], "in.jsonl:2: a JSON object is required"),
+    ],
+)
+def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
+    rows = [ROWS[0], row]
+    layer = "--config.predict.layers=-1"
+    # What is left hangs on the kind of file, not on what is wrong with the row.
+    for name in ("out.jsonl", "out.safetensors") if row == [] else ("out.jsonl",):
+        assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
+
+
+def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
+    plain, tmp_path, monkeypatch
+):
+    source = tmp_path / "in.jsonl"
+    source.write_text(json.dumps(ROWS[0]) + "\n")
+    (tmp_path / "link.jsonl").symlink_to(source)
+
+    def refuse(*_, **__):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(setup, "restored_params", refuse)
+    asks = ("--mode=extract", f"--workdir={plain}", f"--input={source}",
+            "--config.predict.layers=-1")  # fmt: skip
+    for target, wrong in (
+        (source, "in.jsonl: is --input, whose texts would be lost"),
+        (tmp_path / "link.jsonl", "link.jsonl: is --input"),
+        (tmp_path / "none" / "out.jsonl", "must be a file in an existing folder"),
+    ):
+        _, err = runs.here(*asks, f"--output={target}", status=2)
+        assert wrong in err
+    assert json.loads(source.read_text()) == ROWS[0]

@@ -36,7 +36,7 @@ from tests import shared_cache
 ORDER_FILES = 4
 # Each run executes the first as its program, which the second imports; the third is
 # Apache Beam's.
-NOT_IMPORTED = ("bert_jax.main", "bert_jax.in_python", "bert_jax.data.beam")
+NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
 
 
 def serve(orders: socket.socket) -> list[int]:

@@ -13,6 +13,28 @@ from bert_jax.pretrained import Bert
 OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest magnitude
 
 
+def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """What a model of `transformers` gives, under our names, hidden states stacked."""
+    import torch
+
+    found = model(
+        input_ids=torch.tensor(batch["input_ids"]),
+        attention_mask=torch.tensor(batch["input_mask"]),
+        output_hidden_states=True,
+    )
+    masked = type(model).__name__.endswith("ForMaskedLM")
+    outputs = {"hidden_states": torch.stack(found.hidden_states)}
+    for theirs, ours in {
+        "pooler_output": "pooled",
+        "logits": "masked_lm_logits" if masked else "logits",
+        "start_logits": "start_logits",
+        "end_logits": "end_logits",
+    }.items():
+        if found.get(theirs) is not None:
+            outputs[ours] = found[theirs]
+    return outputs
+
+
 def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
     """Hidden states and logits at padding belong to no token."""
     if name == "hidden_states":
@@ -83,10 +105,10 @@ def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> Non
     compared: dict[str, dict[Any, np.ndarray]] = {}
     for part in ("bert", *bert.heads, *pooler):
         for parameter in layout.parameters(part, bert.config, len(bert.labels)):
-            name = parameter.huggingface
+            name = parameter.name
             if name not in named:  # a model without heads has no prefix
                 name = name.partition(".")[2]
-            given = parameter.give(np.asarray(parameter.of(gradients)), "huggingface")
+            given = parameter.give(np.asarray(parameter.of(gradients)))
             compared.setdefault(name, {})[parameter.path] = given
     assert compared.keys() == named.keys()
     for name, parts in compared.items():

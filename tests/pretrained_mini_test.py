@@ -86,3 +86,12 @@ def test_every_way_of_asking_computes_in_float32(mini):
     assert_close(vectors[:, 0], states[0, 1:7])
     with pytest.raises(ValueError, match="2 texts, but 1 second ones"):
         mini.encode(["a", "b"], ["c"])
+
+
+@pytest.mark.slow
+def test_what_is_no_text_and_no_row_is_named(mini):
+    for wrong in ([], ["The [MASK]."], None):
+        with pytest.raises(TypeError, match="one text is required"):
+            mini.fill_mask(wrong)
+    with pytest.raises(ValueError, match="row 1: a JSON object is required"):
+        mini.predict(["The [MASK].", None])

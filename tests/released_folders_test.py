@@ -146,8 +146,9 @@ def test_load_fine_tuning_pre_training_and_export_agree(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "chinese"])
 @pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
-def test_ids_on_glue_as_by_transformers(released, shared_data, tmp_path, name, task):
-    transformers = pytest.importorskip("transformers")
+def test_ids_on_glue_as_by_transformers(
+    transformers, released, shared_data, tmp_path, name, task
+):
     folder = released(name)
     title = glue.TASKS[task].title
     records = glue.read(

@@ -6,19 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import model_card
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.parameters import Array
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage, untrusted
+from bert_jax.models.config import BertConfig
+from bert_jax.runtime import hub, storage, untrusted
 
 # The field of config.json that says which run a model is from, and tells that a folder
 # is an export.
@@ -59,8 +60,10 @@ def export(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
-            _write(weights, tokenizer, new, provenance, dtype)
-            card = model_card.text(folder.name, weights, provenance)
+            _write_model(weights, tokenizer, new, provenance, dtype)
+            if tokenizer is not None:
+                _write_tokenizer(weights, tokenizer, new, provenance)
+            card = _card(folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
             if folder.exists():
                 folder.rename(new.with_name("old"))
@@ -95,13 +98,9 @@ def is_export(fields: Mapping[str, Any]) -> bool:
 
 def check_target(folder: Path) -> None:
     """Raises UserError if an export may not replace the folder."""
-    if any(parent.is_file() for parent in folder.parents):
-        raise UserError(f"--output={folder}: is below a file; name another folder")
-    if not folder.exists():
-        return
-    if folder.is_symlink() or not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
         raise UserError(f"--output={folder}: not a folder")
-    names = {path.name for path in folder.iterdir()}
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     every = {name for kind in tokenization.kinds() for name in kind.files}
     ours = "config.json" in names and not names - _FILES - every
     if names and not (ours and is_export(untrusted.read_json(folder, "config.json"))):
@@ -110,7 +109,7 @@ def check_target(folder: Path) -> None:
         )
 
 
-def _write(
+def _write_model(
     weights: Weights,
     tokenizer: Tokenizer | None,
     folder: Path,
@@ -136,24 +135,28 @@ def _write(
     _write_json(folder / "config.json", {**fields, PROVENANCE: dict(provenance)})
     # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / WEIGHTS)
-    if tokenizer is not None:
-        heads = family.layout.architectures[weights.architecture]
-        tokenizer, fields, special = family.vocabulary.saved(tokenizer, heads)
-        segments = ("token_type_ids",) if family.has_segments else ()
-        most = model_card.length(weights.config, provenance)
-        tokenizer_config = {
-            # A class of the model's would build its own tokenizer from the vocabulary:
-            # BertTokenizer maps words of more than 100 characters to [UNK].
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_input_names": ["input_ids", *segments, "attention_mask"],
-            **fields,
-            "model_max_length": most,
-            **special,
-        }
-        tokenizer = tokenization.filled_up(tokenizer, weights.config.vocab_size)
-        tokenization.save(tokenizer, folder)
-        _write_json(folder / "tokenizer_config.json", tokenizer_config)
-        _write_json(folder / "special_tokens_map.json", special)
+
+
+def _write_tokenizer(
+    weights: Weights, tokenizer: Tokenizer, folder: Path, provenance: Mapping[str, Any]
+) -> None:
+    family = FAMILIES[weights.config.architecture]
+    heads = family.layout.architectures[weights.architecture]
+    tokenizer, fields, special = family.vocabulary.saved(tokenizer, heads)
+    segments = ("token_type_ids",) if family.has_segments else ()
+    tokenizer_config = {
+        # A class of the model's would build its own tokenizer from the vocabulary:
+        # BertTokenizer maps words of more than 100 characters to [UNK].
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", *segments, "attention_mask"],
+        **fields,
+        "model_max_length": _length(weights.config, provenance),
+        **special,
+    }
+    tokenizer = tokenization.filled_up(tokenizer, weights.config.vocab_size)
+    tokenization.save(tokenizer, folder)
+    _write_json(folder / "tokenizer_config.json", tokenizer_config)
+    _write_json(folder / "special_tokens_map.json", special)
 
 
 def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
@@ -173,3 +176,55 @@ def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
+
+
+def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
+    """Returns the most tokens of a text: those of the run that trained the model, and
+    all that it has positions for where no run says."""
+    positions = config.max_position_embeddings
+    return min(provenance.get("max_seq_length", positions), positions)
+
+
+def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
+    """Returns the most tokens of a text in words, beside more positions."""
+    positions, most = config.max_position_embeddings, _length(config, provenance)
+    trained = f", as it was trained, of {positions} positions"
+    return f"up to {most} tokens{trained if most < positions else ''}"
+
+
+def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
+    """Returns README.md: the model, how to open it, its scores, how it was trained.
+
+    Args:
+      provenance: of config.json: `step`, `config`, `scores` and `max_seq_length` of
+        the run, if it is one's own.
+    """
+    size, what = weights.config, weights.architecture
+    config = provenance.get("config") or {}
+    source = str(config.get("init_from", ""))
+    base = source.removeprefix(hub.PREFIX).partition("@")[0]
+    header = ["library_name: transformers", "tags:", "- bert_jax"]
+    header += [f"base_model: {base}"] * source.startswith(hub.PREFIX)
+    count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
+    quoted = json.dumps(name)
+    parts = [
+        "\n".join(["---", *header, "---"]),
+        f"# {name}",
+        f"A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, "
+        f"{size.num_attention_heads} heads, {count:,} parameters, "
+        f"{size.vocab_size:,} pieces, {lengths(size, provenance)}.",
+        f"```python\nfrom transformers import AutoTokenizer, {what}\n\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted})\n"
+        f"model = {what}.from_pretrained({quoted})\n```",
+    ]
+    for split, scores in provenance.get("scores", {}).items():
+        rows = [f"| {name} | {value:.4g} |" for name, value in scores.items()]
+        table = "\n".join(["| score | value |", "| --- | --- |", *rows])
+        parts.append(f"Scores on {split}:\n\n{table}")
+    if config:
+        parts.append(
+            f"Trained with bert_jax (JAX and Flax): {config['task'].get('name')}, "
+            f"{provenance.get('step', 0):,} steps. `config.json` has the whole config, "
+            "under `bert_jax`."
+        )
+    return "\n\n".join(parts) + "\n"

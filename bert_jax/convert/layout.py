@@ -4,9 +4,10 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from bert_jax.convert import parameters
 from bert_jax.convert.parameters import Array, Parameter
@@ -48,18 +49,6 @@ class Weights:
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
 
-@runtime_checkable
-class Arrays(Protocol):
-    """Arrays by name, such as those of a file."""
-
-    where: str  # for errors
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
-
-    def read(self, name: str) -> Array: ...
-
-
 def as_it_is(array: Array) -> Any:
     """Returns the array: the `place` that keeps NumPy arrays."""
     return array
@@ -92,29 +81,11 @@ def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
 
 
 class Layout:
-    """BERT's form in Hugging Face's files; a family's subclass has what differs.
-
-    Attributes:
-      family: the name of the family.
-      architectures: each one's parts besides `bert`, named like their parameters; the
-        first one is that of a config.json that names none.
-      ours: those that `transformers` does not have.
-      causal: those that compute the same in `transformers` if attention is causal.
-      shared: parts with names of their own, so that any file may have them.
-      prefix: of the trunk's tensors, which a model without a head leaves out.
-      renames: from BERT's names to the family's, patterns and replacements in order.
-      tied: copies of tied parameters, which a file may have, and their originals.
-      buffers: a pattern of what is saved and is no parameter.
-      fields: our fields of the model, their names in config.json, and the values of a
-        file that leaves them out.
-      activation: the field of the activation, and its values in config.json with ours;
-        of several for one of ours, the last is written.
-      fixed: fields of config.json that no model here has otherwise.
-      first_position: the row of the table of positions where texts begin.
-      has_direction: `is_decoder` says whether attention is causal.
-    """
+    """BERT's form in Hugging Face's files; a family's subclass has what differs."""
 
     family = "bert"
+    # Each architecture's parts besides `bert`, named like their parameters. The first
+    # one is that of a config.json that names none.
     architectures: Mapping[str, tuple[str, ...]] = {
         "BertModel": ("pooler",),
         "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
@@ -126,21 +97,26 @@ class Layout:
         "BertForQuestionAnswering": ("question_answering",),
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
-    ours: Mapping[str, tuple[str, ...]] = {}
-    # The pooler reads [CLS] there, which has seen nothing, and the last [SEP] here.
+    ours: Mapping[str, tuple[str, ...]] = {}  # that `transformers` does not have
+    # Those that compute the same in `transformers` if attention is causal. The pooler
+    # reads [CLS] there, which has seen nothing, and the last [SEP] here.
     causal: Collection[str] = (
         *("BertForMaskedLM", "BertLMHeadModel"),
         *("BertForTokenClassification", "BertForQuestionAnswering"),
     )
+    # Parts with names of their own, so that any file may have them.
     shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
-    prefix = "bert."
+    prefix = "bert."  # of the trunk's tensors; a model without a head leaves it out
+    # From BERT's names to the family's: patterns and replacements, in order.
     renames: tuple[tuple[str, str], ...] = ()
+    # Copies of tied parameters, which a file may have, and their originals.
     tied: Mapping[str, str] = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
-    buffers = r"(bert\.)?embeddings\.position_ids"
-    # The defaults are those of `transformers`' BertConfig.
+    buffers = r"(bert\.)?embeddings\.position_ids"  # saved, and no parameters
+    # Our fields of the model, their names in config.json, and the values of a file that
+    # leaves them out: those of `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("hidden_size", 768),
@@ -154,6 +130,8 @@ class Layout:
         "initializer_range": ("initializer_range", 0.02),
         "layer_norm_eps": ("layer_norm_eps", 1e-12),
     }
+    # The field of the activation, and its values in config.json with ours; of several
+    # for one of ours, the last is written.
     activation: tuple[str, Mapping[str, str]] = (
         "hidden_act",
         {
@@ -163,12 +141,13 @@ class Layout:
             "relu": "relu",
         },
     )
+    # Fields of config.json that no model here has otherwise.
     fixed: Mapping[str, Any] = {
         "position_embedding_type": "absolute",
         "add_cross_attention": False,
     }
-    first_position = 0
-    has_direction = True
+    first_position = 0  # the row of the table of positions where texts begin
+    has_direction = True  # `is_decoder` says whether attention is causal
 
     def parameters(
         self, part: str, config: BertConfig, labels: int = 0
@@ -178,10 +157,10 @@ class Layout:
         positions = config.max_position_embeddings + first
         sizes = dataclasses.replace(config, max_position_embeddings=positions)
         for parameter in parameters.of_bert(part, sizes, labels):
-            name = parameter.huggingface
+            name = parameter.name
             for pattern, replacement in self.renames:
                 name = re.sub(pattern, replacement, name)
-            yield dataclasses.replace(parameter, huggingface=name)
+            yield dataclasses.replace(parameter, name=name)
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
@@ -287,33 +266,50 @@ class Layout:
         """
         config = self.config(fields, path)
         architecture = self.architecture(fields, path)
-        for part in ("bert", *self.shared):
-            for parameter in self.parameters(part, config):
-                if (name := parameter.huggingface) not in tensors.shapes:
-                    tensors.rename(name.removeprefix(self.prefix), name)
         untied = fields.get("tie_word_embeddings") is False
-        for copy, original in self.tied.items():
-            # A copy stands for an original that is not there; and of an output matrix
-            # that is not tied, the decoder's own bias counts.
-            if original not in tensors.shapes or (untied and copy.endswith("bias")):
-                tensors.rename(copy, original)
-        parts = self.parts(architecture, tensors, config)
+        self._rename(tensors, config, untied)
+        parts = self._parts(architecture, tensors, config)
         known: set[str] = set()
         if untied and "masked_lm" in parts:
             parts.append("decoder")
         else:
             known = self._check_tied(tensors)
         self.adapt(tensors, config)
-        return self.build(
-            tensors, config, architecture, parts, labels, place, known=known
+        _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
+        wanted = [
+            parameter
+            for part in ("bert", *parts)
+            for parameter in self.parameters(part, config, len(labels))
+        ]
+        params = {p.path: place(_read(tensors, p)) for p in wanted}
+        known |= {parameter.name for parameter in wanted}
+        # Files of one head often have everything from pre-training: nothing is lost.
+        own = set(self.architectures[architecture])
+        for name, every in self.architectures.items():
+            if own < set(every) == set(parts):
+                architecture = name
+        return Weights(
+            config=config,
+            params=unflatten_dict(params),
+            architecture=architecture,
+            labels=labels if set(parts) & set(LABELLED_HEADS) else (),
+            left_over=tuple(sorted(tensors.shapes.keys() - known)),
         )
 
-    def parts(
-        self,
-        architecture: str,
-        tensors: Arrays,
-        config: BertConfig,
-        dialect: str = "huggingface",
+    def _rename(self, tensors: Tensors, config: BertConfig, untied: bool) -> None:
+        """Gives tensors the names of a model with a head, and originals theirs."""
+        for part in ("bert", *self.shared):
+            for parameter in self.parameters(part, config):
+                if (name := parameter.name) not in tensors.shapes:
+                    tensors.rename(name.removeprefix(self.prefix), name)
+        for copy, original in self.tied.items():
+            # A copy stands for an original that is not there; and of an output matrix
+            # that is not tied, the decoder's own bias counts.
+            if original not in tensors.shapes or (untied and copy.endswith("bias")):
+                tensors.rename(copy, original)
+
+    def _parts(
+        self, architecture: str, tensors: Tensors, config: BertConfig
     ) -> list[str]:
         """Returns the architecture's parts, plus the shared ones that are present.
 
@@ -322,7 +318,7 @@ class Layout:
         parts = list(self.architectures[architecture])
         parts = [] if parts == ["pooler"] else parts
         for part in self.shared:
-            names = {p.name(dialect) for p in self.parameters(part, config)}
+            names = {parameter.name for parameter in self.parameters(part, config)}
             if part not in parts and names & tensors.shapes.keys():
                 parts.append(part)
         return parts
@@ -334,62 +330,13 @@ class Layout:
         for copy in present:
             original = self.tied[copy]
             if not np.array_equal(tensors.read(copy), tensors.read(original)):
-                hint = (
-                    'set "tie_word_embeddings": false there if they were trained apart'
-                )
-                if "tie_word_embeddings" in self.fixed:
-                    hint = "such a model cannot be read"
+                fixed = "tie_word_embeddings" in self.fixed
+                hint = "" if fixed else '; set "tie_word_embeddings": false there'
                 raise UserError(
                     f"{tensors.where}: {copy} differs from {original}, but config.json "
-                    f"ties them; {hint}"
+                    f"ties them{hint}"
                 )
         return present
-
-    def build(
-        self,
-        tensors: Arrays,
-        config: BertConfig,
-        architecture: str,
-        parts: Collection[str],
-        labels: tuple[str, ...],
-        place: Place,
-        *,
-        dialect: str = "huggingface",
-        known: Collection[str] = (),
-    ) -> Weights:
-        """Reads the parameters of `bert` and of other parts.
-
-        Args:
-          parts: the others.
-          labels, place: see `read`.
-          known: tensors that are not read and need not be, such as tied copies.
-
-        Raises:
-          UserError: a tensor is missing, has another shape, or is not finite.
-        """
-        _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
-        params: dict[str, Any] = {}
-        known = set(known)
-        for part in ("bert", *parts):
-            for parameter in self.parameters(part, config, len(labels)):
-                tree = params
-                for key in parameter.path[:-1]:
-                    tree = tree.setdefault(key, {})
-                array = _read(tensors, parameter, dialect)
-                tree[parameter.path[-1]] = place(array)
-                known.add(parameter.name(dialect))
-        # Files of one head often have everything from pre-training: nothing is lost.
-        own = set(self.architectures[architecture])
-        for name, every in self.architectures.items():
-            if own < set(every) == set(parts):
-                architecture = name
-        return Weights(
-            config=config,
-            params=params,
-            architecture=architecture,
-            labels=labels if set(parts) & set(LABELLED_HEADS) else (),
-            left_over=tuple(sorted(tensors.shapes.keys() - known)),
-        )
 
     def tensors(self, weights: Weights) -> dict[str, Array]:
         """Returns the tensors of model.safetensors."""
@@ -402,9 +349,8 @@ class Layout:
         joined: dict[str, tuple[int, list[Array]]] = {}
         for part in ("bert", *parts):
             for parameter in self.parameters(part, weights.config, len(weights.labels)):
-                array = parameter.give(np.asarray(parameter.of(params)), "huggingface")
-                axis = parameter.axis("huggingface")
-                joined.setdefault(parameter.huggingface, (axis, []))[1].append(array)
+                array = parameter.give(np.asarray(parameter.of(params)))
+                joined.setdefault(parameter.name, (parameter.axis, []))[1].append(array)
         joined.pop("", None)  # `transformers` has no such parameter
         tensors = {
             name: np.concatenate(arrays, axis) if arrays[1:] else arrays[0]
@@ -458,7 +404,7 @@ DECISIVE = (
 )
 
 
-def _check_layers(tensors: Arrays, config: BertConfig, field: str) -> None:
+def _check_layers(tensors: Tensors, config: BertConfig, field: str) -> None:
     """Raises UserError if the config has another number of layers than the file."""
     numbers = (
         re.search(r"\b(?:layers?|h)[._](\d{1,9})\b", name) for name in tensors.shapes
@@ -471,12 +417,12 @@ def _check_layers(tensors: Arrays, config: BertConfig, field: str) -> None:
         )
 
 
-def _read(tensors: Arrays, parameter: Parameter, dialect: str) -> Array:
-    """Reads a parameter; zeros if the other project has none of the kind."""
-    name = parameter.name(dialect)
+def _read(tensors: Tensors, parameter: Parameter) -> Array:
+    """Reads a parameter; zeros if `transformers` has none of the kind."""
+    name, shape = parameter.name, parameter.their_shape
     if not name:
         return np.zeros(parameter.shape, np.float32)
-    actual, shape = tensors.shapes.get(name), parameter.their_shape(dialect)
+    actual = tensors.shapes.get(name)
     if actual is None:
         first, *others = {other.partition(".")[0] for other in tensors.shapes} or {""}
         hint = f"; all names there begin with {first!r}: take that off"
@@ -494,4 +440,4 @@ def _read(tensors: Arrays, parameter: Parameter, dialect: str) -> Array:
         raise UserError(
             f"{tensors.where}: {name} has NaN or infinity; the file is damaged"
         )
-    return parameter.take(array, dialect)
+    return parameter.take(array)

@@ -15,7 +15,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import stack_layers
 from bert_jax.runtime.storage import Path
 
 # What no shape of a parameter tells.
@@ -44,12 +44,9 @@ class Report(NamedTuple):
 
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
         """Returns rows and header of a short table: action, number of arrays, parts."""
+        every = {"taken": self.taken, "new, untrained": self.initialised}
         rows = []
-        for what, names in (
-            ("taken", self.taken),
-            ("new, untrained", self.initialised),
-            ("left over", self.left_over),
-        ):
+        for what, names in {**every, "left over": self.left_over}.items():
             # "bert/pooler/kernel" -> bert; other projects' names stay as they are.
             parts = [*dict.fromkeys(name.partition("/")[0] for name in names)]
             shown = ", ".join(parts[:6]) + (", ..." if len(parts) > 6 else "")

@@ -1,13 +1,10 @@
-"""Maps BERT's parameters to their names and axes in Google's and Hugging Face's files.
+"""Maps BERT's parameters to the names and axes of `transformers`' tensors.
 
-A kernel is [inputs..., outputs...] here, [inputs, outputs] in Google's checkpoints and
-[outputs, inputs] in PyTorch's. The names are from modeling.py, run_classifier.py and
-run_squad.py (google-research/bert) and from `transformers`.
+A kernel is [inputs..., outputs...] here, and [outputs, inputs] in PyTorch.
 """
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,12 +19,11 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One parameter: its path and shape here, and its names elsewhere.
+    """One parameter: its path and shape here, and its tensor in `transformers`.
 
     Attributes:
       flat: the shape as a vector, or as a matrix [inputs, outputs].
-      huggingface: empty if `transformers` has no such parameter; zeros if read.
-      google: empty if Google's code has no such parameter.
+      name: of the tensor; empty if there is none: zeros are read then.
       fused: its index, and the number of parameters that one tensor of theirs joins
         along its outputs.
       conv: PyTorch keeps the kernel as [inputs, outputs] (`Conv1D`).
@@ -36,8 +32,7 @@ class Parameter:
     path: tuple[str, ...]
     shape: Shape
     flat: Shape
-    huggingface: str
-    google: str = ""
+    name: str
     fused: tuple[int, int] = (0, 1)
     conv: bool = False
 
@@ -48,35 +43,32 @@ class Parameter:
             value = value[key]
         return value
 
-    def name(self, dialect: str) -> str:
-        return self.google if dialect == "google" else self.huggingface
+    @property
+    def _is_transposed(self) -> bool:
+        return self.path[-1] == "kernel" and not self.conv
 
-    def axis(self, dialect: str) -> int:
-        """Returns the axis of the outputs in their tensor."""
-        return 0 if self._is_transposed(dialect) else -1
+    @property
+    def axis(self) -> int:
+        """The axis of the outputs in their tensor."""
+        return 0 if self._is_transposed else -1
 
-    def their_shape(self, dialect: str) -> Shape:
-        shape = [*(self.flat[::-1] if self._is_transposed(dialect) else self.flat)]
-        shape[self.axis(dialect)] *= self.fused[1]
+    @property
+    def their_shape(self) -> Shape:
+        shape = [*(self.flat[::-1] if self._is_transposed else self.flat)]
+        shape[self.axis] *= self.fused[1]
         return tuple(shape)
 
-    def take(self, array: Array, dialect: str) -> Array:
+    def take(self, array: Array) -> Array:
         """Converts their array to ours."""
         index, count = self.fused
-        part = np.split(array, count, self.axis(dialect))[index]
-        part = part.T if self._is_transposed(dialect) else part
+        part = np.split(array, count, self.axis)[index]
+        part = part.T if self._is_transposed else part
         return np.ascontiguousarray(part.reshape(self.shape))
 
-    def give(self, array: Array, dialect: str) -> Array:
+    def give(self, array: Array) -> Array:
         """Converts our array to theirs, or to its part of theirs."""
         array = array.reshape(self.flat)
-        transposed = self._is_transposed(dialect)
-        return np.ascontiguousarray(array.T if transposed else array)
-
-    def _is_transposed(self, dialect: str) -> bool:
-        if dialect == "google":  # multiplied with transpose_b=True there
-            return self.google.endswith("output_weights")
-        return self.path[-1] == "kernel" and not self.conv
+        return np.ascontiguousarray(array.T if self._is_transposed else array)
 
 
 def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Parameter]:
@@ -98,22 +90,16 @@ def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Paramete
             transform = f"{name}.transform"
             yield from dense(f"{part}.dense", f"{transform}.dense", hidden, hidden)
             yield from norm(f"{part}.layer_norm", f"{transform}.LayerNorm", hidden)
-            output_bias = "cls/predictions/output_bias"
-            yield Parameter(
-                (part, "bias"), (size,), (size,), f"{name}.bias", output_bias
-            )
+            yield Parameter((part, "bias"), (size,), (size,), f"{name}.bias")
         case "decoder":
             name, shape = "cls.predictions.decoder.weight", (config.vocab_size, hidden)
             yield Parameter((part, "embedding"), shape, shape, name)
         case "next_sentence":
-            name = "cls.seq_relationship"
-            yield from dense(part, name, hidden, 2, scope="cls/seq_relationship/")
-        case "sequence_classification":
-            yield from dense(part, "classifier", hidden, labels, scope="")
-        case "token_classification":
+            yield from dense(part, "cls.seq_relationship", hidden, 2)
+        case "sequence_classification" | "token_classification":
             yield from dense(part, "classifier", hidden, labels)
         case "question_answering":
-            yield from dense(part, "qa_outputs", hidden, 2, scope="cls/squad/")
+            yield from dense(part, "qa_outputs", hidden, 2)
         case "multiple_choice":
             yield from dense(part, "classifier", hidden, 1)
         case _:
@@ -157,42 +143,29 @@ def dense(
     bias: bool = True,
     fused: tuple[int, int] = (0, 1),
     conv: bool = False,
-    scope: str | None = None,
 ) -> Iterator[Parameter]:
     """Yields a linear layer's kernel and bias; see `Parameter`.
 
     Args:
       path: ours, such as `bert.pooler`.
       name: theirs, without `.weight`.
-      scope: of a head's `output_weights` and `output_bias` in Google's code.
     """
     inputs, outputs = (n if isinstance(n, tuple) else (n,) for n in (inputs, outputs))
     keys, flat = path.split("."), (math.prod(inputs), math.prod(outputs))
-    googles = [f"{_google(name)}/{last}" for last in ("kernel", "bias")]
-    if scope is not None:
-        googles = [f"{scope}output_weights", f"{scope}output_bias"]
-    for last, theirs, shape, own, google in (
-        ("kernel", "weight", inputs + outputs, flat, googles[0]),
-        ("bias", "bias", outputs, flat[1:], googles[1]),
-    )[: 1 + bias]:
-        both = f"{name}.{theirs}", google
-        yield Parameter((*keys, last), shape, own, *both, fused, conv)
+    shape, form = inputs + outputs, (fused, conv)
+    yield Parameter((*keys, "kernel"), shape, flat, f"{name}.weight", *form)
+    if bias:
+        yield Parameter((*keys, "bias"), outputs, flat[1:], f"{name}.bias", *form)
 
 
 def norm(path: str, name: str, size: int, *, bias: bool = True) -> Iterator[Parameter]:
     """Yields a LayerNorm's scale and bias; arguments as of `dense`."""
-    keys, google = path.split("."), _google(name)
-    names = (("scale", "weight", "gamma"), ("bias", "bias", "beta"))
-    for ours, theirs, googles in names[: 1 + bias]:
-        both = f"{name}.{theirs}", f"{google}/{googles}"
-        yield Parameter((*keys, ours), (size,), (size,), *both)
+    for ours, theirs in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]:
+        keys = (*path.split("."), ours)
+        yield Parameter(keys, (size,), (size,), f"{name}.{theirs}")
 
 
 def table(path: str, name: str, rows: int, size: int) -> Parameter:
     """Returns the matrix of an embedding; arguments as of `dense`."""
     keys, shape = (*path.split("."), "embedding"), (rows, size)
-    return Parameter(keys, shape, shape, f"{name}.weight", _google(name))
-
-
-def _google(name: str) -> str:
-    return re.sub(r"layer\.(\d+)", r"layer_\1", name).replace(".", "/")
+    return Parameter(keys, shape, shape, f"{name}.weight")

@@ -14,14 +14,13 @@ from bert_jax import tokenization
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
 from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
-from bert_jax.convert.source import Source
+from bert_jax.convert.weights import CHECKPOINTS, Source
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 
-CHECKPOINTS = "checkpoints"
 # Parts of a model that `layout` knows; others are heads of the user's own.
 _PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
 

@@ -165,7 +165,7 @@ def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vecto
     act = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
     if act not in _ACTIVATIONS or fields.get("use_residual"):
         raise _unsupported(folder, f"has activation_function={untrusted.shown(act)}")
-    tensors = Tensors(folder)
+    tensors = Tensors.of_folder(folder)
     weight = jnp.asarray(tensors.read("linear.weight"))
     has_bias = fields.get("bias", True)
     bias = jnp.asarray(tensors.read("linear.bias")) if has_bias else 0.0

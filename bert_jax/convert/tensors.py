@@ -1,10 +1,13 @@
-"""The tensors of a Hugging Face folder: safetensors, or Flax's msgpack."""
+"""The tensors of a folder, by the names of `transformers`: safetensors or msgpack."""
 
+import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from flax import serialization, traverse_util
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert.parameters import Array
@@ -33,64 +36,68 @@ _CONVERT = (
 )
 
 
+class Entry(NamedTuple):
+    """A tensor of a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_float: bool
+    read: Callable[[], np.ndarray]
+
+
 class Tensors:
-    """The tensors of one or more files, under current names.
+    """Tensors under their current names, each read when it is asked for.
 
     Attributes:
       where: the file, for errors.
       shapes: each one's shape.
     """
 
-    def __init__(self, folder: Path, buffers: str = "$"):
-        """Reads the names and shapes.
+    def __init__(self, where: object, entries: Iterable[Entry], buffers: str = "$"):
+        """Takes a wrapper's prefix off.
 
         Args:
           buffers: a pattern of names of what is saved and is no parameter.
         """
-        self._saved: dict[str, tuple[Path, str]] = {}
-        self._rows: dict[str, Array] = {}  # that follow those of the file
-        self._arrays: dict[str, np.ndarray] = {}  # of Flax's file, which is read whole
+        self.where, entries = str(where), list(entries)
         self.shapes: dict[str, tuple[int, ...]] = {}
-        paths = _weight_files(folder)
-        self.where = str(paths[0] if len(paths) == 1 else folder / WEIGHTS)
-        if paths[0].name == FLAX:
-            self._arrays = _flax_arrays(paths[0])
-        headers = [(path, *x) for path in paths for x in _header(path, self._arrays)]
-        wrapper = _wrapper([name for _, name, *_ in headers])
-        for path, name, shape, is_float in headers:
-            ours = name.removeprefix(wrapper)
+        self._reads: dict[str, Callable[[], np.ndarray]] = {}
+        wrapper = _wrapper([entry.name for entry in entries])
+        for entry in entries:
+            name = entry.name.removeprefix(wrapper)
             for old, new in _OLD.items():
-                ours = ours.removesuffix(old) + new if ours.endswith(old) else ours
-            if re.fullmatch(buffers, ours):
+                name = name.replace(old, new)
+            if re.fullmatch(buffers, name):
                 continue
-            if not is_float:
-                raise UserError(f"{path}: {name} has no floating-point numbers")
-            self._saved[ours], self.shapes[ours] = (path, name), shape
+            if not entry.is_float:
+                raise UserError(f"{where}: {entry.name} has no floating-point numbers")
+            self.shapes[name], self._reads[name] = entry.shape, entry.read
+
+    @classmethod
+    def of_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
+        """Opens a folder; raises UserError if a file is missing or damaged."""
+        paths = _weight_files(folder)
+        where = paths[0] if len(paths) == 1 else folder / WEIGHTS
+        open_ = _flax if paths[0].name == FLAX else _safetensors
+        return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 
     def read(self, name: str) -> Array:
         """Returns a tensor, as float32."""
-        path, saved_name = self._saved[name]
-        if saved_name in self._arrays:
-            array = self._arrays[saved_name].astype(np.float32, copy=False)
-        else:
-            # Opens the file for each tensor, so that the rest does not stay in memory.
-            with safe_open(path, "np") as file, np.errstate(over="ignore"):
-                array = file.get_tensor(saved_name).astype(np.float32, copy=False)
-        if name in self._rows:
-            array = np.concatenate([array, self._rows[name]])
-        return array
+        with np.errstate(over="ignore"):
+            return self._reads[name]().astype(np.float32, copy=False)
 
     def rename(self, name: str, other: str) -> None:
         """Renames a tensor to `other`, if it exists."""
         if name in self.shapes:
             self.shapes[other] = self.shapes.pop(name)
-            self._saved[other] = self._saved.pop(name)
+            self._reads[other] = self._reads.pop(name)
 
     def append(self, name: str, rows: Array) -> None:
         """Adds rows to a tensor."""
         count, *rest = self.shapes[name]
-        self._rows[name] = rows
         self.shapes[name] = (count + len(rows), *rest)
+        read = self._reads[name]
+        self._reads[name] = lambda: np.concatenate([read(), rows])
 
 
 def _wrapper(names: Sequence[str]) -> str:
@@ -103,27 +110,6 @@ def _wrapper(names: Sequence[str]) -> str:
     return prefix
 
 
-def _flax_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Returns the arrays of a flax_model.msgpack, named and laid out as in PyTorch."""
-    from flax import serialization, traverse_util
-
-    try:
-        tree = traverse_util.flatten_dict(
-            serialization.msgpack_restore(path.read_bytes())
-        )
-    except (ValueError, AssertionError) as error:
-        raise UserError(
-            f"{path}: {first_line(error)}; not a file of Flax's weights, or damaged: "
-            "copy it again"
-        ) from error
-    return {
-        ".".join((*inner, _FLAX_NAMES.get(last, last))): np.asarray(
-            array.T if last == "kernel" else array
-        )
-        for (*inner, last), array in tree.items()
-    }
-
-
 def _weight_files(folder: Path) -> list[Path]:
     for name in (WEIGHTS, INDEX, FLAX):
         path = folder / name
@@ -132,12 +118,11 @@ def _weight_files(folder: Path) -> list[Path]:
         if path.exists():
             shards = untrusted.read_object(path).get("weight_map", {})
             paths = [folder / shard for shard in sorted(set(shards.values()))]
-            for shard in paths:
-                if not shard.exists():
-                    raise UserError(
-                        f"{path}: names {shard.name!r}, which does not exist; download "
-                        "the folder again"
-                    )
+            if missing := [shard.name for shard in paths if not shard.exists()]:
+                raise UserError(
+                    f"{path}: names {missing[0]!r}, which does not exist; download the "
+                    "folder again"
+                )
             return paths
     if any((folder / name).exists() for name in FILES):
         raise UserError(
@@ -147,25 +132,38 @@ def _weight_files(folder: Path) -> list[Path]:
     raise UserError(f"{folder}: has no {WEIGHTS}")
 
 
-def _header(
-    path: Path, arrays: dict[str, np.ndarray]
-) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Yields name and shape of each tensor, and whether it has floating-point numbers.
+def _safetensors(path: Path) -> Iterator[Entry]:
+    def read(name: str) -> np.ndarray:
+        # Opens the file for each tensor, so that the rest does not stay in memory.
+        with safe_open(path, "np") as file:
+            return np.asarray(file.get_tensor(name))
 
-    Args:
-      arrays: of a file of Flax's, which is no safetensors file.
-    """
-    for name, array in arrays.items():
-        yield name, array.shape, array.dtype.kind in "fV"  # V: bfloat16
-    if arrays:
-        return
     try:
         with safe_open(path, framework="np") as file:
             for name in file.keys():  # noqa: SIM118 (not a dict)
                 piece = file.get_slice(name)
-                yield name, tuple(piece.get_shape()), piece.get_dtype() in _FLOATS
+                shape, is_float = piece.get_shape(), piece.get_dtype() in _FLOATS
+                yield Entry(name, (*shape,), is_float, functools.partial(read, name))
     except (SafetensorError, OSError) as error:
         raise UserError(
             f"{path}: {first_line(error)}; damaged: export or copy it again; if it is "
             f"in the Hub's cache, delete {path.resolve()}, and name hf:OWNER/NAME again"
         ) from error
+
+
+def _flax(path: Path) -> Iterator[Entry]:
+    """Yields the arrays of flax_model.msgpack, laid out as in PyTorch."""
+    try:
+        tree = traverse_util.flatten_dict(
+            serialization.msgpack_restore(path.read_bytes())
+        )
+    except (ValueError, AssertionError) as error:
+        raise UserError(
+            f"{path}: {first_line(error)}; not a file of Flax's weights, or damaged: "
+            "copy it again"
+        ) from error
+    for (*inner, last), leaf in tree.items():
+        name = ".".join((*inner, _FLAX_NAMES.get(last, last)))
+        array = np.asarray(leaf.T if last == "kernel" else leaf)
+        is_float = array.dtype.kind in "fV"  # V: bfloat16
+        yield Entry(name, array.shape, is_float, functools.partial(np.asarray, array))

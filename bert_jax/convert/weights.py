@@ -1,22 +1,344 @@
-"""Finds the source of weights by the files of a folder."""
+"""Sources of weights: folders of Hugging Face's and Google's form, and finding one.
 
-from typing import Any
+Nothing in a folder is executed: only JSON, safetensors, msgpack and TensorFlow's
+checkpoints are read. How a family's files are written is its `Layout`.
+"""
 
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
 from tokenizers import Tokenizer
 
-from bert_jax.convert import huggingface, runs, sentence_transformers, tensors
-from bert_jax.convert.google import CONFIG as GOOGLE_CONFIG
-from bert_jax.convert.google import Google
-from bert_jax.convert.layout import Place, Weights, as_it_is
-from bert_jax.convert.source import Source
-from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES, named
+from bert_jax import tokenization
+from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
+from bert_jax.convert.export import PROVENANCE, is_export
+from bert_jax.convert.layout import Layout, Place, Weights, as_it_is
+from bert_jax.convert.tensors import Entry, Tensors
+from bert_jax.errors import UserError, first_line
+from bert_jax.family import FAMILIES, Family, named
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization import folders
 from bert_jax.workdir import folder as workdir
 
-_ADAPTER = "adapter_config.json"  # beside an adapter's weights
+log = logging.getLogger(__name__)
+
+CHECKPOINTS = "checkpoints"  # of a work directory
+# A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
+_PADDED, _SPARE = 8, 128
+# The optimizer's variables in Google's checkpoints (optimization.py).
+_NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
+# What Google's names become, in order, to be those of `transformers`.
+_FROM_GOOGLE = (
+    (r"^cls/squad/output_", "qa_outputs/output_"),
+    (r"^cls/predictions/output_", "cls/predictions/"),
+    (r"^output_", "classifier/output_"),
+    (r"(_embeddings)$", r"\1/weight"),
+    (r"layer_(\d+)", r"layer/\1"),
+    (r"(kernel|gamma|output_weights)$", "weight"),
+    (r"(beta|output_bias)$", "bias"),
+    ("/", "."),
+)
+
+
+class Source:
+    """A folder of weights; a subclass for each kind.
+
+    Attributes:
+      FIELDS: what a run takes from its weights, by `GROUP.NAME`, besides the family's
+        own fields of `config.model`.
+      folder: where the files are.
+      family: of the model.
+      step: of the one checkpoint that is meant; None means the newest.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = tuple(f"model.{x}" for x in layout.DECISIVE)
+
+    def __init__(self, folder: Path, family: Family, step: int | None = None):
+        self.folder, self.family, self.step = folder, family, step
+
+    def check(self) -> None:
+        """Raises UserError if there are no such weights."""
+
+    def config(self) -> BertConfig:
+        """Returns the model's sizes; raises UserError if they are not supported."""
+        raise self.refusal()
+
+    def shape(self) -> dict[str, Any]:
+        """Returns FIELDS and the family's own, by `GROUP.NAME`; see `config`."""
+        model = self.config()
+        fields = {name: getattr(model, name) for name in layout.DECISIVE}
+        fields |= dict(model.family_fields)
+        return {f"model.{name}": value for name, value in fields.items()}
+
+    def labels(self) -> tuple[str, ...]:
+        """Returns the names of a fine-tuned model's outputs, if there are any."""
+        return ()
+
+    def heads(self) -> tuple[str, ...]:
+        """Returns the heads of weights without a run, if the folder names them."""
+        return ()
+
+    def kind(self) -> str | None:
+        """Returns the `task.kind` of a text classifier, if the folder says it."""
+        return None
+
+    def recorded(self) -> dict[str, Any] | None:
+        """Returns the config of the run that wrote the weights; None if unknown."""
+        return None
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        """Reads the weights, as float32 NumPy arrays or what `place` returns for them.
+
+        Args:
+          place: see `Layout.read`.
+          name: of a work directory's folder of checkpoints; empty means that the run's
+            config decides.
+
+        Raises:
+          UserError: a file is missing or damaged, or the model is of another kind.
+        """
+        raise self.refusal()
+
+    def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
+        """Returns the tokenizer beside the weights; None if there is none.
+
+        Args:
+          config: the model's; raises UserError if the two do not match.
+        """
+        tokenizer = tokenization.of_folder(self.folder)
+        if tokenizer is not None and config is not None:
+            pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
+            padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
+            certain = padded and folders.lacks_none(self.folder, tokenizer)
+            if pieces != rows and not certain:
+                raise UserError(
+                    f"{self.folder}: its vocabulary has {pieces} pieces, but the "
+                    f"model's vocab_size is {rows}; is it of another model, or does "
+                    "vocab.txt lack lines? If they are at its end, add a line "
+                    "[unused...] of its own for each there"
+                )
+        return tokenizer
+
+    def start(
+        self, task: Any, abstract: Any, name: str = ""
+    ) -> tuple[dict[str, Any], merge.Report]:
+        """Reads the first parameters of a run; see `training.setup.init_weights`."""
+        given = task.config.init_from
+        weights = self.read(name=name)
+        merge.check_tokenizer(task.tokenizer, self.tokenizer(weights.config), given)
+        labels = tuple(task.config.task.get("labels", ()))
+        if labels and not _same(weights.labels, labels):
+            weights = _without(weights, layout.LABELLED_HEADS)
+        return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
+
+    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
+        """Returns what an export writes: the weights, and the run they are from."""
+        return self.read(name=name), {}
+
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
+        """Writes a model folder; returns its lengths or its files, in words.
+
+        Args:
+          name: see `read`.
+          dtype: see `export.export`, also for errors.
+        """
+        weights, provenance = self.exported(name)
+        tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
+        export.export(weights, tokenizer, folder, provenance, dtype)
+        return export.lengths(weights.config, provenance)
+
+    def refusal(self) -> UserError:
+        """Returns an error: weights of this family where another's are required."""
+        return UserError(f"{self.folder}: weights of {self.family.title}")
+
+
+class HuggingFace(Source):
+    """A model that `transformers` or an export saved."""
+
+    CONFIG = "config.json"
+
+    def __init__(self, folder: Path):
+        """Reads config.json; raises UserError if no family has such models."""
+        self._path = pathlib.Path(folder / self.CONFIG)
+        self._fields = untrusted.read_json(folder, self.CONFIG)
+        kind = self._fields.get("model_type") or "bert"  # old folders name none
+        known = {family.model_type: family for family in FAMILIES.values()}
+        known.pop("", None)  # of families that `transformers` does not have
+        if kind not in [*known]:
+            raise UserError(
+                f"{self._path}: model_type is {untrusted.shown(kind)}; only "
+                f"{', '.join(known)} can be read"
+            )
+        super().__init__(folder, known[kind])
+        self._layout: Layout = self.family.layout
+
+    def config(self) -> BertConfig:
+        return self._layout.config(self._fields, self._path)
+
+    def labels(self) -> tuple[str, ...]:
+        """Returns the names of a classifier's outputs; LABEL_0 ... if unnamed.
+
+        Raises:
+          UserError: `id2label` does not name every output.
+        """
+        names = self._fields.get("id2label")
+        if names is None:
+            return layout.default_labels(self._fields.get("num_labels", 2))
+        labels = tuple(str(names.get(str(index))) for index in range(len(names)))
+        if {*names} != {*map(str, range(len(names)))} or len({*labels}) < len(labels):
+            raise UserError(
+                f"{self._path}: id2label={untrusted.shown(names)}; give each of the "
+                "outputs 0, 1, ... a name of its own"
+            )
+        return labels
+
+    def heads(self) -> tuple[str, ...]:
+        name, *_ = self._fields.get("architectures") or [""]
+        return self._layout.architectures.get(name, ())
+
+    def kind(self) -> str | None:
+        kinds = {problem: kind for kind, problem in layout.PROBLEM_TYPES.items()}
+        return kinds.get(self._fields.get("problem_type") or "")
+
+    def recorded(self) -> dict[str, Any] | None:
+        config: dict[str, Any] | None = self._provenance().get("config")
+        labels = (config or {}).get("task", {}).get("labels", ())
+        named = self.labels()
+        if config and labels and len(named) == len(labels):
+            config["task"]["labels"] = list(named)  # they may have better names now
+        return config
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        saved, fields, labels = self._tensors(), self._fields, self.labels()
+        return dataclasses.replace(
+            self._layout.read(saved, fields, self._path, labels, place),
+            problem_type=fields.get("problem_type"),
+            facts=self._provenance().get("task", {}),
+        )
+
+    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
+        return self.read(), self._provenance()
+
+    def _tensors(self) -> Tensors:
+        return Tensors.of_folder(self._path.parent, self._layout.buffers)
+
+    def _provenance(self) -> dict[str, Any]:
+        """Returns the `step`, `config`, facts (`task`) and `scores` (of each split) of
+        the run that was exported; each may be missing."""
+        return self._fields[PROVENANCE] if is_export(self._fields) else {}
+
+
+class Google(HuggingFace):
+    """A checkpoint that Google released, or run_classifier.py or run_squad.py wrote:
+    bert_config.json, bert_model.ckpt.* and vocab.txt."""
+
+    CONFIG = "bert_config.json"
+
+    def __init__(self, folder: Path):
+        super().__init__(folder)
+        # The default of modeling.py.
+        self._fields = {"type_vocab_size": 16, **self._fields}
+
+    def labels(self) -> tuple[str, ...]:
+        kernel = self._tensors().shapes.get("classifier.weight", (0,))
+        return layout.default_labels(kernel[0])
+
+    def heads(self) -> tuple[str, ...]:
+        return self._layout.architectures[self._architecture()]
+
+    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+        """Reads the checkpoint, with TensorFlow (the `google` extra)."""
+        if self.config().hidden_act == "gelu":
+            log.info(
+                "%s: hidden_act gelu uses erf, as when Google released BERT; for the "
+                'tanh approximation of its code since 2019 write "gelu_new" there',
+                self._path,
+            )
+        self._fields["architectures"] = [self._architecture()]
+        return super().read(place, name)
+
+    def _architecture(self) -> str:
+        """Returns the architecture by the heads there are: the config names none."""
+        shapes = self._tensors().shapes
+        for name, architecture in {
+            "classifier.weight": "BertForSequenceClassification",
+            "qa_outputs.weight": "BertForQuestionAnswering",
+            "cls.predictions.bias": "BertForMaskedLM",
+        }.items():
+            if name in shapes:
+                return architecture
+        return "BertModel"
+
+    def _tensors(self) -> Tensors:
+        folder = self._path.parent
+        indices = sorted(folder.glob("bert_model.ckpt.index"))
+        indices = indices or sorted(folder.glob("*.ckpt*.index"))
+        if len(indices) != 1:
+            names = ", ".join(path.name for path in indices) or "none"
+            raise UserError(
+                f"{folder}: one checkpoint is required, bert_model.ckpt.index; found "
+                f"{names}"
+            )
+        prefix = indices[0].with_suffix("")
+        if not any(folder.glob(f"{prefix.name}.data-*")):
+            raise UserError(f"{prefix}.data-00000-of-00001: no such file")
+        return Tensors(prefix, _variables(prefix))
+
+
+def _variables(prefix: pathlib.Path) -> Iterator[Entry]:
+    """Yields a checkpoint's weights as the tensors that PyTorch has for them."""
+    with _explained(prefix):
+        # Otherwise its C++ code prints about devices.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        import tensorflow  # slow, and an extra
+
+        for kind in ("GPU", "TPU"):
+            tensorflow.config.set_visible_devices([], kind)
+        reader = tensorflow.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+
+    def entry(variable: str, name: str, shape: tuple[int, ...]) -> Entry:
+        # [inputs, outputs]; but `output_weights` are multiplied with transpose_b=True.
+        transposed = variable.endswith("/kernel")
+
+        def read() -> np.ndarray:
+            with _explained(prefix):
+                array = np.asarray(reader.get_tensor(variable))
+                return array.T if transposed else array
+
+        return Entry(name, shape[::-1] if transposed else shape, True, read)
+
+    for variable, shape in shapes.items():
+        if variable.rpartition("/")[2] not in _NOT_WEIGHTS:
+            name = variable
+            for pattern, replacement in _FROM_GOOGLE:
+                name = re.sub(pattern, replacement, name)
+            yield entry(variable, name, tuple(shape))
+
+
+@contextlib.contextmanager
+def _explained(prefix: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(
+            f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
+            "install the google extra: pip install -e '.[google]'"
+        ) from error
+    except Exception as error:  # TensorFlow's errors share no narrower class
+        raise UserError(
+            f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; "
+            "download it again"
+        ) from error
 
 
 def find(path: str | Path) -> Source:
@@ -30,7 +352,7 @@ def find(path: str | Path) -> Source:
     Raises:
       UserError: the folder is none of these.
     """
-    folder, step = storage.split_checkpoint_path(hub.path(path), runs.CHECKPOINTS)
+    folder, step = storage.split_checkpoint_path(hub.path(path), CHECKPOINTS)
     if not storage.in_bucket(folder):
         folder = sentence_transformers.encoder_folder(folder)
     try:
@@ -41,23 +363,24 @@ def find(path: str | Path) -> Source:
             "with Google's bert_config.json and bert_model.ckpt.*, or hf:OWNER/NAME of "
             "the Hugging Face Hub is required"
         ) from error
-    if storage.in_bucket(folder) and names & {GOOGLE_CONFIG, *tensors.FILES}:
+    if storage.in_bucket(folder) and names & {Google.CONFIG, *tensors.FILES}:
         raise UserError(
             f"{folder}: in a bucket only work directories can be read; copy it to this "
             "machine (gcloud storage cp -r) and name the copy"
         )
-    if names & set(tensors.FILES):
-        return huggingface.HuggingFace(folder)
-    if _ADAPTER in names:
-        base = untrusted.read_json(folder, _ADAPTER).get("base_model_name_or_path")
+    if names & {*tensors.FILES}:
+        return HuggingFace(folder)
+    if "adapter_config.json" in names:
+        fields = untrusted.read_json(folder, "adapter_config.json")
+        base = untrusted.shown(fields.get("base_model_name_or_path"))
         raise UserError(
-            f"{folder}: an adapter of PEFT for {untrusted.shown(base)}, not a whole "
-            "model; merge it into that one with peft's merge_and_unload(), and name "
-            "the folder to which save_pretrained() writes the result"
+            f"{folder}: an adapter of PEFT for {base}, not a whole model; merge it "
+            "into that one with peft's merge_and_unload(), and name the folder to "
+            "which save_pretrained() writes the result"
         )
-    if GOOGLE_CONFIG in names:
-        return Google(folder, FAMILIES["bert"])
-    if {"config.json", runs.CHECKPOINTS} <= names:
+    if Google.CONFIG in names:
+        return Google(folder)
+    if {"config.json", CHECKPOINTS} <= names:
         fields = workdir.read_config(folder)
         architecture = fields["model"].get("architecture", "bert")
         family = named(fields["task"].get("name", ""), architecture)
@@ -66,11 +389,9 @@ def find(path: str | Path) -> Source:
         if family.released and family.released in names:
             return _of_family(family, folder)
     if "config.json" in names:
-        raise UserError(
-            f"{folder}: has no {tensors.WEIGHTS} and no {runs.CHECKPOINTS}/"
-        )
+        raise UserError(f"{folder}: has no {tensors.WEIGHTS} and no {CHECKPOINTS}/")
     google = any(".ckpt" in name for name in names)
-    raise UserError(f"{folder}: has no {GOOGLE_CONFIG if google else 'config.json'}")
+    raise UserError(f"{folder}: has no {Google.CONFIG if google else 'config.json'}")
 
 
 def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
@@ -88,3 +409,19 @@ def read_tokenizer(
 ) -> Tokenizer | None:
     """Reads the tokenizer beside weights; arguments as of `Source.tokenizer`."""
     return find(path).tokenizer(config)
+
+
+def _same(saved: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Whether the labels are the same; LABEL_0, ... count as unnamed."""
+    unnamed = saved == layout.default_labels(len(saved))
+    return saved == wanted or (unnamed and len(saved) == len(wanted))
+
+
+def _without(weights: Weights, heads: tuple[str, ...]) -> Weights:
+    """The weights without the classifier heads, whose labels are not the task's."""
+    gone = [f"{head} (of other labels)" for head in heads if head in weights.params]
+    return dataclasses.replace(
+        weights,
+        params={k: v for k, v in weights.params.items() if k not in heads},
+        left_over=(*gone, *weights.left_over),
+    )

@@ -207,6 +207,30 @@ class Encoder(nn.Module):
         return hidden if self.kind.after is None else self.final_layer_norm(hidden)
 
 
+def stack_layers(params: dict, num_layers: int) -> dict:
+    """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
+
+    Args:
+      params: parameters with `bert/encoder/layer_0` ..., plain or boxed with their
+        logical axis names.
+    """
+
+    def stack(*leaves: Any) -> Any:
+        if isinstance(leaves[0], nn.LogicallyPartitioned):
+            value = jnp.stack([leaf.value for leaf in leaves])
+            return leaves[0].replace(value=value, names=("layers", *leaves[0].names))
+        return jnp.stack(leaves)
+
+    encoder = params["bert"]["encoder"]
+    layers = [encoder[f"layer_{index}"] for index in range(num_layers)]
+    stacked = jax.tree.map(
+        stack, *layers, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
+    )
+    rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
+    bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
+    return {**params, "bert": bert}
+
+
 class Packed(NamedTuple):
     """Where the sequences of rows that hold several are (`data.packing.pack`)."""
 

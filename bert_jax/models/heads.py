@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Packed
+from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm, platform
 from bert_jax.models.matmul import product
 from bert_jax.types import DropoutKey
@@ -150,8 +150,6 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
     ids = [jnp.zeros((1, 1), jnp.int32)] * inputs
     params = model.clone(config=unrolled).init(key, *ids)["params"]
     if config.scan_layers:
-        from bert_jax.models.stacking import stack_layers
-
         params = stack_layers(params, config.num_hidden_layers)
     return params
 

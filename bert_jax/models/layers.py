@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
 from bert_jax.types import DropoutKey
 
@@ -126,8 +127,6 @@ class Embedding(nn.Module):
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
         if platform() == "gpu":
-            from bert_jax.models.kernels import lookup
-
             return lookup.lookup(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
 
@@ -172,31 +171,14 @@ class FusedNorm(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         from bert_jax.models.kernels.norm import fused_norm  # Triton is slow to import
 
-        initial = {
-            "scale": nn.initializers.ones_init(),
-            "bias": nn.initializers.zeros_init(),
-        }
-        vectors = {
-            name: jnp.asarray(
-                self.param(
-                    name,
-                    nn.with_logical_partitioning(init, ("norm",)),
-                    residual.shape[-1:],
-                )
-            )
-            for name, init in initial.items()
-        }
+        def vector(name: str, init: nn.initializers.Initializer) -> Array:
+            boxed = nn.with_logical_partitioning(init, ("norm",))
+            return jnp.asarray(self.param(name, boxed, residual.shape[-1:]))
+
+        scale = vector("scale", nn.initializers.ones_init())
+        bias = vector("bias", nn.initializers.zeros_init())
         eps = self.config.layer_norm_eps
-        return fused_norm(
-            *product,
-            residual,
-            vectors["scale"],
-            vectors["bias"],
-            rate,
-            key,
-            eps,
-            positions,
-        )
+        return fused_norm(*product, residual, scale, bias, rate, key, eps, positions)
 
 
 def constrain(hidden: Array) -> Array:
@@ -210,12 +192,27 @@ def at(
     """The vectors at some places of each row; those of heads lie as XLA likes."""
     places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     if platform() == "gpu":
-        from bert_jax.models.kernels import lookup
-
         found = lookup.pick(x.shape[1], x, places)
     else:
         found = jnp.take_along_axis(x, places, axis=1)
     return constrain(found) if x.ndim == 3 else found
+
+
+def means(
+    states: Float[Array, "batch length *shape"], owners: Any, count: int
+) -> Float[Array, "batch count *shape"]:
+    """The mean of each vector's positions; 0 if it has none.
+
+    Args:
+      owners: the vector of each position [batch, length], or -1.
+    """
+    owned = owners[:, None] == jnp.arange(count)[:, None]
+    weights = owned / jnp.maximum(1, owned.sum(axis=2, keepdims=True))
+    flat = states.reshape(*states.shape[:2], -1)
+    # A TPU would otherwise round the products' factors to bfloat16.
+    highest = jax.lax.Precision.HIGHEST
+    vectors = jnp.einsum("bvl,bls->bvs", weights, flat, precision=highest)
+    return vectors.reshape(*vectors.shape[:2], *states.shape[2:])
 
 
 def dropout(

@@ -13,7 +13,7 @@ from bert_jax import family, registry
 from bert_jax.config import configuration, fields
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
-from bert_jax.convert.source import Source
+from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS

@@ -6,6 +6,12 @@ from typing import Any
 from bert_jax.errors import UserError
 
 ACTIVATIONS = ("relu", "tanh")
+# Fields of a run's `config.model` and `config.task`, besides its filters.
+MODEL = ("hidden_size", "intermediate_size", "num_hidden_layers")
+TASK = (
+    *("activation", "highways", "character_size", "max_characters"),
+    *("cell_clip", "projection_clip", "skip"),
+)
 GATES = 4  # input, new value, forget, output: LSTMCell's i, j, f, o
 
 
@@ -37,14 +43,6 @@ class ElmoConfig:
 
     def __post_init__(self) -> None:
         """Raises UserError where the sizes do not fit together."""
-        sizes = {
-            **{"vocab_size": self.vocab_size, "hidden_size": self.hidden_size},
-            "num_hidden_layers": self.num_hidden_layers,
-            "character_size": self.character_size,
-        }
-        for name, size in sizes.items():
-            if size < 1:
-                raise UserError(f"{name}={size}: must be at least 1")
         if self.intermediate_size <= self.hidden_size:
             raise UserError(
                 f"intermediate_size={self.intermediate_size}: the cell must be larger "
@@ -59,15 +57,6 @@ class ElmoConfig:
                     f"{self.max_characters} characters of a word, and a number of 1 "
                     "or more"
                 )
-        most = {"num_hidden_layers": 1000, "highways": 100, "max_characters": 10_000}
-        for name, limit in most.items():
-            if getattr(self, name) > limit:  # it takes memory before any array is read
-                raise UserError(f"{name}={getattr(self, name)}: at most {limit:,}")
-        for name in ("cell_clip", "projection_clip"):
-            if not 0 <= getattr(self, name) <= 1e9:
-                raise UserError(f"{name}={getattr(self, name)}: must be 0 to 1e9")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout={self.dropout}: must be in [0, 1)")
         if self.activation not in ACTIVATIONS:
             raise UserError(
                 f"activation={self.activation}: choose one of {', '.join(ACTIVATIONS)}"
@@ -80,8 +69,7 @@ class ElmoConfig:
         Raises:
           UserError: they do not fit together.
         """
-        model, task = config.model, config.task
-        filters = []
+        task, filters = config.task, []
         for text in task.filters:
             width, _, number = text.partition(":")
             if not (width.isdecimal() and number.isdecimal()):
@@ -89,24 +77,23 @@ class ElmoConfig:
                     f"config.task.filters: {text!r} is not of the form WIDTH:NUMBER"
                 )
             filters.append((int(width), int(number)))
+        sizes = {name: config.model[name] for name in MODEL}
+        sizes |= {name: task[name] for name in TASK}
+        sizes["vocab_size"] = config.model.vocab_size or config.tokenizer.vocab_size
+        dropout = float(config.model.hidden_dropout_prob)
         try:
-            return cls(
-                vocab_size=model.vocab_size or config.tokenizer.vocab_size,
-                hidden_size=model.hidden_size,
-                intermediate_size=model.intermediate_size,
-                num_hidden_layers=model.num_hidden_layers,
-                filters=tuple(filters),
-                activation=task.activation,
-                highways=task.highways,
-                character_size=task.character_size,
-                max_characters=task.max_characters,
-                cell_clip=float(task.cell_clip),
-                projection_clip=float(task.projection_clip),
-                skip=task.skip,
-                dropout=float(model.hidden_dropout_prob),
-            )
+            return cls(filters=tuple(filters), dropout=dropout, **sizes)
         except UserError as error:
             raise UserError(f"config.model or config.task: {error}") from error
+
+    def fields(self) -> dict[str, Any]:
+        """What `of_run` reads besides the vocabulary and dropout, by `GROUP.NAME`."""
+        filters = tuple(f"{width}:{number}" for width, number in self.filters)
+        return {
+            **{f"model.{name}": getattr(self, name) for name in MODEL},
+            **{f"task.{name}": getattr(self, name) for name in TASK},
+            "task.filters": filters,
+        }
 
     @property
     def convolved(self) -> int:

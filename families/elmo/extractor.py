@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
-from bert_jax.extract.extractor import NONE, Extractor
+from bert_jax.extract import NONE, Extractor
 from bert_jax.tasks.task import Outputs
 from bert_jax.types import Arrays
 from families.elmo import characters

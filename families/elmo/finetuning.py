@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
+from bert_jax.family import require
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Shapes
 from bert_jax.types import Arrays, DropoutKey
@@ -162,14 +163,11 @@ def _refuse(config: ConfigDict, systems: Sequence[str]) -> None:
             f"config.task.elmo_system={task.get('elmo_system')!r}: choose one of "
             f"{', '.join(systems)}"
         )
-    wrong = {
-        "task.bilstm": (task.get("bilstm", False), False, "it reads BERT's vectors"),
-        "model.dtype": (config.model.dtype, "float32", "ELMo is float32"),
-        "tokenizer.vocab_file": (
-            *(config.tokenizer.vocab_file, ""),
-            "ELMo reads words by their characters",
-        ),
-    }
-    for name, (value, only, why) in wrong.items():
-        if value != only:
-            raise UserError(f"config.{name}={value}: {why}; leave it at {only!r}")
+    if task.get("bilstm"):
+        raise UserError("config.task.bilstm=True: reads BERT's vectors; leave it False")
+    require(
+        config,
+        "an ELMo",
+        ("model.dtype", "float32", "is float32"),
+        ("tokenizer.vocab_file", "", "reads words by their characters"),
+    )

@@ -16,12 +16,13 @@ from tokenizers import Tokenizer
 from bert_jax.config.phases import Phase
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
+from bert_jax.family import require
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import lm_table
 from bert_jax.tasks.results import Results
 from bert_jax.tasks.task import Batch, Data, Predictor, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
-from families.elmo import characters, checks, model, sampled_softmax, streams
+from families.elmo import characters, model, sampled_softmax, streams
 from families.elmo.batches import Windows
 from families.elmo.config import ElmoConfig, flops
 
@@ -49,7 +50,7 @@ class Elmo(Task):
         self._tokenizer = tokenizer
         self._record: dict[str, Any] = {}
         self._by_split: dict[str, Windows] = {}
-        checks.refuse(config)
+        _refuse(config)
         self.model_config = ElmoConfig.of_run(config)
         self.model = model.Elmo(self.model_config)
 
@@ -302,3 +303,27 @@ class Elmo(Task):
         both = np.stack([counts, counts])
         both[0, 1] = both[1, 0] = 1 + data.report["totals"]["train"]["sentences"]
         return np.log(both / both.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def _refuse(config: ConfigDict) -> None:
+    """Raises UserError for what an ELMo does not use."""
+    require(
+        config,
+        "an ELMo",
+        ("init_from", "", "starts from random values"),
+        ("tokenizer.vocab_file", "", "counts its words in the text"),
+        ("model.dtype", "float32", "is float32"),
+        ("corpus.packing", False, "has no rows to pack"),
+        ("corpus.weights", (), "reads every sentence once in an epoch"),
+        ("corpus.runner", "", "counts its words in one process"),
+        ("phase2.fraction", 0.0, "has one phase"),
+        ("train.micro_batches", 1, "takes its state from step to step"),
+        ("evaluate.splits", ("dev",), "holds one split back"),
+    )
+    if config.tokenizer.vocab_size < 4:
+        raise UserError(
+            f"config.tokenizer.vocab_size={config.tokenizer.vocab_size}: at least 4, "
+            "three marks and a word"
+        )
+    if not config.train.num_steps:
+        raise UserError("config.train.num_steps=0: an ELMo counts steps, not epochs")

@@ -29,33 +29,26 @@ def read_options(folder: Path) -> ElmoConfig:
     path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
     if "char_cnn" not in fields:
         raise UserError(f"{path}: has no char_cnn; a model of whole words is not read")
-    lstm, cnn = (_group(fields, name, path) for name in ("lstm", "char_cnn"))
-    ids = _number(cnn, "n_characters", _RELEASED, path)
-    if ids not in (_RELEASED, _RELEASED - 1):
-        raise UserError(f"{path}: n_characters={ids}: bilm's are {_RELEASED}")
-    filters = cnn.get("filters")
-    if not isinstance(filters, list) or not all(map(_is_filter, filters)):
-        raise UserError(f"{path}: filters must be pairs of a width and a number")
     try:
+        lstm, cnn = fields["lstm"], fields["char_cnn"]
         return ElmoConfig(
             # The released files are without their softmax.
-            vocab_size=max(1, _number(fields, "n_tokens_vocab", 1, path)),
-            hidden_size=_number(lstm, "projection_dim", None, path),
-            intermediate_size=_number(lstm, "dim", None, path),
-            num_hidden_layers=_number(lstm, "n_layers", 1, path),
-            filters=tuple((width, number) for width, number in filters),
-            activation=str(cnn.get("activation")),
-            highways=_number(cnn, "n_highway", 0, path),
-            character_size=_number(_group(cnn, "embedding", path), "dim", None, path),
-            max_characters=_number(cnn, "max_characters_per_token", None, path),
+            vocab_size=max(1, fields.get("n_tokens_vocab", 1)),
+            hidden_size=lstm["projection_dim"],
+            intermediate_size=lstm["dim"],
+            num_hidden_layers=lstm.get("n_layers", 1),
+            filters=tuple((width, number) for width, number in cnn["filters"]),
+            activation=cnn["activation"],
+            highways=cnn.get("n_highway") or 0,
+            character_size=cnn["embedding"]["dim"],
+            max_characters=cnn["max_characters_per_token"],
             cell_clip=float(lstm.get("cell_clip") or 0),
             projection_clip=float(lstm.get("proj_clip") or 0),
             skip=bool(lstm.get("use_skip_connections")),
             dropout=float(fields.get("dropout") or 0),
         )
-    except (UserError, TypeError, ValueError, OverflowError) as error:
-        text = str(error).removeprefix(f"{path}: ")
-        raise UserError(f"{path}: {text}") from error
+    except (UserError, KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path}: not of a model that bilm writes: {error}") from error
 
 
 def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
@@ -66,8 +59,8 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
         not installed.
     """
     config = read_options(folder)
-    path = untrusted.inside(folder, WEIGHTS)
-    if path is None:
+    path = folder / WEIGHTS
+    if not path.is_file():
         raise UserError(f"{folder}: has no {WEIGHTS}")
     with _opened(path) as file:
         arrays = {
@@ -271,31 +264,3 @@ def _library() -> ModuleType:
             f"{WEIGHTS}: ELMo's weights need h5py; pip install '.[elmo]'"
         ) from error
     return h5py
-
-
-def _group(fields: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
-    value = fields.get(name)
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: {name} must be an object")
-    return value
-
-
-def _number(
-    fields: Mapping[str, Any], name: str, default: int | None, path: Path
-) -> int:
-    value = fields.get(name, default)
-    if value is None and default is not None:
-        value = default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1e9:
-        raise UserError(
-            f"{path}: {name}={untrusted.shown(value)} is not a valid number"
-        )
-    return value
-
-
-def _is_filter(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(isinstance(n, int) and 0 < n < 1e6 for n in value)
-    )

@@ -9,13 +9,13 @@ import jax
 from bert_jax.convert import runs
 from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take
-from bert_jax.convert.source import Source
+from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from families.elmo import released
-from families.elmo.config import ElmoConfig
+from families.elmo.config import MODEL, TASK, ElmoConfig
 
 Fields = dict[str, Any]
 
@@ -38,10 +38,8 @@ class ElmoSource(Source):
     """Released or exported files, or a run."""
 
     FIELDS = (
-        *("model.hidden_size", "model.intermediate_size", "model.num_hidden_layers"),
-        *("task.filters", "task.activation", "task.highways", "task.character_size"),
-        *("task.max_characters", "task.cell_clip", "task.projection_clip"),
-        *("task.skip", "task.words"),
+        *(f"model.{name}" for name in MODEL),
+        *(f"task.{name}" for name in (*TASK, "filters", "words")),
         *("tokenizer.lowercase", "tokenizer.strip_accents"),
     )
 
@@ -49,9 +47,9 @@ class ElmoSource(Source):
         """Returns the sizes, as fields of `config.model` and of `config.task`, by
         `GROUP.NAME`; of a run also how it cuts and writes words."""
         if not is_run(self.folder):
-            return _fields(released.read_options(self._local()))
+            return released.read_options(self._local()).fields()
         config = workdir.recorded(self.folder, code=False)
-        fields = _fields(ElmoConfig.of_run(config))
+        fields = ElmoConfig.of_run(config).fields()
         fields["task.words"] = config.task.words
         for name in ("lowercase", "strip_accents"):
             fields[f"tokenizer.{name}"] = config.tokenizer[name]
@@ -99,12 +97,7 @@ class ElmoSource(Source):
         source = hub.resolved(task.config.init_from)
         return take(abstract, params, source, "ELMo", left_over, weights.facts)
 
-    def export(
-        self,
-        target: pathlib.Path,
-        name: str = "",
-        dtype: str = "float32",
-    ) -> str:
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
         its vocabulary; arguments as of every source.
 
@@ -116,13 +109,13 @@ class ElmoSource(Source):
             raise self.refusal()
         if dtype != "float32":
             raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
-        target = target.absolute()
-        released.check_target(target)
+        folder = pathlib.Path(target).absolute()
+        released.check_target(folder)
         config = workdir.recorded(self.folder)
         params = self.load(name).params["elmo"]
         words = (self.folder / "vocab.txt").read_bytes()
         sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
-        released.export(target, sizes, params, words, batch_size=rows)
+        released.export(folder, sizes, params, words, batch_size=rows)
         return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
 
     def refusal(self) -> UserError:
@@ -148,24 +141,3 @@ class ElmoSource(Source):
 def is_run(folder: Path) -> bool:
     """Whether it is a run; beside options.json a config.json is another program's."""
     return workdir.has_config(folder) and not (folder / released.OPTIONS).exists()
-
-
-def _fields(config: ElmoConfig) -> Fields:
-    """The fields that `ElmoConfig.of_run` reads."""
-    model = {
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_hidden_layers,
-    }
-    task = {
-        "filters": tuple(f"{width}:{number}" for width, number in config.filters),
-        **{"activation": config.activation, "highways": config.highways},
-        "character_size": config.character_size,
-        "max_characters": config.max_characters,
-        **{"cell_clip": config.cell_clip, "projection_clip": config.projection_clip},
-        "skip": config.skip,
-    }
-    return {
-        **{f"model.{name}": value for name, value in model.items()},
-        **{f"task.{name}": value for name, value in task.items()},
-    }

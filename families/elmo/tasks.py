@@ -1,9 +1,12 @@
-"""Tasks as ELMo's systems do them: classification of a text or a pair."""
+"""Tasks as ELMo's systems do them: classes of texts and pairs, and endings."""
 
+import math
 import types
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -13,10 +16,13 @@ from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.swag.task import Swag
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Shapes, Task
+from bert_jax.types import Arrays, DropoutKey
+from families.elmo import esim
+from families.elmo.config import flops
+from families.elmo.esim import Inference, Scorer
 from families.elmo.finetuning import ElmoFinetuning
-from families.elmo.swag import ElmoSwag
-from families.elmo.systems import Classifier
+from families.elmo.systems import ATTENTION, Classifier
 from families.elmo.word_tasks import ElmoNer, ElmoSquad
 
 
@@ -67,6 +73,39 @@ class ElmoClassification(ElmoFinetuning, Classification):
             "input_ids": np.array(one + two, np.int32),
             "segment_ids": np.array([0] * len(one) + [1] * len(two), np.int32),
         }
+
+
+class ElmoSwag(ElmoFinetuning, Swag):
+    """Each ending is a row, `<S> context </S> <S> ending </S>`."""
+
+    head_module, reading_module = Scorer, Inference
+    systems = (ATTENTION,)
+
+    @property
+    def pairs(self) -> bool:
+        """A context and an ending."""
+        return True
+
+    @property
+    def between(self) -> list[int]:
+        """The context's end, and the ending's begin: each is read by itself."""
+        return [self.special.sep, self.special.cls]
+
+    def logits(
+        self, params: Any, batch: Arrays, key: DropoutKey = None
+    ) -> dict[str, Array]:
+        """`logits`: the score of each ending."""
+        shape = batch["input_ids"].shape  # [batch, endings, words]
+        columns = ("characters", "input_ids", "input_mask", "segment_ids")
+        rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
+        outputs = super().logits(params, rows, key)
+        return {"logits": outputs["logits"].reshape(shape[:2])}
+
+    def flops(self, shapes: Shapes) -> int:
+        """ELMo's, forward only, and ESIM's."""
+        words = math.prod(shapes["input_ids"])
+        reading = flops(self.model_config, words) // 3
+        return reading + esim.flops(self.model_config, self.system, words)
 
 
 # The kinds of tasks that there are for ELMo, and what joins them.

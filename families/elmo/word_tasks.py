@@ -8,6 +8,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -20,18 +21,66 @@ from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner.task import Example, Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Marks
-from bert_jax.types import Arrays
-from families.elmo import crf, tag_schemes
+from bert_jax.types import Arrays, DropoutKey
+from families.elmo import crf
 from families.elmo.finetuning import ElmoFinetuning
-from families.elmo.heads import Spans, Tagger
-from families.elmo.systems import ATTENTION, END, System
+from families.elmo.systems import ATTENTION, END, Linear, System, max_pool
+from families.elmo.systems import Marks as TextMarks
+
+
+class Tagger(nn.Module):
+    """A linear layer's score of each tag, and a CRF's transitions (AllenNLP's
+    crf_tagger)."""
+
+    system: System
+    labels: int
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
+    ) -> dict[str, Array]:
+        """`logits` [batch, words, labels]; `between`, `first` and `last`, those of
+        `crf.Transitions`.
+
+        Args:
+          marks, key: not used.
+        """
+        del marks, key
+        transitions = crf.Crf(self.labels, name="crf")()
+        logits = Linear(self.labels, name="output")(x)
+        return {"logits": logits, **transitions._asdict()}
+
+
+class Spans(nn.Module):
+    """A linear layer's scores of each word of the second text as an answer's first word
+    and as its last one. "No answer" is scored at the row's first place, from the
+    largest of each number over both texts' words."""
+
+    system: System
+    labels: int
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
+    ) -> dict[str, Float[Array, "batch words"]]:
+        """`start_logits` and `end_logits`; the least number where no answer may be.
+
+        Args:
+          key: not used: `x` has had its dropout.
+        """
+        del key
+        x = x.at[:, 0].set(max_pool(x, marks.words))
+        legal = marks.texts()[1].at[:, 0].set(True)
+        least = jnp.finfo(x.dtype).min
+        scores = jnp.where(legal[..., None], Linear(2, name="output")(x), least)
+        return {"start_logits": scores[..., 0], "end_logits": scores[..., 1]}
 
 
 class ElmoNer(ElmoFinetuning, Ner):
     """Tags the words of a sentence by a CRF; each sentence is read by itself.
 
     Args:
-      config: reads from `config.task` also `tag_scheme`, of `tag_schemes.SCHEMES`; a
+      config: reads from `config.task` also `tag_scheme`, of `crf.SCHEMES`; a
         guess keeps to it. Empty: that of the training data.
     """
 
@@ -51,7 +100,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         task = self.config.task
         if not task.tag_scheme and self.in_entities:
             tags = [e.sentence.tags or () for e in self.examples("train")]
-            task.tag_scheme = tag_schemes.found_in(tags)
+            task.tag_scheme = crf.found_in(tags)
         super().resolve()
 
     @functools.cached_property
@@ -90,7 +139,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         """
         logits = self.logits(params, batch)
         scheme = self.config.task.tag_scheme or "none"
-        allowed = tag_schemes.allowed(self.labels, scheme)
+        allowed = crf.allowed(self.labels, scheme)
         transitions = _transitions(logits).within(allowed)
         words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
         return {"tags": crf.viterbi(logits["logits"], words, transitions)}

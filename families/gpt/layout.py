@@ -80,8 +80,8 @@ class GptLayout(Layout):
                 outputs = 2 if part == "question_answering" else labels
                 score = "score.weight" if part == "sequence_classification" else ""
                 kernel, bias = dense(part, "", hidden, outputs)
-                yield dataclasses.replace(kernel, huggingface=score)
-                yield dataclasses.replace(bias, huggingface="")
+                yield dataclasses.replace(kernel, name=score)
+                yield dataclasses.replace(bias, name="")
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path

@@ -13,7 +13,7 @@ from bert_jax import tokenization
 from bert_jax.data import encodings, records
 from bert_jax.data.loader import Unmasked
 from bert_jax.data.rows import Feature
-from bert_jax.errors import UserError
+from bert_jax.family import require
 from bert_jax.tasks.fill_mask import Blanks, FillMask, Row
 from bert_jax.tasks.left_to_right import Continue
 from bert_jax.tasks.pretraining import Pretraining
@@ -49,18 +49,15 @@ def fill(
 
 def _check(config: ConfigDict) -> None:
     """Raises UserError if GPT cannot be pre-trained so."""
-    for field, value, why in (
-        ("task.objective", "ltr", "a GPT predicts each piece from those before it"),
-        ("corpus.nsp", False, "a GPT reads running text, not sentence pairs"),
-        ("corpus.packing", False, "running text fills the rows"),
-        ("task.word_initializer", "normal", "only a BERT starts with counted ones"),
-    ):
-        group, name = field.split(".")
-        if config[group][name] != value:
-            raise UserError(
-                f"config.{field}={config[group][name]}: {why}; set "
-                f"--config.{field}={value}, as configs/gpt.py does"
-            )
+    require(
+        config,
+        "a GPT",
+        ("task.objective", "ltr", "predicts each piece from those before it"),
+        ("corpus.nsp", False, "reads running text, not sentence pairs"),
+        ("corpus.packing", False, "reads running text, which fills the rows"),
+        ("task.word_initializer", "normal", "does not start with counted ones"),
+        hint=", as configs/gpt.py does",
+    )
 
 
 class GptContinue(Continue):

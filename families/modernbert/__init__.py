@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bert_jax.config import rules
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part
+from bert_jax.family import Family, Part, require
+
+
+def _window(value: Any) -> str | None:
+    return rules.whole(2)(value) or ("must be even" if value % 2 else None)
 
 
 class ModernBert(Family):
@@ -19,7 +24,13 @@ class ModernBert(Family):
     model_type = "modernbert"
     biases = False
     has_segments = False
-    rules = Part("families.modernbert.fields:RULES")
+    rules: Mapping[str, Any] = {
+        "model.local_attention": _window,
+        "model.global_attn_every_n_layers": rules.whole(1),
+        "model.global_rope_theta": rules.number("[1, 1e12]"),
+        "model.local_rope_theta": rules.number("[1, 1e12]"),
+        "model.classifier_pooling": rules.one_of("cls", "mean"),
+    }
     free: tuple[str, ...] = ("max_position_embeddings", "classifier_pooling")
     free += ("global_rope_theta", "local_rope_theta")  # no parameter depends on them
     # The defaults of `transformers`' ModernBertConfig, whose names these are.
@@ -39,18 +50,16 @@ class ModernBert(Family):
     }
 
     def check(self, config: Any) -> None:
-        for field, value, why in (
-            ("layer", self.name, "layers of its own"),
-            ("positions", self.name, "rotary positions"),
-            ("type_vocab_size", 1, "no segments"),
-            ("causal", False, "attention in both directions"),
-            ("scan_layers", False, "layers that differ"),
-        ):
-            if getattr(config, field) != value:
-                raise UserError(
-                    f"config.model.{field}={getattr(config, field)}: a ModernBERT has "
-                    f"{why}; set --config.model.{field}={value}"
-                )
+        require(
+            config,
+            self.title,
+            ("layer", self.name, "has layers of its own"),
+            ("positions", self.name, "has rotary positions"),
+            ("type_vocab_size", 1, "has no segments"),
+            ("causal", False, "has attention in both directions"),
+            ("scan_layers", False, "has layers that differ"),
+            group="model.",
+        )
         if config.head_dim % 2:
             raise UserError(
                 f"config.model.hidden_size / num_attention_heads={config.head_dim}: "

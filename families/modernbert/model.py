@@ -10,7 +10,6 @@ import flax.linen as nn
 import jax
 from jaxtyping import Array, Float, Int, Key
 
-from bert_jax.models import pooling
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
@@ -24,8 +23,9 @@ from bert_jax.models.layers import (
     constrain,
     dropout,
     layer_norm,
+    means,
 )
-from bert_jax.models.rotary import rotary
+from families.modernbert.rotary import rotary
 
 GLOBAL, LOCAL = rotary("global_rope_theta"), rotary("local_rope_theta")
 
@@ -153,7 +153,7 @@ class ModernBert(Bert):
             first = self.first(encoded.sequence, input_mask)
         else:
             ids, count = packed.sequence_ids - 1, packed.cls_positions.shape[1]
-            first = pooling.means(encoded.sequence, ids, count)
+            first = means(encoded.sequence, ids, count)
         return encoded._replace(first=first, pooled=first)
 
     def first(
@@ -164,7 +164,7 @@ class ModernBert(Bert):
         """As `Bert`, or each text's mean."""
         if self.config.field("classifier_pooling") == "cls":
             return super().first(sequence, input_mask)
-        return pooling.means(sequence, input_mask - 1, 1)[:, 0]
+        return means(sequence, input_mask - 1, 1)[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]

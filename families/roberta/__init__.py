@@ -4,7 +4,9 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part
+from bert_jax.family import Family, Part, require
+
+PAD = 1  # the id of padding, and the position that padding has
 
 
 class Roberta(Family):
@@ -20,16 +22,14 @@ class Roberta(Family):
     has_segments = False
 
     def check(self, config: Any) -> None:
-        for field, value, why in (
-            ("type_vocab_size", 1, "one segment, whatever the texts"),
-            ("hidden_act", "gelu", "this activation, also in its masked LM"),
-            ("causal", False, "attention in both directions"),
-        ):
-            if getattr(config, field) != value:
-                raise UserError(
-                    f"config.model.{field}={getattr(config, field)}: a RoBERTa has "
-                    f"{why}; set --config.model.{field}={value}"
-                )
+        require(
+            config,
+            self.title,
+            ("type_vocab_size", 1, "has one segment, whatever the texts"),
+            ("hidden_act", "gelu", "has this activation, also in its masked LM"),
+            ("causal", False, "has attention in both directions"),
+            group="model.",
+        )
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         return super().head_flops(config, predictions, pairs=0)
@@ -43,8 +43,6 @@ class Roberta(Family):
 
 def check_padding(tokenizer: Any) -> None:
     """Raises UserError if a vocabulary's padding has another id than a RoBERTa's."""
-    from families.roberta.model import PAD
-
     if (pad := tokenization.special_ids(tokenizer).pad) != PAD:
         raise UserError(
             f"the vocabulary's padding has the id {pad}, and a RoBERTa's positions "
@@ -68,15 +66,13 @@ def _pretraining(task: Any) -> Any:
     """Pre-training, of a config that a RoBERTa can be pre-trained with."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
-        for group, field, value, why in (
-            ("corpus", "nsp", False, "is trained without sentence pairs"),
-            ("task", "objective", "mlm", "predicts masked pieces"),
-        ):
-            if (set_to := config[group][field]) != value:
-                raise UserError(
-                    f"config.{group}.{field}={set_to}: a RoBERTa {why}; set "
-                    f"--config.{group}.{field}={value}, as configs/roberta.py does"
-                )
+        require(
+            config,
+            "a RoBERTa",
+            ("corpus.nsp", False, "is trained without sentence pairs"),
+            ("task.objective", "mlm", "predicts masked pieces"),
+            hint=", as configs/roberta.py does",
+        )
         return task(config, tokenizer)
 
     return checked

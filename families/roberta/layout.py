@@ -6,7 +6,8 @@ from typing import Any
 from bert_jax.convert.layout import BERT, Layout, architectures
 from bert_jax.convert.parameters import Parameter, dense
 from bert_jax.models.config import BertConfig
-from families.roberta.model import FIRST, PAD
+from families.roberta import PAD
+from families.roberta.model import FIRST
 
 
 class RobertaLayout(Layout):

@@ -13,8 +13,8 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+from families.roberta import PAD
 
-PAD = 1  # the id of padding, and the position that padding has
 FIRST = PAD + 1  # the position of a text's first token
 
 

@@ -12,17 +12,6 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 @pytest.fixture(scope="session")
-def torch() -> ModuleType:
-    """Imported by who needs it: it takes seconds, also where no test does."""
-    return pytest.importorskip("torch", reason="needs the parity extra")
-
-
-@pytest.fixture(scope="session")
-def transformers(torch) -> ModuleType:
-    return pytest.importorskip("transformers", reason="needs the parity extra")
-
-
-@pytest.fixture(scope="session")
 def golden() -> ModuleType:
     """tests/golden/make_transformers.py, with what it made as CASES and ARRAYS."""
     path = GOLDEN / "make_transformers.py"

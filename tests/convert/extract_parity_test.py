@@ -1,19 +1,16 @@
 """Extracted vectors beside `transformers`' hidden states, from the same folder."""
 
 import itertools
-import json
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import runs
 from ml_collections import ConfigDict
-from safetensors.numpy import load_file
 
 from bert_jax import pretrained
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
 from tests.close import assert_close
 
@@ -126,48 +123,6 @@ def test_every_unit_and_combination(make_folder, theirs):
             if unit == "pieces":
                 assert answer["ids"] == ids.tolist()
     assert len(known) == len(ROWS)
-
-
-def untied(tensors):
-    table = tensors["bert.embeddings.word_embeddings.weight"]
-    return {**tensors, "cls.predictions.decoder.weight": table * 2}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "batch_size", "fields", "change"),
-    [
-        ("BertForPreTraining-three_heads", 1, {}, None),
-        ("BertForQuestionAnswering-three_heads", 8, {}, None),
-        ("BertForMaskedLM-three_heads", 8, {"tie_word_embeddings": False}, untied),
-    ],
-)
-def test_a_file_has_every_layer(
-    make_folder, theirs, tmp_path, case, batch_size, fields, change
-):
-    """Its heads, or a pooler that it lacks, do not matter."""
-    folder = make_folder(case, fields, change)
-    source, target = tmp_path / "in.jsonl", tmp_path / "out.safetensors"
-    source.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    config = json.loads((folder / "config.json").read_text())
-    last = config["num_hidden_layers"]
-    layers = tuple(range(-last, last + 1))
-    runs.here("--mode=extract", f"--config.init_from={folder}", f"--input={source}",
-              f"--output={target}", f"--config.predict.layers={layers}",
-              f"--workdir={tmp_path / 'none'}",
-              "--config.corpus.max_seq_length=8",
-              f"--config.predict.batch_size={batch_size}")  # fmt: skip
-    tensors = load_file(target)
-    assert tensors["vectors"].dtype == np.float32
-    offsets = tensors["offsets"]
-    rows = theirs(folder, config["max_position_embeddings"])
-    for (ids, words, states), start, end in zip(
-        rows, offsets[:-1], offsets[1:], strict=True
-    ):
-        own = expected(words, states, layers, "none", "pieces")
-        np.testing.assert_array_equal(tensors["input_ids"][start:end], ids)
-        assert_close(tensors["vectors"][start:end], own)
-    assert offsets[-1] == len(tensors["vectors"])
 
 
 def test_words_already_split_are_theirs(make_folder, transformers):

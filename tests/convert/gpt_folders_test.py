@@ -1,21 +1,110 @@
 """Folders of openai-gpt in and out, against `transformers`."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gpt_folders import drawn, finetuned, inputs, same_double_heads, tied, written
+from safetensors.numpy import load_file, save_file
 
 import bert_jax
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.convert import export, weights
+from bert_jax.convert import export, layout, weights
 from bert_jax.errors import UserError
 from bert_jax.training import run_config, setup, sharding
 from bert_jax.workdir import folder as workdir
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptWithHeads
+from families.gpt.vocabulary import BYTE_PAIRS
 from tests.close import assert_close
+
+TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
+CONFIG = {
+    "architectures": ["OpenAIGPTLMHeadModel"],
+    "model_type": "openai-gpt",
+    "vocab_size": 97,
+    "n_embd": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 24,
+    "afn": "gelu",
+    "layer_norm_epsilon": 1e-5,
+}
+
+
+def drawn(labels=0):
+    """Tensors as released: names without a prefix, and each layer's mask."""
+    rng = np.random.default_rng(0)
+    shapes = {"tokens_embed.weight": (97, 32), "positions_embed.weight": (24, 32)}
+    for layer in range(2):
+        for name, shape in (
+            *(("attn.c_attn", (32, 96)), ("attn.c_proj", (32, 32))),
+            *(("mlp.c_fc", (32, 128)), ("mlp.c_proj", (128, 32))),
+        ):
+            shapes[f"h.{layer}.{name}.weight"] = shape
+            shapes[f"h.{layer}.{name}.bias"] = shape[1:]
+        for norm in ("ln_1", "ln_2"):
+            shapes |= {f"h.{layer}.{norm}.{x}": (32,) for x in ("weight", "bias")}
+        shapes[f"h.{layer}.attn.bias"] = (1, 1, 24, 24)
+    if labels:
+        shapes["score.weight"] = (labels, 32)
+    return {
+        name: rng.normal(0, 0.2, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def written(path, fields=None, change=None, vocabulary_too=True):
+    """Writes a folder, its tensors as `change` returns or leaves them."""
+    path.mkdir()
+    tensors = drawn()
+    tensors = (change(tensors) or tensors) if change else tensors
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
+    if vocabulary_too:
+        learnt = BYTE_PAIRS.train([TEXT] * 2, 100, lowercase=True)
+        tokenization.save(learnt, path)
+        (path / "tokenizer.json").unlink()
+    return path
+
+
+def inputs(rows=3, length=11):
+    ids = np.random.default_rng(1).integers(0, 97, (rows, length))
+    return ids, np.ones_like(ids), 0 * ids
+
+
+def finetuned(head, labels, source):
+    """As a run leaves it: the trunk of `source` and a head, its bias too."""
+    found = weights.read(source)
+    rng = np.random.default_rng(2)
+    outputs = max(1, len(labels))
+    own = {
+        "kernel": rng.normal(size=(32, outputs)).astype(np.float32),
+        "bias": rng.normal(size=outputs).astype(np.float32),
+    }
+    name = {
+        "sequence_classification": "OpenAIGPTForSequenceClassification",
+        "multiple_choice": "OpenAIGPTDoubleHeadsModel",
+    }[head]
+    return layout.Weights(found.config, {**found.params, head: own}, name, labels)
+
+
+def tied(tensors):
+    prefixed = {f"transformer.{name}": value for name, value in tensors.items()}
+    head = tensors["tokens_embed.weight"].copy()
+    return {**prefixed, "lm_head.weight": head}
+
+
+def same_double_heads(found, expected):
+    """Ours and torch's outputs of three examples of two endings are the same."""
+    choices, pieces = (
+        x.detach().numpy() for x in (expected.mc_logits, expected.logits)
+    )
+    assert_close(found["logits"], choices)
+    ours = found["lm_logits"].reshape(3, 2, 11, -1)
+    assert_close(ours, pieces)
 
 
 @pytest.fixture
@@ -154,8 +243,15 @@ def untied(tensors):
     tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
 
 
-def test_names_with_a_prefix_and_a_copy_of_the_tied_matrix(make):
-    one, two = weights.read(make()), weights.read(make(change=tied))
+def head_alone(tensors):
+    found = tied(tensors)
+    del found["transformer.tokens_embed.weight"]
+    return found
+
+
+@pytest.mark.parametrize("change", [tied, head_alone])
+def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, change):
+    one, two = weights.read(make()), weights.read(make(change=change))
     assert two.left_over == ()
     for name, value in GPT.tensors(one).items():
         np.testing.assert_array_equal(value, GPT.tensors(two)[name])
@@ -215,3 +311,43 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
     kernel = params["bert"]["encoder"]["layer_1"]["attention"]["key"]["kernel"]
     expected = drawn()["h.1.attn.c_attn.weight"][:, 32:64].reshape(32, 4, 8)
     np.testing.assert_array_equal(jax.device_get(kernel), expected)
+
+
+def test_a_double_heads_folder_that_transformers_saved(torch, transformers, tmp_path):
+    given = {k: v for k, v in CONFIG.items() if k != "architectures"}
+    torch.manual_seed(0)
+    config = transformers.OpenAIGPTConfig(**given)
+    network = transformers.OpenAIGPTDoubleHeadsModel(config).eval()
+    network.save_pretrained(tmp_path / "saved")
+    names = load_file(tmp_path / "saved" / "model.safetensors").keys()
+    assert len({"lm_head.weight", "transformer.tokens_embed.weight"} & names) == 1
+    ids = inputs(6)[0].reshape(3, 2, 11)
+    expected = network(torch.tensor(ids), mc_token_ids=torch.full((3, 2), 10))
+    model = bert_jax.load(tmp_path / "saved")
+    found = model.apply(ids, np.ones_like(ids), 0 * ids)
+    same_double_heads(found, expected)
+
+
+@pytest.mark.parametrize("head", [None, "sequence_classification"])
+def test_a_special_token_s_name_in_a_text_is_text_for_transformers_too(
+    transformers, tmp_path, head
+):
+    source, target = written(tmp_path / "source"), tmp_path / "export"
+    ours = weights.read_tokenizer(source)
+    model = finetuned(head, ("a", "b"), source) if head else weights.read(source)
+    export.export(model, ours, target, {})
+    ours.encode_special_tokens = True  # as tasks read texts
+    other = transformers.AutoTokenizer.from_pretrained(target)
+    for text in (
+        "a <unk> dog",
+        "the<unk>dog",
+        "<unk>",
+        "_start_ a _classify_",
+        "\u2603",
+    ):
+        around = head is not None
+        expected = ours.encode(text, add_special_tokens=around).ids
+        assert other(text)["input_ids"] == expected, text
+    other.save_pretrained(tmp_path / "again")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "again")
+    assert again("a <unk> dog") == other("a <unk> dog")

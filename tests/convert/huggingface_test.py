@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from bert_jax import pretrained
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
+from tests.close import equal
 
 CASES = [
     "BertModel-three_heads",
@@ -40,13 +41,6 @@ def assert_close(ours, theirs, mask, tolerance=TOLERANCE):
     assert ours.shape == theirs.shape
     ours, theirs = real(ours, mask), real(theirs, mask)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * abs(theirs).max())
-
-
-def equal(a, b):
-    """Whether two trees are the same bit for bit."""
-    return jax.tree.structure(a) == jax.tree.structure(b) and all(
-        jax.tree.leaves(jax.tree.map(np.array_equal, a, b))
-    )
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,8 +3,6 @@
 import json
 import re
 
-import jax
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -13,6 +11,7 @@ from bert_jax.convert.layout import BERT, Layout, architectures
 from bert_jax.errors import UserError
 from bert_jax.family import Family
 from bert_jax.registry import FAMILIES
+from tests.close import equal
 
 CASE = "BertForMaskedLM-three_heads"
 
@@ -58,12 +57,6 @@ def make(make_folder, monkeypatch):
         return make_folder(CASE, fields | more, lambda x: change(rename(x)))
 
     return folder
-
-
-def equal(a, b):
-    return jax.tree.structure(a) == jax.tree.structure(b) and all(
-        jax.tree.leaves(jax.tree.map(np.array_equal, a, b))
-    )
 
 
 def bare(tensors):

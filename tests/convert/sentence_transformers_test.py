@@ -26,11 +26,9 @@ HIDDEN, POSITIONS = 16, 32
 
 
 @pytest.fixture
-def make(tmp_path):
+def make(torch, transformers, tmp_path):
     """Makes a folder of an encoder and modules; returns it with the vectors of a text's
     tokens as `transformers` computes them."""
-    torch = pytest.importorskip("torch", reason="needs the parity extra")
-    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
 
     def folder_of(modules, family="Bert", lowercase=True, inner="", **files):
         kind, own = FAMILIES[family]

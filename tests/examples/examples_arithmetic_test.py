@@ -11,8 +11,7 @@ from micro import bert_config, initial_params
 from bert_jax import tasks
 from bert_jax.data import loader
 from bert_jax.data.packing import pairs as packing
-from bert_jax.models.encoder import Bert, Packed
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary
 from tests.close import GRADIENT_TERMS, assert_close

@@ -153,7 +153,7 @@ def test_all_of_it_is_fine_tuned(folder, trained, tmp_path):
     ("arguments", "message"),
     [
         (("--config.task.lstm_size=0",), "config.task.lstm_size=0"),
-        (("--config.model.dtype=bfloat16",), "ELMo is float32"),
+        (("--config.model.dtype=bfloat16",), "an ELMo is float32"),
         (("--config.task.words=letters",), "config.task.words="),
     ],
 )

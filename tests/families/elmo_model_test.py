@@ -79,8 +79,7 @@ def test_the_lstm_is_a_numpy_loop(config):
                 assert np.isclose(abs(expected), 0.2).any()
 
 
-def test_the_lstm_is_torchs():
-    torch = pytest.importorskip("torch", reason="needs the parity extra")
+def test_the_lstm_is_torchs(torch):
     params, x, run, state = lstm_of(OPEN)
     y, _ = run(x, *state)
     for direction in (0, 1):

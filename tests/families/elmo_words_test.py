@@ -14,7 +14,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.tasks.ner.scores import entities
 from bert_jax.tasks.squad.data import Example, Gold
-from families.elmo import crf, tag_schemes
+from families.elmo import crf
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
@@ -51,12 +51,12 @@ def params_of(task):
     ],
 )
 def test_a_scheme_is_found(tags, scheme):
-    assert tag_schemes.found_in([line.split() for line in tags]) == scheme
+    assert crf.found_in([line.split() for line in tags]) == scheme
 
 
 def test_bio_allows_what_conlleval_reads_the_same_way():
     """All sequences of three: those in which every I continues its entity."""
-    allowed = tag_schemes.allowed(TAGS, "BIO")
+    allowed = crf.allowed(TAGS, "BIO")
     for path in itertools.product(range(len(TAGS)), repeat=3):
         ours = bool(allowed.first[path[0]]) and bool(allowed.last[path[-1]])
         ours &= all(bool(allowed.between[a, b]) for a, b in itertools.pairwise(path))

@@ -12,7 +12,7 @@ from micro import bert_config, initial_params
 from bert_jax.convert import layout
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import stack_layers
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptForPreTraining, GptWithHeads
 from tests.close import GRADIENT_TERMS, assert_close

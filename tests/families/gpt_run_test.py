@@ -157,7 +157,7 @@ def test_both_orders_cannot_be_exported(finetuned, tmp_path):
 def test_what_does_not_fit_a_gpt_is_one_line(micro_gpt, tmp_path):
     for field, message in (
         ("corpus.nsp=True", "a GPT reads running text"),
-        ("corpus.packing=True", "running text fills the rows"),
+        ("corpus.packing=True", "running text, which fills the rows"),
         ("model.causal=False", "config.model.causal must be True"),
         ("model.architecture=rnn", "choose one of bert, elmo, gpt"),
         ("task.objective=mlm", "predicts each piece from those before it"),

@@ -63,10 +63,10 @@ def drawn(given, seed=3, loudness=1.0):
     config = LAYOUT.config(given, Path())
     for part in ("bert", *LAYOUT.architectures[architecture]):
         for parameter in LAYOUT.parameters(part, config, labels=3):
-            name = parameter.huggingface
+            name = parameter.name
             if architecture == "ModernBertModel":
                 name = name.removeprefix(LAYOUT.prefix)
-            shapes[name] = parameter.their_shape("huggingface")
+            shapes[name] = parameter.their_shape
     tensors = {}
     for name in sorted(shapes):
         values = random.standard_normal(shapes[name])

@@ -34,8 +34,8 @@ def weights(architecture, **more):
     config, tensors, tree = LAYOUT.config(given, Path()), drawn(given), {}
     for part in ("bert", *LAYOUT.architectures[architecture]):
         for parameter in LAYOUT.parameters(part, config, labels=3):
-            array = tensors[parameter.huggingface]
-            tree[parameter.path] = parameter.take(array, "huggingface")
+            array = tensors[parameter.name]
+            tree[parameter.path] = parameter.take(array)
     return config, jax.tree.map(jnp.asarray, unflatten_dict(tree))
 
 

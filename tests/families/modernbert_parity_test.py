@@ -11,30 +11,9 @@ from safetensors.numpy import load_file
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import weights
 from bert_jax.tokenization.byte_level import BRACKETED
-from tests.parity import check_outputs, check_same, relevant
+from tests.parity import check_outputs, check_same, outputs_of, relevant
 
-OUTPUTS = {
-    "ModernBertModel": {},
-    "ModernBertForMaskedLM": {"masked_lm_logits": "logits"},
-    "ModernBertForSequenceClassification": {"logits": "logits"},
-    "ModernBertForTokenClassification": {"logits": "logits"},
-    "ModernBertForQuestionAnswering": {
-        "start_logits": "start_logits",
-        "end_logits": "end_logits",
-    },
-    "ModernBertForMultipleChoice": {"logits": "logits"},
-}
 CASES = [(name, size) for name in ARCHITECTURES for size in ("wide", "deep")]
-
-
-@pytest.fixture(scope="module")
-def torch():
-    return pytest.importorskip("torch", reason="needs the parity extra")
-
-
-@pytest.fixture(scope="module")
-def transformers(torch):
-    return pytest.importorskip("transformers", reason="needs the parity extra")
 
 
 @pytest.fixture
@@ -52,50 +31,38 @@ def both(torch, transformers, tmp_path):
     return make
 
 
-def outputs_of(torch, model, batch):
-    """What a model of `transformers` gives, under our names, hidden states stacked."""
-    found = model(
-        input_ids=torch.tensor(batch["input_ids"]),
-        attention_mask=torch.tensor(batch["input_mask"]),
-        output_hidden_states=True,
-    )
-    names = OUTPUTS[type(model).__name__]
-    outputs = {ours: found[theirs] for ours, theirs in names.items()}
-    return {"hidden_states": torch.stack(found.hidden_states), **outputs}
-
-
 @pytest.mark.parametrize(("architecture", "size"), CASES)
-def test_outputs_and_gradients(torch, both, tmp_path, architecture, size):
+def test_outputs_and_gradients(both, tmp_path, architecture, size):
     model, batch = both(architecture, size)
     bert = pretrained.load(tmp_path / "theirs")
-    check_same(bert, model, outputs_of(torch, model, batch), batch)
+    check_same(bert, model, outputs_of(model, batch), batch)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
-def test_poolings_of_classifiers(torch, both, tmp_path, pooling):
+def test_poolings_of_classifiers(both, tmp_path, pooling):
     for number, kind in enumerate(("SequenceClassification", "MultipleChoice")):
         name = f"ModernBertFor{kind}"
         (tmp_path / "theirs").rename(tmp_path / "other") if number else None
         model, batch = both(name, "wide", classifier_pooling=pooling)
-        expected = outputs_of(torch, model, batch)["logits"].detach().numpy()
+        expected = outputs_of(model, batch)["logits"].detach().numpy()
         found = pretrained.load(tmp_path / "theirs").apply(*batch.values())["logits"]
         atol = 1e-5 * abs(expected).max()
         np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_shapes_of_base(torch, both, tmp_path, architecture):
+def test_the_shapes_of_base(both, tmp_path, architecture):
     model, batch = both(architecture, "base", 128)
     batch = {name: value[:2] for name, value in batch.items()}
     bert = pretrained.load(tmp_path / "theirs")
-    check_same(bert, model, outputs_of(torch, model, batch), batch)
+    check_same(bert, model, outputs_of(model, batch), batch)
 
 
 def test_outputs_at_2048_tokens(torch, both, tmp_path):
     model, batch = both("ModernBertForMaskedLM", "base", 2048)
     batch = {name: value[2:3] for name, value in batch.items()}
     with torch.no_grad():
-        theirs = outputs_of(torch, model, batch)
+        theirs = outputs_of(model, batch)
     ours, mask = (
         pretrained.load(tmp_path / "theirs").apply(*batch.values()),
         "input_mask",

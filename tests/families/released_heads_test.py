@@ -31,10 +31,8 @@ GPT_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 66}
 
 
 @pytest.fixture
-def released(tmp_path):
+def released(torch, transformers, tmp_path):
     """Makes a folder of `transformers`; returns it, its model and its tokenizer."""
-    torch = pytest.importorskip("torch", reason="needs the parity extra")
-    transformers = pytest.importorskip("transformers", reason="needs the parity extra")
 
     def make(family, head, labels=(), **fields):
         prefix, kind = FAMILIES[family]

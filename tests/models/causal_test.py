@@ -126,8 +126,7 @@ def test_a_bilstm_makes_both_directions_meet():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_bilstm_is_torch_s(layers):
-    torch = pytest.importorskip("torch", reason="needs the parity extra")
+def test_the_bilstm_is_torch_s(torch, layers):
     rng = np.random.default_rng(1)
     size, inputs, lengths = 5, 6, [7, 1, 4]
     x = rng.normal(size=(3, 7, inputs)).astype(np.float32)

@@ -4,9 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
-from bert_jax.scores import classification
+from bert_jax.scores import classification, probabilities
 
 AWKWARD = [
     ([0], [0]),
@@ -154,3 +154,11 @@ def test_no_correlation_with_a_constant(score, labels, guesses):
 def test_numbers_that_are_none_stay_visible():
     labels, guesses = np.array([1.0, 2.0, 3.0]), np.array([1.0, np.nan, 2.0])
     assert np.isnan(classification.pearson(labels, guesses))
+
+
+def test_probabilities_are_those_of_scipy():
+    scales = np.logspace(-3, 3, 50)[:, None]
+    for row in np.random.default_rng(0).normal(size=(50, 7)) * scales:
+        np.testing.assert_array_equal(probabilities.softmax(row), special.softmax(row))
+        ours, theirs = probabilities.sigmoid(row), special.expit(row)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-14)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from small_texts import shrunk
 
-from bert_jax.extract.extractor import Extractor
+from bert_jax.extract import Extractor
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask

@@ -9,7 +9,7 @@ import pytest
 from optimizer_config import make_config
 
 from bert_jax import tasks
-from bert_jax.models.stacking import stack_layers
+from bert_jax.models.encoder import stack_layers
 from bert_jax.training import optimizer
 from configs import tiny
 

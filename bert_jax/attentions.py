@@ -12,12 +12,12 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from safetensors.numpy import save
 from tokenizers import Tokenizer
 
@@ -36,6 +36,30 @@ BUDGET = 1 << 30
 _KEPT = "attentions"  # an output that no task has
 
 
+def of_layers(
+    kept: Mapping[str, Any], attention: str, field: str
+) -> list[Float[Array, "batch heads from to"]]:
+    """Returns the probabilities that the layers of an encoder have kept.
+
+    Args:
+      kept: `intermediates` of the trunk; empty if `attention` keeps none.
+      field: what asks for them, for the error.
+
+    Raises:
+      UserError: `config.model.attention` returns none.
+    """
+    if not kept:
+        raise UserError(
+            f"{field}: config.model.attention={attention} returns None for its "
+            "probabilities; return them, or leave it out"
+        )
+    encoder = kept["encoder"]
+    if "layers" in encoder:
+        return [*encoder["layers"]["attention"]["probabilities"][0]]
+    layers = (encoder[f"layer_{index}"] for index in range(len(encoder)))
+    return [layer["attention"]["probabilities"][0] for layer in layers]
+
+
 @contextlib.contextmanager
 def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
     """Yields one that also keeps the probabilities; at the end the first process writes
@@ -52,8 +76,6 @@ def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
             f"{FIELD}={name}: shows a Transformer's attention, and this model is "
             f"{family.title}; leave it empty"
         )
-    if storage.in_bucket(name):
-        raise UserError(f"{FIELD}={name}: name a local file, and copy it")
     end = ".safetensors"
     place = storage.output(name.removesuffix(end) + end, f"--{FIELD}")
     shape = getattr(task, "row_shape", (config.max_position_embeddings,))
@@ -89,15 +111,12 @@ class WithAttentions(Predictor):
         self._rows = 0  # decoded so far
 
     def parse(self, row: dict[str, Any]) -> Any:
-        """As the other."""
         return self._inner.parse(row)
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
-        """As the other."""
         return self._inner.encode(examples, split)
 
     def table(self, features: Sequence[Feature]) -> Rows:
-        """As the other."""
         return self._inner.table(features)
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
@@ -112,18 +131,8 @@ class WithAttentions(Predictor):
         _, kept = self._trunk.apply(
             {"params": params["bert"]}, *inputs, mutable=["intermediates"]
         )
-        if not kept:
-            raise UserError(
-                f"{FIELD}: config.model.attention={self._attention} returns None for "
-                "its probabilities; return them, or leave the field out"
-            )
-        encoder = kept["intermediates"]["encoder"]
-        if "layers" in encoder:
-            layers = encoder["layers"]["attention"]["probabilities"][0]
-        else:
-            each = (encoder[f"layer_{index}"] for index in range(len(encoder)))
-            layers = jnp.stack([x["attention"]["probabilities"][0] for x in each])
-        found = jnp.moveaxis(layers.astype(jnp.float16), 0, 1)
+        layers = of_layers(kept.get("intermediates", {}), self._attention, FIELD)
+        found = jnp.stack([layer.astype(jnp.float16) for layer in layers], axis=1)
         found = found.reshape(*rows, *found.shape[1:])
         return {**self._inner.outputs(params, batch), _KEPT: found}
 
@@ -145,24 +154,18 @@ class WithAttentions(Predictor):
             )
             mask = np.atleast_2d(feature.columns.get("input_mask", ids >= 0))
             for choice, real in enumerate(map(np.flatnonzero, mask)):
+                if not len(real):  # a choice that this row does not have
+                    continue
                 part = windows[row] * len(ids) + choice
-                if len(real):  # else: a choice that this row does not have
-                    name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
-                    self._keep(
-                        name,
-                        ids[choice, real],
-                        segments[choice, real],
-                        found[choice][:, :, real][:, :, :, real],
-                    )
+                name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
+                tokens = [self._name(int(i)) or f"#{i}" for i in ids[choice, real]]
+                about = {"tokens": tokens, "segments": segments[choice, real].tolist()}
+                self.about[name] = json.dumps(about, ensure_ascii=False)
+                seen = found[choice][:, :, real][:, :, :, real]
+                self.tensors[name] = np.ascontiguousarray(seen)
             windows[row] += 1
         self._rows += len(examples)
         return self._inner.decode(examples, features, outputs)
-
-    def _keep(self, name: str, ids: Any, segments: Any, found: np.ndarray) -> None:
-        tokens = [self._name(int(i)) or f"#{i}" for i in ids]
-        about = {"tokens": tokens, "segments": segments.tolist()}
-        self.about[name] = json.dumps(about, ensure_ascii=False)
-        self.tensors[name] = np.ascontiguousarray(found)
 
 
 def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:

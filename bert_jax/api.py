@@ -1,4 +1,4 @@
-"""Training from Python, by the code of the command line."""
+"""What Python calls: `bert_jax.load`, `make_config` and `fit`."""
 
 import dataclasses
 import signal
@@ -9,11 +9,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import family, main, pretrained
+from bert_jax import family, main
 from bert_jax.config import command_line, configuration
 from bert_jax.convert import runs
 from bert_jax.errors import Interrupted, UserError
-from bert_jax.pretrained import Bert
+from bert_jax.pretrained import Bert, load
 from bert_jax.runtime import signals, storage
 
 
@@ -36,9 +36,19 @@ class Trained:
 
 
 def make_config(
-    name: str, fields: Mapping[str, Any], arguments: Mapping[str, Any]
+    name: str, fields: Mapping[str, Any] | None = None, **arguments: Any
 ) -> ConfigDict:
-    """See `bert_jax.make_config`."""
+    """Makes the config of `--config=configs/NAME.py:ARGUMENTS --config.FIELD=VALUE`.
+
+    Args:
+      name: a file in configs/, such as "base" or "finetune/text"; or a path.
+      fields: values by name, such as {"task.train_file": "train.csv"}.
+      arguments: of the file, such as size="tiny".
+
+    Raises:
+      UserError: there is no such file, field or argument, or a value is wrong.
+    """
+    fields = fields or {}
     main.set_up_logging()
     argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
     for field, value in fields.items():
@@ -54,7 +64,19 @@ def make_config(
 
 
 def fit(config: ConfigDict, workdir: str | Path) -> Trained:
-    """See `bert_jax.fit`."""
+    """Trains, as `--mode=train --workdir=DIR` does: starts, resumes, or only reports.
+
+    With `init_from` the model has the sizes of these weights, whatever the config has.
+    Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at; the same
+    call goes on from there.
+
+    Returns:
+      The scores and the model.
+
+    Raises:
+      UserError: what the user can fix.
+      KeyboardInterrupt, bert_jax.errors.Interrupted: by Ctrl-C, by another signal.
+    """
     if config.train.seeds > 1:
         raise UserError(
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
@@ -79,5 +101,5 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
     folder = storage.path(line.workdir)
     scores = runs.scores(folder, step, config.evaluate.splits)
     has_model = bool(family.of(config).model_type)
-    model = pretrained.load(line.workdir) if has_model else None
+    model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)

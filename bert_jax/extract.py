@@ -1,18 +1,23 @@
-"""`--mode=extract`: rows in, vectors of BERT's layers out (extract_features.py)."""
+"""`--mode=extract`: rows in, vectors of a model's layers out (extract_features.py)."""
 
 import bisect
+import contextlib
+import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import jax.numpy as jnp
 import numpy as np
+import orjson
 from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
+from bert_jax import family, tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.data.word_splitting import bert_words, words_of_tokens
@@ -20,13 +25,64 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
-from bert_jax.models.pooling import means
-from bert_jax.tasks.task import Outputs, Predictor
+from bert_jax.models.layers import means
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks import streaming
+from bert_jax.tasks.task import Outputs, Predictor, Task
+from bert_jax.training import setup
+from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
 NONE = -1  # the owner of a position that is in no vector
+# Bytes of vectors that are computed together, if more than one batch.
+WINDOW_BYTES = 256_000_000
+_DIGITS = len(str(2**63))
+_ALIGNED = 8  # bytes
+
+
+def extract(task: Task, folder: Path, source: str, target: str) -> None:
+    """Reads JSON lines and writes each row's vectors, in the same order.
+
+    Args:
+      task: any; only its encoder and tokenizer are used.
+      folder: the work directory with the checkpoint.
+      source: a file, or `-` for standard input.
+      target: a .jsonl or .safetensors file, written completely or not at all, or `-`
+        for JSON lines on standard output.
+
+    Raises:
+      UserError: a wrong row, a layer that does not exist, another kind of file, or one
+        that cannot be written.
+    """
+    if name := task.config.predict.attentions:
+        raise UserError(
+            f"config.predict.attentions={name}: is for --mode=predict; extract writes "
+            "vectors"
+        )
+    chosen = family.of(task.config)
+    if chosen.extractor is None:
+        raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
+    extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
+    if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
+        raise UserError(f"--output={target}: is --input, whose texts would be lost")
+    with (
+        streaming.lines(source) as lines,
+        # First: a place that cannot be written is named before weights are read.
+        _writing(target, extractor) as output,
+        setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
+    ):
+        params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
+        rows, config = task.config.predict.batch_size, task.model_config
+        answerer = Answerer(extractor, params, restored.mesh, rows, config)
+        most = streaming.CHARACTERS
+        if not extractor.of_whole_rows:  # a character is rarely more than a piece
+            most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
+        for some in answerer.stream(lines, most):
+            output.write(answer for _, answer in some)
+        extractor.warn()
 
 
 class Pieces(NamedTuple):
@@ -91,11 +147,6 @@ class Extractor(Predictor):
         """Whether a row has one vector."""
         return self.vectors in ("cls", "mean")
 
-    @property
-    def bytes_per_vector(self) -> int:
-        """Of float32."""
-        return 4 * math.prod(self.shape)
-
     def warn(self) -> None:
         """Logs how many texts were cut since it last did, and how many lack a mean."""
         if self._cut:
@@ -129,12 +180,9 @@ class Extractor(Predictor):
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
-            if len(lengths) == 1:
-                lengths = [room]
-            else:
-                first, second = lengths
-                odd = self._kind.odd_to_longer
-                lengths = [*truncation.pair_lengths(first, second, room, odd)]
+            (first, second), odd = [*lengths, 0][:2], self._kind.odd_to_longer
+            kept = truncation.pair_lengths(first, second, room, odd)
+            lengths = [*kept[: len(texts)]]
         return self._feature(texts, lengths)
 
     @staticmethod
@@ -229,10 +277,8 @@ class Extractor(Predictor):
             case "concatenated":
                 combined = jnp.concatenate(chosen, axis=2)
             case "sum" | "mean":
-                combined = sum(chosen[1:], chosen[0])
-                combined = (
-                    combined / len(chosen) if self.combine == "mean" else combined
-                )
+                count = len(chosen) if self.combine == "mean" else 1
+                combined = sum(chosen[1:], chosen[0]) / count
         if self.vectors == "pieces":
             return {"vectors": combined}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
@@ -255,3 +301,114 @@ class Extractor(Predictor):
 def _whole(words: Sequence[int | None]) -> list[int]:
     """The word of each piece; only special tokens have none, and there are none yet."""
     return [word for word in words if word is not None]
+
+
+@contextlib.contextmanager
+def _writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors"]:
+    """Yields what writes the rows; the file is there when it is complete."""
+    ending = storage.path(target).suffix
+    if ending not in ("", ".jsonl", ".safetensors"):  # - has none
+        raise UserError(
+            f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
+            "JSON lines on standard output"
+        )
+    with streaming.output(target) as file:
+        if ending != ".safetensors":
+            yield JsonLines(file, extractor)
+            return
+        tensors = Tensors(file.buffer, extractor)
+        yield tensors
+        tensors.finish()
+
+
+class JsonLines:
+    """Lines as extract_features.py writes them, its misspelt `linex_index` too."""
+
+    def __init__(self, file: TextIO, extractor: Extractor):
+        self._file, self._count = file, 0
+        self._size = extractor.shape[-1]
+        layers = extractor.layers
+        self._layers = layers if extractor.combine == "none" else (list(layers),)
+
+    def write(self, answers: Iterable[Mapping[str, Any]]) -> None:
+        """Writes rows, and passes them on at once."""
+        self._file.writelines(map(self._line, answers))
+        self._file.flush()
+
+    def _line(self, answer: Mapping[str, Any]) -> str:
+        """A row: `linex_index` and `features`, each with its `token` and, for each
+        layer, `index` and `values` to six decimals."""
+        vectors = np.round(answer["vectors"].astype(np.float64), 6)
+        vectors = vectors.reshape(len(vectors), len(self._layers), self._size)
+        features = [
+            {
+                "token": name,
+                "layers": [
+                    {"index": index, "values": values}
+                    for index, values in zip(self._layers, layers, strict=True)
+                ],
+            }
+            for name, layers in zip(answer["names"], vectors, strict=True)
+        ]
+        row = {"linex_index": self._count, "features": features}
+        self._count += 1
+        form = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+        return orjson.dumps(row, option=form).decode()
+
+
+class Tensors:
+    """A safetensors file whose vectors are written as they come.
+
+    `vectors` [total, *shape] float32, `offsets` [rows + 1] int64: row i's vectors are
+    those from offsets[i] to offsets[i + 1]; and `input_ids` [total] int32, if they are
+    of pieces. The last two (4 bytes a vector) stay in memory until the end.
+    """
+
+    def __init__(self, file: BinaryIO, extractor: Extractor):
+        """Leaves room for the header, whose numbers are known at the end."""
+        self._file, self._shape = file, extractor.shape
+        self._has_ids = extractor.vectors == "pieces"
+        self._offsets, self._ids = array("q", [0]), array("i")
+        self._metadata = {
+            "layers": json.dumps(extractor.layers),
+            "combine": extractor.combine,
+            "vectors": extractor.vectors,
+        }
+        # The longest numbers that there could be: five for each tensor.
+        room = len(self._header(0)) + 3 * 5 * _DIGITS
+        self._room = -(-room // _ALIGNED) * _ALIGNED
+        file.write(bytes(8 + self._room))
+
+    def write(self, answers: Iterable[Mapping[str, Any]]) -> None:
+        """Appends rows."""
+        for answer in answers:
+            vectors = answer["vectors"]
+            self._file.write(np.ascontiguousarray(vectors, "<f4").data)
+            self._offsets.append(self._offsets[-1] + len(vectors))
+            if self._has_ids:
+                self._ids.extend(answer["ids"])
+
+    def finish(self) -> None:
+        """Writes the other tensors and the header."""
+        self._file.write(np.array(self._offsets, "<i8").data)
+        if self._has_ids:
+            self._file.write(np.array(self._ids, "<i4").data)
+        header = self._header(self._offsets[-1]).ljust(self._room)
+        self._file.seek(0)
+        self._file.write(self._room.to_bytes(8, "little") + header)
+
+    def _header(self, total: int) -> bytes:
+        """The header of `total` vectors, before its padding."""
+        rows = len(self._offsets)
+        tensors = [("vectors", "F32", (total, *self._shape), 4)]
+        tensors.append(("offsets", "I64", (rows,), 8))
+        if self._has_ids:
+            tensors.append(("input_ids", "I32", (total,), 4))
+        header: dict[str, Any] = {"__metadata__": self._metadata}
+        start = 0
+        for name, dtype, shape, size in tensors:
+            end = start + size * math.prod(shape)
+            span = {"data_offsets": (start, end)}
+            header[name] = {"dtype": dtype, "shape": shape, **span}
+            start = end
+        return json.dumps(header).encode()

@@ -1,1 +1,0 @@
-"""`predict.attentions`: who attends to whom, in a safetensors file."""

@@ -1,1 +1,0 @@
-"""`--mode=extract`: vectors of texts and words."""
