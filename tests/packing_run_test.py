@@ -13,8 +13,7 @@ from runs import here
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data import loader, records
-from bert_jax.data.packing import pairs as packing
+from bert_jax.data import loader, packing, records
 from bert_jax.models.config import pretraining_flops
 from bert_jax.workdir import metrics
 

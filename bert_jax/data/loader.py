@@ -16,13 +16,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, prepare, records, workers
-from bert_jax.data.batch_shapes import has_masks, shapes
+from bert_jax.data import masking, mix, packing, prepare, records, workers
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, RowIndex
+from bert_jax.data.rows import EPOCHS, Batch, RowIndex
 from bert_jax.family import FAMILIES
-
-Batch = dict[str, np.ndarray]
 
 
 def dataset(
@@ -46,15 +43,11 @@ def dataset(
     pairs = _Pairs(config, phase, data, split)
     packed, mixed, count, before = None, None, len(pairs), 0
     if split == "train" and config.corpus.packing:
-        from bert_jax.data.packing import pairs as packing
-
         packed = packing.rows(
             data.folder, phase.max_seq_length, config.corpus.packed_pairs
         )
         count = len(packed)
     if split == "train" and config.corpus.weights:
-        from bert_jax.data import mix
-
         mixed = mix.of(config, data.report)
         count = mixed.size
     if split == "train":
@@ -137,9 +130,7 @@ class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
     def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
-        from bert_jax.data import record_source  # an answer needs none
-
-        self._source = record_source.Source(data.folder, split)
+        self._source = records.Source(records.shards(data.folder, split))
         self._special = tokenization.special_ids(data.tokenizer)
         vocabulary = data.tokenizer.get_vocab()
         kind = tokenization.kind_of(data.tokenizer)
@@ -163,7 +154,7 @@ class _Pairs:
     ) -> Batch:
         """Reads and masks records; those past the last, at the end, give empty rows."""
         phase, special = self._phase, self._special
-        pairs = self.read(record[record < len(self)])
+        pairs = self._source.read(record[record < len(self)].tolist())
         length = phase.max_seq_length
         rows = self._assemble(pairs, len(record), length, special)
         ids, mask, segments, candidates = rows
@@ -175,7 +166,7 @@ class _Pairs:
             "segment_ids": segments,
             "next_sentence_labels": labels,
         }
-        if not has_masks(self._config):
+        if not masking.has_masks(self._config):
             return unmasked
         epochs = np.broadcast_to(epoch, record.shape)
         masked = masking.apply(
@@ -194,13 +185,10 @@ class _Pairs:
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
         """As `batch`, with the records of a row in one row; a negative one is none."""
-        from bert_jax.data.packing import pairs as packing
-
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        column_shapes = shapes(self._config, self._phase)
-        columns = column_shapes["masked_lm_ids"][1] if has_masks(self._config) else 0
-        packed = packing.pack(pairs, filled, columns, self._special.pad)
+        masked = masking.shapes(self._config, self._phase).get("masked_lm_ids", (0, 0))
+        packed = packing.pack(pairs, filled, masked[1], self._special.pad)
         if self._config.corpus.shift_positions:
             packed["position_ids"] += self._shifts(record[:, 0], epoch)
         return packed
@@ -213,14 +201,6 @@ class _Pairs:
         choices = positions - self._phase.max_seq_length + 1
         drawn = masking.uniform(self._seed, b"shift", epoch, record, 1)
         return (drawn * choices).astype(np.int32)
-
-    def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
-        """Reads records.
-
-        Raises:
-          UserError: a file cannot be read.
-        """
-        return self._source.read(record.tolist())  # perhaps of padding rows only
 
 
 def assemble(

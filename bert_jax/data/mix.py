@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from bert_jax.data.records import source_counts
 from bert_jax.data.rows import EPOCHS
-from bert_jax.data.source_counts import counts
 
 
 class Mix:
@@ -77,7 +77,7 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
       report: its preparation.json.
     """
     weights = tuple(map(float, config.corpus.weights))
-    return Mix(counts(report, "pairs"), weights, config.seed)
+    return Mix(source_counts(report, "pairs"), weights, config.seed)
 
 
 def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
@@ -92,8 +92,8 @@ def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]
     lines = []
     for source, documents, pairs, weight, passes in zip(
         config.corpus.sources,
-        counts(report, "documents"),
-        counts(report, "pairs"),
+        source_counts(report, "documents"),
+        source_counts(report, "pairs"),
         config.corpus.weights,
         epochs,
         strict=True,

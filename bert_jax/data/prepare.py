@@ -109,10 +109,10 @@ def prepare(
             "config.corpus.sources: the text has changed since the run started: "
             f"{changes(record['shaped_by'], identity, record['sources'])}; and the "
             f"data prepared from it then, {recorded(record, max_seq_length)}, is not "
-            f"in config.corpus.data_dir={config.corpus.data_dir}: restore either, or "
-            "use another --workdir"
+            f"in config.corpus.data_dir={config.corpus.data_dir}: restore either "
+            "(cp -p and rsync -a keep times), or use another --workdir"
         )
-    if not atomic_folder.is_whole(folder, _REPORT):
+    if not (folder / _REPORT).exists():
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
@@ -154,7 +154,7 @@ def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | Non
       None where it is gone, or was made with other settings than the config's.
     """
     folder = storage.path(config.corpus.data_dir) / name
-    if not atomic_folder.is_whole(folder, _REPORT):
+    if not (folder / _REPORT).exists():
         return None
     prepared = open_folder(folder)
     return prepared if prepared.fits(config, max_seq_length) else None
@@ -166,25 +166,11 @@ def recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
 
 
 def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:
-    """Lists the differences between two preparation reports of the same sources."""
-    changed = []
-    for source, one, other in zip(
-        sources, before["sources"], now["sources"], strict=False
-    ):
-        if one == other:
-            continue
-        change = "another version"
-        if one[0] in corpus.FILE_KINDS:
-            change = "files of another size or time: copy them with cp -p or rsync -a"
-        if one[0] not in ("tfds", "pydocs") and one[1] != other[1]:
-            change = f"{one[1]} files then, {other[1]} now"
-        changed.append(f"{source} ({change})")
-    for name in ("tokenizer", "libraries", "format"):
-        if before[name] != now[name] and (name != "tokenizer" or not changed):
-            changed.append(name)
-    if "cleaned" in before:
-        changed.append("it was cleaned by an earlier version")
-    return ", ".join(changed)
+    """Names what differs between two preparation reports of the same sources."""
+    both = zip(sources, before["sources"], now["sources"], strict=False)
+    changed = [source for source, one, other in both if one != other]
+    names = ("libraries", "format") if changed else ("tokenizer", "libraries", "format")
+    return ", ".join([*changed, *(name for name in names if before[name] != now[name])])
 
 
 def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
@@ -218,7 +204,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     if kind is not WORDPIECE:
         identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
-    if not atomic_folder.is_whole(folder, "metadata.json"):
+    if not (folder / "metadata.json").exists():
         writing.require(config.corpus)  # before the time that training takes
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             training = enumerate(_training_texts(config))

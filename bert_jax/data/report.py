@@ -9,8 +9,7 @@ from jaxtyping import Int
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import record_source, records
-from bert_jax.data.source_counts import counts
+from bert_jax.data import records
 from bert_jax.errors import printable
 from bert_jax.runtime.storage import Path
 
@@ -39,7 +38,7 @@ def text(
     Raises:
       UserError: the records cannot be read.
     """
-    source = record_source.Source(folder, "train")
+    source = records.Source(records.shards(folder, "train"))
     special = tokenization.kind_of(tokenizer).around
     rows = np.linspace(0, len(source) - 1, min(len(source), _ROWS)).astype(int)
     parts = source.read(rows.tolist()).lengths
@@ -70,14 +69,30 @@ def _sizes(report: Mapping[str, Any]) -> Iterator[str]:
             + f" ({share:.1%} random)"
             * bool(share)
         )
-    dev = report["totals"]["dev"]
-    yield (
-        f"left out of dev: {dev['left_out']:,} sentences that train has too; "
-        f"{dev['in_train']:,} are still in both"
-    )
-    both = zip(counts(report, "documents"), counts(report, "pairs"), strict=True)
-    for number, (documents, pairs) in enumerate(both, 1):
+    yield from held_out(report["totals"])
+    counts = (records.source_counts(report, name) for name in ("documents", "pairs"))
+    for number, (documents, pairs) in enumerate(zip(*counts, strict=True), 1):
         yield f"source {number} of train: {documents:,} documents, {pairs:,} pairs"
+
+
+def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yields lines: the size of dev, and its overlap with the training text.
+
+    Args:
+      totals: of each split, in preparation.json.
+    """
+    dev = totals["dev"]
+    before = dev["sentences"] + dev["left_out"]
+    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
+    yield (
+        f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
+        f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
+        "the training text"
+    )
+    yield (
+        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
+        "the training text has too"
+    )
 
 
 def _example(tokenizer: Tokenizer, pairs: records.Pairs) -> str:

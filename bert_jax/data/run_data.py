@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import phase_at, phases
-from bert_jax.data import loader, prepare
+from bert_jax.data import loader, mix, packing, prepare
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
 
@@ -79,8 +79,6 @@ class RunData:
         counted, if the config says so."""
         by_length = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
-            from bert_jax.data.packing import pairs as packing
-
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
                 packing.rows(data.folder, length, most)
@@ -98,7 +96,7 @@ class RunData:
 
     def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
         """Those of the longest rows, as wide as the model; see `word_vectors.of`."""
-        from bert_jax.data import word_vectors
+        from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
         return word_vectors.of(data, self._config.model.hidden_size)
@@ -107,8 +105,6 @@ class RunData:
         """How often each phase sees each source, a line each; none without weights."""
         if not self._config.corpus.weights:
             return []
-        from bert_jax.data import mix
-
         lines = []
         for phase in phases(self._config):
             rows = (phase.end_step - phase.first_step) * phase.batch_size

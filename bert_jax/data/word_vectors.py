@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Float32, Int
 
-from bert_jax.data import record_source
+from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -42,10 +42,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     """
     path = data.folder / f"word_vectors-{FORMAT}-{width}.npy"
     if path.exists():
-        try:
-            return np.load(io.BytesIO(path.read_bytes()))
-        except (OSError, ValueError, EOFError) as error:
-            log.warning("%s cannot be read (%s); counting again", path, error)
+        return np.load(io.BytesIO(path.read_bytes()))
     counted, file = vectors(data, width), io.BytesIO()
     np.save(file, counted)
     try:
@@ -84,7 +81,7 @@ def near(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    source = record_source.Source(data.folder, "train")
+    source = records.Source(records.shards(data.folder, "train"))
     for begin in range(0, len(source), _RECORDS):
         pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
         lengths = pairs.lengths.ravel()

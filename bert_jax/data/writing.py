@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -42,22 +42,21 @@ def require(settings: ConfigDict) -> None:
     Args:
       settings: `config.corpus`.
     """
-    if not settings.runner:
-        return
-    if importlib.util.find_spec("apache_beam") is None:
+    if settings.runner and importlib.util.find_spec("apache_beam") is None:
         raise UserError(
             f"config.corpus.runner={settings.runner}: Apache Beam is not installed; "
             "pip install '.[beam]'"
         )
-    from bert_jax.data import beam
+    if settings.runner:
+        from bert_jax.data import beam  # slow
 
-    beam.pipeline(settings)
+        beam.pipeline(settings)
 
 
 def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
     if not settings.runner:
         return workers.ordered_map
-    from bert_jax.data import beam
+    from bert_jax.data import beam  # slow
 
     return functools.partial(beam.ordered_map, settings, aside)
 
@@ -122,43 +121,14 @@ def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
-        held_out(totals),
         *_warnings(total, settings),
         sep="\n",
         file=sys.stderr,
     )
 
 
-def held_out(totals: Mapping[str, Mapping[str, int]]) -> str:
-    """Lines: the size of the dev split, its overlap with the training text and, where
-    there are sentence pairs, how many are random.
-
-    Args:
-      totals: of each split, in preparation.json.
-    """
-    dev = totals["dev"]
-    before = dev["sentences"] + dev["left_out"]
-    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
-    lines = (
-        f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
-        f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
-        "the training text\n"
-        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
-        "the training text has too"
-    )
-    train, dev_share = (
-        records.random_share(totals[split]) for split in ("train", "dev")
-    )
-    if not train:
-        return lines
-    return (
-        f"{lines}\nthe second sentence is random in {train:.1%} of the training pairs, "
-        f"{dev_share:.1%} of the held-out ones"
-    )
-
-
 def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
-    """Where much of the text is in no row, or a pair tells nothing."""
+    """Lines about text that is in no row, and pairs that tell nothing."""
     length = settings.max_seq_length
     if (share := total["unused"] / total["tokens"]) >= _MUCH_UNUSED:
         yield (
@@ -178,26 +148,25 @@ def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to files for `_write_dev`.
+    """Writes train, and saves dev's chunks to a file for `_write_dev`.
 
     Returns:
       train's shards, the ids' counts in all of them, and the keys of dev's sentences;
       the keys of train's sentences are in `aside / "train"`.
     """
-    aside = job.aside()
     every_chunk = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
-    def with_dev_kept() -> Iterator[Chunk]:
-        for chunk in every_chunk:
-            if chunk.split == "dev":
-                with _place(aside, chunk.number).open("wb") as file:
+    def with_dev_saved() -> Iterator[Chunk]:
+        with (job.aside() / "dev").open("wb") as file:
+            for chunk in every_chunk:
+                if chunk.split == "dev":
                     pickle.dump(chunk, file)
-            yield chunk
+                yield chunk
 
     shards, held_back = [], []
     counts = np.zeros(job.vocabulary, np.int64)
-    results = ordered_map(first_pass, job, with_dev_kept())
-    with contextlib.closing(results), (aside / "train").open("wb") as keys:
+    results = ordered_map(first_pass, job, with_dev_saved())
+    with contextlib.closing(results), (job.aside() / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
                 held_back.append(shard.keys)
@@ -212,23 +181,18 @@ def _write_train(
 
 def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]:
     """Writes dev's saved chunks, without the sentences of `job.known`."""
+
+    def saved() -> Iterator[Chunk]:
+        with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
+            while True:
+                yield pickle.load(file)
+
     shards = []
-    results = ordered_map(write_shard, job, _kept(job.aside()))
-    with contextlib.closing(results):
+    with contextlib.closing(ordered_map(write_shard, job, saved())) as results:
         for shard in results:
             shards.append(shard._replace(counts=shard.counts[:0]))
             progress.update(shard.totals["bytes"])
     return shards
-
-
-def _kept(aside: Path) -> Iterator[Chunk]:
-    for number in range(len(list(aside.glob("dev-*")))):
-        with _place(aside, number).open("rb") as file:
-            yield pickle.load(file)
-
-
-def _place(aside: Path, number: int) -> Path:
-    return aside / f"dev-{number}"
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:

@@ -3,7 +3,7 @@
 import itertools
 from array import array
 
-from bert_jax.data import full_sentences
+from bert_jax.data import pairs
 
 MARK = 9
 
@@ -13,8 +13,7 @@ def rows(documents, longest):
     tokens = [array("i", itertools.chain(*document)) for document in documents]
     lengths = [[len(sentence) for sentence in document] for document in documents]
     wholes = list(range(len(documents)))
-    ids, sizes = full_sentences.joined(tokens, lengths, wholes, MARK)
-    found = full_sentences.rows(ids, sizes, longest, MARK)
+    ids, found = pairs.full_sentences(tokens, lengths, wholes, longest, MARK)
     return [list(ids[pair.a.start : pair.a.stop]) for pair in found]
 
 
@@ -47,5 +46,6 @@ def test_a_sentence_that_is_too_long_is_cut_and_nothing_is_lost():
 
 def test_pieces_of_one_document_have_no_separator_between():
     tokens = [array("i", [1, 1]), array("i", [2]), array("i", [3])]
-    ids, sizes = full_sentences.joined(tokens, [[2], [1], [1]], [0, 0, 1], MARK)
-    assert (list(ids), sizes) == ([1, 1, 2, MARK, 3], [2, 2, 1])
+    lengths, wholes = [[2], [1], [1]], [0, 0, 1]
+    ids, _ = pairs.full_sentences(tokens, lengths, wholes, 9, MARK)
+    assert list(ids) == [1, 1, 2, MARK, 3]

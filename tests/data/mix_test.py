@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import fields, phases
 from bert_jax.data import chunks, loader, mix, prepare
-from bert_jax.data.source_counts import counts
+from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
 from configs import common
 

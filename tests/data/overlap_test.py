@@ -101,12 +101,13 @@ def write_copies(path):
 
 
 @pytest.mark.slow
-def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
+def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(workers, "cores", lambda: 1)
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
-    totals = report(prepare.prepare(config, 32).folder)
+    folder = prepare.prepare(config, 32).folder
+    totals = report(folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
     # Of each document the tenth and the licence; training loses nothing.
@@ -118,7 +119,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch, capfd):
         f"held out: {30 * documents} sentences ({share:.1%} of the tokens), 0 (0.0%) "
         f"of them in the training text\nnot among them: {11 * documents} (26.8%) that "
         "the training text has too"
-    ) in capfd.readouterr().err
+    ) in (folder / "report.txt").read_text()
 
 
 def test_a_corpus_of_copies_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.packing.rows import PackedRows, grouped
+from bert_jax.data.packing import PackedRows, grouped
 from bert_jax.data.rows import Feature, Rows
 
 

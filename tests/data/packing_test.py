@@ -8,13 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from preparing import same
 
-from bert_jax.data import loader, prepare
-from bert_jax.data.packing import pairs as packing
-from bert_jax.errors import UserError
+from bert_jax.data import loader, packing, prepare
 from configs import tiny
 
 LENGTH = 48
-FILE = "packed-4.npy"
 
 
 @pytest.fixture(scope="module")
@@ -201,21 +198,3 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
     loader._resolved.cache_clear()
     assert same(batch, loader.batch_at(config, 3))
     assert (before / new).read_bytes() == stored
-
-
-@pytest.fixture
-def copied(data, tmp_path):
-    """The prepared folder without its packed rows."""
-    for path in data.folder.iterdir():
-        if not path.name.startswith("packed"):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
-
-
-@pytest.mark.parametrize("cut", [200])
-def test_a_damaged_file_is_one_line(copied, cut):
-    packing.rows(copied, LENGTH)
-    path = copied / FILE
-    path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(UserError, match=f"{FILE}: damaged .*delete it"):
-        packing.rows(copied, LENGTH)

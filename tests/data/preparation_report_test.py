@@ -31,7 +31,7 @@ def test_the_report_s_figures_are_the_folder_s(tmp_path):
     assert f"[UNK]: {(tokens == 1).mean():.3%} of train's tokens" in text
     totals = json.loads((folder / "preparation.json").read_text())["totals"]
     assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
-    assert f"left out of dev: {totals['dev']['left_out']:,} sentences" in text
+    assert f"not among them: {totals['dev']['left_out']:,} (" in text
     assert text.count(" | ") == 10
 
 
