@@ -190,8 +190,8 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
                     document = Document(wikipedia.paragraphs(document.text), "lines")
                 yield document
     else:
-        for path in _files(source):
-            yield from FILE_KINDS[kind](path)
+        for file in _files(source):
+            yield from FILE_KINDS[kind](file)
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:

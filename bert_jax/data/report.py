@@ -84,11 +84,7 @@ def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     dev = totals["dev"]
     before = dev["sentences"] + dev["left_out"]
     share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
-    yield (
-        f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
-        f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
-        "the training text"
-    )
+    yield f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens)"
     yield (
         f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
         "the training text has too"

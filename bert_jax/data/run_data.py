@@ -69,9 +69,9 @@ class RunData:
         """
         if self._tokenizer is not None:
             return self._tokenizer
-        recorded = filter(None, map(self._recorded, self._lengths()))
-        for data in recorded:
-            return data.tokenizer
+        for length in self._lengths():
+            if data := prepare.reopen(self._config, length, self._record):
+                return data.tokenizer
         return prepare.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
@@ -147,21 +147,10 @@ class RunData:
           UserError: see `prepare.prepare`.
         """
         if length not in self._prepared:
-            recorded = self._recorded(length)
-            self._prepared[length] = recorded or prepare.prepare(
+            self._prepared[length] = prepare.prepare(
                 self._config, length, self.tokenizer, self._record
             )
         return self._prepared[length]
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases(self._config)})
-
-    def _recorded(self, length: int) -> Prepared | None:
-        """The data that the run started with, if it still exists."""
-        name = prepare.recorded(self._record, length)
-        prepared = prepare.reopen(self._config, name, length) if name else None
-        if prepared is None or (
-            self._tokenizer and not prepared.is_of(self._tokenizer)
-        ):
-            return None
-        return prepared

@@ -47,8 +47,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `source_key`, and where there are any: unused (tokens in no pair)
-    # and random (pairs with a random second part)
+    # text), those of `source_key`, and where there are any random (pairs with a random
+    # second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -96,7 +96,6 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
         tokens = [ids]
     encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
-    missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when whole: Beam may have two workers write the same shard.
     new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
@@ -109,8 +108,6 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
             for part in (a, b):
                 used += tokens[part.document][part.start : part.stop]
-                zeros = bytes(part.stop - part.start)
-                missing[part.document][part.start : part.stop] = zeros
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
@@ -122,8 +119,6 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             f"config.corpus.data_dir: cannot write the prepared data ({error}); make "
             "room there, or name another folder"
         ) from error
-    if unused := sum(each.count(1) for each in missing):
-        totals["unused"] = unused
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])

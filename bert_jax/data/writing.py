@@ -32,7 +32,6 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-_MUCH_UNUSED = 0.25  # of the tokens; prose loses 10% in rows of 128, 22% in rows of 64
 _MUCH_RANDOM = 0.9  # of the pairs; half are, and those of a chunk of one sentence
 
 
@@ -93,15 +92,12 @@ def write(
         known = overlap.in_file(aside / "train", held_back)
         dev = _write_dev(ordered_map, job._replace(known=known), progress)
     shards = train + dev
-    written = np.concatenate([shard.keys for shard in dev])
-    left = overlap.among(written, overlap.in_file(aside / "train", written))
     shutil.rmtree(aside)
     totals = {
         split: sum((s.totals for s in shards if s.split == split), Counter())
         for split in chunks.SPLITS
     }
-    # Adding counters drops zeros; these two must stay.
-    totals["dev"].update(left_out=0, in_train=int(left.sum()))
+    totals["dev"].update(left_out=0)  # adding counters drops zeros
     if not totals["dev"]["pairs"]:
         raise UserError(
             "corpus.sources: the training documents have every held-out sentence too, "
@@ -121,27 +117,16 @@ def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
-        *_warnings(total, settings),
-        sep="\n",
         file=sys.stderr,
     )
-
-
-def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
-    """Lines about text that is in no row, and pairs that tell nothing."""
-    length = settings.max_seq_length
-    if (share := total["unused"] / total["tokens"]) >= _MUCH_UNUSED:
-        yield (
-            f"warning: {share:.1%} of the tokens are in no pair, because long "
-            f"sentences are cut to fit into a row of {length}; end sentences in the "
-            "text, raise corpus.max_seq_length, or set corpus.nsp=False"
-        )
     if (share := records.random_share(total)) >= _MUCH_RANDOM:
-        yield (
+        print(
             f"warning: in {share:.1%} of the pairs the second sentence is a random "
             "one: where a document is one sentence, or a sentence fills a row of "
-            f"{length}, there is no next one; join texts into documents, raise "
-            "corpus.max_seq_length, or set corpus.nsp=False"
+            f"{settings.max_seq_length}, there is no next one, and what does not fit "
+            "is cut off; end sentences in the text, join texts into documents, raise "
+            "corpus.max_seq_length, or set corpus.nsp=False",
+            file=sys.stderr,
         )
 
 
@@ -190,7 +175,7 @@ def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]
     shards = []
     with contextlib.closing(ordered_map(write_shard, job, saved())) as results:
         for shard in results:
-            shards.append(shard._replace(counts=shard.counts[:0]))
+            shards.append(shard._replace(counts=shard.counts[:0], keys=shard.keys[:0]))
             progress.update(shard.totals["bytes"])
     return shards
 

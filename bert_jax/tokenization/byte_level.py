@@ -78,10 +78,10 @@ class ByteLevel(Kind):
             other special tokens than MARKS.
         """
         del normalizer
-        pieces = merges.pieces(path, content)
+        pieces, pairs = merges.read(path, content)
         for marks in MARKS:
             if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown piece
-                return _build(pieces, merges.pairs(path, pieces), marks)
+                return _build(pieces, pairs, marks)
         known = " or ".join(map(" ".join, MARKS))
         raise UserError(
             f"{path}: the vocabulary does not have {known}; name a tokenizer.json that "

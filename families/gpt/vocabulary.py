@@ -114,10 +114,10 @@ class BytePairs(Kind):
         Raises:
           UserError: a file is missing or damaged, or one does not fit the other.
         """
-        pieces = merges.pieces(path, content)
+        pieces, pairs = merges.read(path, content)
         if UNKNOWN not in pieces:
             raise UserError(f"{path}: the vocabulary has no {UNKNOWN}; add it")
-        return build(pieces, merges.pairs(path, pieces), normalizer)
+        return build(pieces, pairs, normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         return complete(tokenizer)

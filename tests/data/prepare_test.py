@@ -149,15 +149,17 @@ def test_the_time_of_a_file_stands_for_its_text(config, tmp_path):
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
-    again = prepare.reopen(config, data.folder.name, LENGTH)
+    record = {"folders": {str(LENGTH): data.folder.name, "48": data.folder.name}}
+    again = prepare.reopen(config, LENGTH, record, data.tokenizer)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
-    assert again.is_of(data.tokenizer)
-    assert prepare.reopen(config, data.folder.name, 48) is None
-    config.corpus.dev_fraction = 0.2
-    assert prepare.reopen(config, data.folder.name, LENGTH) is None
-    assert prepare.reopen(config, "pairs-0", LENGTH) is None
+    other = tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], lowercase=True)
+    assert prepare.reopen(config, LENGTH, record, other) is None
+    assert prepare.reopen(config, 48, record) is None
+    assert prepare.reopen(config, 24, record) is None
+    record["folders"][str(LENGTH)] = "pairs-0"
+    assert prepare.reopen(config, LENGTH, record) is None
 
 
 def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
@@ -168,7 +170,10 @@ def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
         "cleaning": {},
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
-    assert prepare.reopen(config, path.parent.name, LENGTH)
+    record = {"folders": {str(LENGTH): path.parent.name}}
+    assert prepare.reopen(config, LENGTH, record)
+    config.corpus.dev_fraction = 0.2
+    assert prepare.reopen(config, LENGTH, record) is None
 
 
 @pytest.mark.slow
