@@ -4,6 +4,7 @@ Chunks and results are files in a folder that all workers share. So the pipeline
 numbers only, and memory does not grow with the text.
 """
 
+import functools
 import pickle
 import secrets
 import shutil
@@ -59,7 +60,7 @@ def ordered_map(
     Raises:
       UserError: the pipeline failed.
     """
-    place = folder.absolute() / "beam"
+    place = folder.absolute() / f"beam-{function.__name__}"
     place.mkdir()
     try:
         _store((function, job), place / "job")
@@ -76,12 +77,8 @@ def ordered_map(
 def _run(settings: ConfigDict, place: Path, count: int) -> None:
     try:
         with pipeline(settings) as steps:
-            (
-                steps
-                | apache_beam.Create(range(1, count + 1))
-                | apache_beam.Reshuffle()
-                | apache_beam.ParDo(_Write(place))
-            )
+            numbers = steps | apache_beam.Create(range(1, count + 1))
+            _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, place)
     except Exception as error:  # a runner may raise anything
         lines = str(error).strip().splitlines() or [repr(error)]
         raise UserError(
@@ -92,20 +89,17 @@ def _run(settings: ConfigDict, place: Path, count: int) -> None:
         ) from error
 
 
-class _Write(apache_beam.DoFn):
-    """Calls the function on chunks by their number, and stores what it returns."""
+def _write(number: int, place: Path) -> None:
+    """Calls the function on a chunk, in a worker, and stores what it returns."""
+    path = place / f"shard-{number}"
+    if not path.exists():  # else the bundle is repeated
+        function, job = _job(place)
+        _store(function(job, _load(place / f"chunk-{number}")), path)
 
-    def __init__(self, place: Path):
-        self._place = place
 
-    def setup(self) -> None:
-        self._function, self._job = _load(self._place / "job")
-
-    def process(self, number: int) -> None:
-        path = self._place / f"shard-{number}"
-        if not path.exists():  # else the bundle is repeated
-            chunk = _load(self._place / f"chunk-{number}")
-            _store(self._function(self._job, chunk), path)
+@functools.lru_cache(1)
+def _job(place: Path) -> Any:
+    return _load(place / "job")
 
 
 def _load(path: Path) -> Any:

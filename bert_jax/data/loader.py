@@ -16,9 +16,9 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, mix, packing, prepare, records, workers
+from bert_jax.data import masking, mix, packing, prepare, records
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, Batch, RowIndex
+from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead
 from bert_jax.family import FAMILIES
 
 
@@ -41,33 +41,33 @@ def dataset(
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    packed, mixed, count, before = None, None, len(pairs), 0
-    if split == "train" and config.corpus.packing:
-        packed = packing.rows(
-            data.folder, phase.max_seq_length, config.corpus.packed_pairs
-        )
+    if split == "dev":
+        size = config.evaluate.batch_size
+        order = grain.MapDataset.range(-(-len(pairs) // size) * size)
+        return order.batch(size).map(lambda row: pairs.batch(row[rows], 0))
+    packed, mixed, count = None, None, len(pairs)
+    if config.corpus.packing:
+        most = config.corpus.packed_pairs
+        packed = packing.rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
-    if split == "train" and config.corpus.weights:
+    if config.corpus.weights:
         mixed = mix.of(config, data.report)
         count = mixed.size
-    if split == "train":
-        size = phase.batch_size
-        order = grain.MapDataset.range(count).seed(config.seed).shuffle()
-        before = _rows_before(config, phase)
-        order = order.repeat(EPOCHS)[before:]
-    else:
-        size = config.evaluate.batch_size
-        order = grain.MapDataset.range(-(-count // size) * size)
+    size, before = phase.batch_size, _rows_before(config, phase)
+    order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
     def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
-        position = before + index * size + np.arange(size)[rows]
+        epoch, place = (
+            (before + index * size + np.arange(size)[rows]) // count,
+            row[rows],
+        )
         if packed is not None:
-            return pairs.packed(packed[row[rows]], position // count)
+            return pairs.packed(packed[place], epoch)
         if mixed is not None:
-            return pairs.batch(*mixed.records(row[rows], position // count))
-        return pairs.batch(row[rows], position // count if split == "train" else 0)
+            return pairs.batch(*mixed.records(place, epoch))
+        return pairs.batch(place, epoch)
 
-    return order.batch(size).map_with_index(batch)
+    return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
 
 def _rows_before(config: ConfigDict, phase: Phase) -> int:
@@ -109,12 +109,8 @@ def batches(
     rows: RowIndex = slice(None),
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` to its end; reads ahead while a step runs."""
-    # With few cores a second reader only slows the step down.
-    threads = min(4, max(1, workers.cores() // 2))
-    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     first, end = step - phase.first_step, phase.end_step - phase.first_step
-    rest = dataset(config, phase, data, rows=rows)[first:end]
-    return iter(rest.to_iter_dataset(ahead))
+    return read_ahead(dataset(config, phase, data, rows=rows)[first:end])
 
 
 class Unmasked(NamedTuple):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import pickle
 import shutil
 import sys
@@ -189,18 +190,14 @@ def _write_metadata(shards: list[Shard], folder: Path) -> None:
     for split in chunks.SPLITS:
         parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
         names = template.replace(split=split)
-        for part in parts:
-            final = names.sharded_filepath(
-                shard_index=part.number, num_shards=len(parts)
-            )
-            part_path(folder, split, part.number).rename(final)
+        paths = names.sharded_filepaths(num_shards=len(parts))
+        for part, path in zip(parts, paths, strict=True):
+            part_path(folder, split, part.number).rename(path)
         infos.append(
             tfds.core.SplitInfo(
                 name=split,
                 shard_lengths=[part.totals["pairs"] for part in parts],
-                num_bytes=sum(
-                    path.stat().st_size for path in folder.glob(f"pairs-{split}.*")
-                ),
+                num_bytes=sum(map(os.path.getsize, paths)),
                 filename_template=names,
             )
         )
