@@ -58,11 +58,12 @@ _WITHOUT_NETWORK = (
     "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
     "machine, --config.corpus.data_dir=FOLDER"
 )
-# The text's feature and form, in data sets where the features alone are ambiguous.
-_TFDS_TEXT = {
-    "wiki40b": ("text", "lines"),
-    "wikipedia": ("text", "lines"),
-    "pg19": ("book_text", "wrapped"),
+# Of data sets whose features alone are ambiguous: the text's feature and form, and a
+# function that keeps an article's text passages and drops the rest.
+_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
+    "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
+    "wikipedia": ("text", "lines", wikipedia.paragraphs),
+    "pg19": ("book_text", "wrapped", str),
 }
 
 
@@ -282,22 +283,15 @@ def _read_tfds(name: str) -> Iterator[Document]:
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
-    feature, form = _text_feature(name, builder)
-    # Functions that keep an article's text passages and drop the rest.
-    passages = {
-        "wiki40b": wikipedia.wiki40b_paragraphs,
-        "wikipedia": wikipedia.paragraphs,
-    }.get(builder.name, str)
+    known = _TFDS_TEXT.get(builder.name)
+    feature, form, passages = known or (_text_feature(name, builder), "wrapped", str)
     for example in tfds_source.examples(name, builder, split):
-        text = example[feature].decode("utf-8")
-        yield Document(passages(text), form)
+        yield Document(passages(example[feature].decode("utf-8")), form)
 
 
-def _text_feature(name: str, builder: Any) -> tuple[str, str]:
-    import tensorflow_datasets as tfds
+def _text_feature(name: str, builder: Any) -> str:
+    import tensorflow_datasets as tfds  # slow
 
-    if builder.name in _TFDS_TEXT:
-        return _TFDS_TEXT[builder.name]
     features = builder.info.features
     texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
     if len(texts) != 1:
@@ -305,4 +299,4 @@ def _text_feature(name: str, builder: Any) -> tuple[str, str]:
             f"tfds:{name}: one text feature is required, but it has "
             f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
         )
-    return texts[0], "wrapped"
+    return texts[0]

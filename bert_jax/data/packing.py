@@ -304,7 +304,9 @@ class PackedRows(Rows):
         """
         lengths = self.lengths[indices]
         groups = grouped(lengths, self._texts)
-        length = limit * self._texts if to_limit else row_length(lengths, groups, limit)
+        longest = int(lengths[groups].sum(axis=1).max())
+        most = limit * self._texts
+        length = most if to_limit else padded_length(longest, most)
         shared = indices[groups[scaled(rows, len(indices), len(groups))]]
         alone = self.batch(shared.ravel(), length)
         filled = np.ones(shared.shape, bool)
@@ -357,18 +359,3 @@ def grouped(
         groups[emptiest, place] = texts
         tokens[emptiest] += lengths[texts]
     return groups
-
-
-def row_length(
-    lengths: Int[np.ndarray, " texts"],
-    groups: Int[np.ndarray, "rows each"],
-    limit: int,
-) -> int:
-    """The length to pad shared rows to.
-
-    Args:
-      lengths: tokens of each text.
-      limit: tokens of a text.
-    """
-    longest = int(lengths[groups].sum(axis=1).max())
-    return padded_length(longest, limit * groups.shape[1])

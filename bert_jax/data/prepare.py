@@ -53,6 +53,12 @@ class Prepared(NamedTuple):
         """Returns how often each id is in the training split's pairs."""
         return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
 
+    def unknown_share(self) -> float:
+        """Returns the share of [UNK] among the tokens of the training split."""
+        counts = self.token_counts()
+        unknown = tokenization.special_ids(self.tokenizer).unk
+        return float(counts[unknown] / max(1, counts.sum()))
+
 
 def prepare(
     config: ConfigDict,
@@ -105,7 +111,8 @@ def prepare(
             tokenization.save(tokenizer, temporary)
             settings = _settings(config, max_seq_length)
             writing.write(config, tokenizer, settings, identity, temporary)
-            (temporary / "report.txt").write_text(f"{summary(temporary)}\n", "utf-8")
+            text = report.text(open_folder(temporary))
+            (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
 
@@ -123,16 +130,6 @@ def open_folder(folder: storage.Path) -> Prepared:
             "prepare the data again"
         ) from error
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
-
-
-def summary(folder: storage.Path) -> str:
-    """Returns the lines of report.txt, read from a prepared folder.
-
-    Raises:
-      UserError: the folder is damaged.
-    """
-    data = open_folder(folder)
-    return report.text(folder, data.report, data.tokenizer, data.token_counts())
 
 
 def _recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:

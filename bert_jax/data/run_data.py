@@ -14,7 +14,6 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.config.phases import phase_at, phases
 from bert_jax.data import loader, mix, packing, prepare
 from bert_jax.data.prepare import Prepared
@@ -132,13 +131,6 @@ class RunData:
         phase = phase_at(self._config, max(step - 1, 0))
         data = self.of(phase.max_seq_length)
         return loader.dataset(self._config, phase, data, "dev", rows)
-
-    def unknown_share(self) -> float:
-        """Returns the share of [UNK] among the training tokens of the first phase."""
-        first = self.of(self._config.corpus.max_seq_length)
-        counts = first.token_counts()
-        unknown = tokenization.special_ids(first.tokenizer).unk
-        return float(counts[unknown] / max(1, counts.sum()))
 
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.

@@ -31,8 +31,8 @@ class Job(NamedTuple):
     language: str
     seed: int
     settings: pairs.Settings
-    # For dev only, after all of train is written: keys of the sentences to leave out.
-    known: UInt64[np.ndarray, " known"] | None = None
+    # For dev, after all of train is written: keys of the sentences to leave out.
+    known: frozenset[int] = frozenset()
     by_source: bool = False  # also count each source's documents and pairs
     separator: int | None = None  # the id between documents that share rows
 
@@ -132,8 +132,8 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
             totals["bytes"] += len(piece.text.encode())
             sentences = corpus.sentences(piece, job.language)
             keys = overlap.keys(sentences)
-            if job.known is not None:
-                kept = np.flatnonzero(~overlap.among(keys, job.known))
+            if job.known:
+                kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
                 totals["left_out"] += len(sentences) - len(kept)
                 sentences, keys = [sentences[i] for i in kept], keys[kept]
             ids, sizes = _encode(job, sentences)

@@ -90,7 +90,7 @@ def write(
     ordered_map = _ordered_map(config.corpus, aside)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
-        known = overlap.in_file(aside / "train", held_back)
+        known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
         dev = _write_dev(ordered_map, job._replace(known=known), progress)
     shards = train + dev
     shutil.rmtree(aside)

@@ -124,14 +124,15 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the share of [UNK] is the first phase's."""
-        from bert_jax.data import prepare
+        from bert_jax.data import prepare, report
 
         datasets = self._data.all()
+        first = self._data.of(self.config.corpus.max_seq_length)
         return Data(
-            self._data.unknown_share(),
+            first.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=prepare.summary,
+            report=lambda folder: report.text(prepare.open_folder(folder)),
             notes=tuple(self._data.mix()),
         )
 

@@ -228,7 +228,7 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
             train.add(numbers)
             keys.write(overlap.keys([sentence]).tobytes())
     held_keys = overlap.keys(sentence for _, sentence in held_back)
-    known = overlap.among(held_keys, overlap.in_file(folder / "keys", held_keys))
+    known = np.isin(held_keys, overlap.in_file(folder / "keys", held_keys))
     (folder / "keys").unlink()
     for (words, _), is_known in zip(held_back, known, strict=True):
         if not is_known:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from preparing import made, make_config, read, write_corpus
 
-from bert_jax.data import prepare
+from bert_jax.data import prepare, report
 
 
 @pytest.mark.slow
@@ -18,7 +18,7 @@ def test_the_report_s_figures_are_the_folder_s(tmp_path):
     config = make_config(tmp_path, **{"tokenizer.vocab_size": 20})
     folder = made(config)
     text = (folder / "report.txt").read_text()
-    assert text == f"{prepare.summary(folder)}\n"
+    assert text == f"{report.text(prepare.open_folder(folder))}\n"
     rows = read(folder, "train")
     lengths = np.array([len(a) + len(b) + (3 if len(b) else 2) for a, b, _ in rows])
     bins = re.findall(r"(\d+)-(\d+) (\d+)%", text)

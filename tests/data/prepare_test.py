@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, records, shards, workers
+from bert_jax.data import chunks, corpus, prepare, workers
 
 
 @pytest.fixture
@@ -134,18 +132,6 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config) != folder
 
 
-def test_the_time_of_a_file_stands_for_its_text(config, tmp_path):
-    path = tmp_path / "corpus.txt"
-    os.utime(path, (10, 10))
-    folder = made(config)
-    shutil.copy2(path, tmp_path / "copy.txt")
-    config.corpus.sources = (f"sentences:{tmp_path}/copy.txt",)
-    assert made(config) == folder
-    content = path.read_bytes().replace(b"document0", b"document1")  # as long
-    (tmp_path / "copy.txt").write_bytes(content)
-    assert made(config) != folder
-
-
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
@@ -260,17 +246,6 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
-
-
-def test_records_are_read_back_by_parse(config):
-    folder = made(config)
-    (path,) = folder.glob("pairs-train*")
-    reader = shards.array_record_module.ArrayRecordReader(str(path))
-    pairs = records.parse(reader.read_all())
-    ends = np.cumsum(pairs.lengths)[:-1]
-    parts = [part.tolist() for part in np.split(pairs.tokens, ends)]
-    rows = zip(parts[::2], parts[1::2], pairs.is_random_next, strict=True)
-    assert list(rows) == read(folder, "train")
 
 
 # Shards that an early version made of the text below.
