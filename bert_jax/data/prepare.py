@@ -13,7 +13,7 @@ it, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -37,7 +37,6 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
-FORMAT = 2  # raise it when the same settings would give different records
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
 
@@ -76,7 +75,7 @@ def prepare(
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: tokens of a row, [CLS] and [SEP] included.
-      tokenizer: None: the one from `prepare_tokenizer`.
+      tokenizer: None: the one from `vocabulary.prepare`.
       record: `RunData.record` of a run that resumes; its data is reused where
         `config.corpus.data_dir` has it, even if the text is gone.
 
@@ -84,12 +83,12 @@ def prepare(
       UserError: see `corpus.documents` and `writing.write`; a full disk; the run
         began with other text.
     """
-    tokenizer, record = tokenizer or prepare_tokenizer(config), record or {}
+    tokenizer, record = tokenizer or vocabulary.prepare(config), record or {}
     if prepared := reopen(config, max_seq_length, record, tokenizer):
         return prepared
     data_dir = storage.path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
-        "format": FORMAT,
+        "format": chunks.FORMAT,
         "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
         "tokenizer": _digest(tokenizer),
         "libraries": [
@@ -168,43 +167,6 @@ def _changes(record: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(changed or [name for name in names if before[name] != now[name]])
 
 
-def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
-
-    A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
-    is trained on the training split only.
-
-    Raises:
-      UserError: see `tokenization.of_config` and `corpus.documents`.
-    """
-    tokenizer = tokenization.of_config(config)
-    if tokenizer is not None:
-        return tokenizer
-    settings = config.tokenizer
-    data_dir = storage.path(config.corpus.data_dir)
-    identity = {
-        "format": FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
-        "vocab_size": settings.vocab_size,
-        "lowercase": settings.lowercase,
-        "sample_bytes": settings.sample_bytes,
-        **chunks.identity(config),
-    }
-    if not settings.strip_accents:  # vocabularies that have them stripped keep names
-        identity["strip_accents"] = False
-    kind = FAMILIES[config.model.architecture].vocabulary
-    if kind is not WORDPIECE:
-        identity["kind"] = kind.name
-    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
-    if not (folder / "metadata.json").exists():
-        writing.require(config.corpus)  # before the time that training takes
-        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
-            training = enumerate(_training_texts(config))
-            seed = identity["seed"]
-            vocabulary.write(training, settings, seed, identity, temporary, kind.train)
-    return tokenization.load(folder / _TOKENIZER)
-
-
 def _digest(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
 
@@ -227,11 +189,3 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )
-
-
-def _training_texts(config: ConfigDict) -> Iterator[str]:
-    """The pieces of the documents that are not held back."""
-    split_of = chunks.split_rule(config)
-    for index, document in enumerate(chunks.documents(config)):
-        if split_of(index) == "train":
-            yield from (piece.text for piece in document)

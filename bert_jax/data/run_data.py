@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import phase_at, phases
-from bert_jax.data import loader, mix, packing, prepare
+from bert_jax.data import loader, mix, packing, prepare, vocabulary
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
 
@@ -64,14 +64,14 @@ class RunData:
         """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
-          UserError: see `prepare.prepare_tokenizer`.
+          UserError: see `vocabulary.prepare`.
         """
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
             if data := prepare.reopen(self._config, length, self._record):
                 return data.tokenizer
-        return prepare.prepare_tokenizer(self._config)
+        return vocabulary.prepare(self._config)
 
     def all(self) -> list[Prepared]:
         """The data of every phase, shortest first; packed, and its word vectors

@@ -171,7 +171,7 @@ class ByteLevel(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """As `vocabulary.train`: the special tokens, the 256 bytes, what is learnt, and
+        """As `Kind.train`: the special tokens, the 256 bytes, what is learnt, and
         [unusedN] where the text yields too little.
 
         Raises:

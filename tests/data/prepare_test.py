@@ -11,7 +11,7 @@ import pytest
 from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, workers
+from bert_jax.data import chunks, corpus, prepare, vocabulary, workers
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def documents_of(tokenizer, tokens):
 
 def test_what_is_written(config):
     folder = made(config)
-    tokenizer = prepare.prepare_tokenizer(config)
+    tokenizer = vocabulary.prepare(config)
     # [UNK] may occur: the vocabulary is small and has not seen the dev split.
     special = set(tokenization.special_ids(tokenizer)) - {
         tokenizer.token_to_id("[UNK]")
@@ -67,7 +67,7 @@ def test_splits_share_no_document(config):
     path = Path(config.corpus.data_dir).parent / "vocab.txt"
     path.write_text("\n".join(pieces) + "\n")
     config.tokenizer.vocab_file = str(path)
-    tokenizer = prepare.prepare_tokenizer(config)
+    tokenizer = vocabulary.prepare(config)
     folder = made(config)
     found: dict[str, set[str]] = {}
     for split in ("train", "dev"):
@@ -187,13 +187,13 @@ def test_special_tokens_in_the_text_are_text(config, tmp_path):
         "\n\n".join(f"{n} [MASK] b.\n[SEP] {n} [CLS]." for n in "cdefghij")
     )
     rows = read(made(config), "train")
-    special = set(tokenization.special_ids(prepare.prepare_tokenizer(config)))
+    special = set(tokenization.special_ids(vocabulary.prepare(config)))
     for a, b, _ in rows:
         assert not (special - {1}) & {*map(int, a), *map(int, b)}  # 1: [UNK]
 
 
 def test_trained_vocabulary_is_kept_and_described(config, capfd):
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     said = capfd.readouterr().err
     assert "trained a vocabulary of 300 pieces on 0.0 MB of text" in said
     (name,) = names(config.corpus.data_dir)
@@ -204,7 +204,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     assert metadata["special_ids"] == special
     # Of the 12 documents two are held back: the vocabulary has not seen them.
     assert metadata["sample"]["texts"] == 10
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     assert capfd.readouterr().err == ""
 
 
