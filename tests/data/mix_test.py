@@ -148,11 +148,7 @@ def test_weights_are_the_loaders_alone(config):
     assert counts(plain.report, "pairs") == []
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [((1.0,), "one for each of the 3")],
-)
-def test_bad_weights(config, weights, message):
-    config.corpus.weights = weights
-    with pytest.raises(UserError, match=f"corpus.weights=.*{message}"):
+def test_bad_weights(config):
+    config.corpus.weights = (1.0,)
+    with pytest.raises(UserError, match=r"corpus\.weights=.*one for each of the 3"):
         fields.check(config)

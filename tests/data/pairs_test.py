@@ -1,6 +1,8 @@
 """Sentence pairs: the rules of create_pretraining_data.py, drawn on lengths."""
 
+import itertools
 import random
+from array import array
 from collections import Counter
 
 import pytest
@@ -158,3 +160,49 @@ def test_a_random_next_is_of_another_whole():
     assert {b for a, b in counts if a == 3} == {0, 1, 2, 4, 5}
     drawn = pairs.draw([[5] * 50] * 3, rng, shape, [7, 7, 7])
     assert all(p.is_random_next == (p.a.document != p.b.document) for p in drawn)
+
+
+SEPARATOR = 9
+
+
+def full_rows(documents, longest):
+    """The rows' tokens; a document is a list of sentences, a sentence of ids."""
+    tokens = [array("i", itertools.chain(*document)) for document in documents]
+    lengths = [[len(sentence) for sentence in document] for document in documents]
+    wholes = list(range(len(documents)))
+    ids, found = pairs.full_sentences(tokens, lengths, wholes, longest, SEPARATOR)
+    return [list(ids[pair.a.start : pair.a.stop]) for pair in found]
+
+
+def test_a_row_goes_on_in_the_next_document():
+    documents = [[[1, 1], [2, 2]], [[3, 3, 3]]]
+    assert full_rows(documents, 8) == [[1, 1, 2, 2, SEPARATOR, 3, 3, 3]]
+
+
+def test_sentences_stay_whole():
+    documents = [[[1, 1], [2, 2], [3, 3]], [[4, 4]]]
+    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, SEPARATOR, 4, 4]]
+
+
+def test_a_row_does_not_end_with_a_separator():
+    documents = [[[1, 1], [2, 2]], [[3, 3, 3, 3]]]
+    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, 3, 3]]
+
+
+def test_a_separator_that_is_left_out_needs_no_room():
+    documents = [[[1, 1], [2, 2]], [[3, 3]], [[4] * 8], [[5]]]
+    assert full_rows(documents, 4) == [[1, 1, 2, 2], [3, 3], [4] * 4, [4] * 4, [5]]
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_nothing_is_lost():
+    documents = [[[1] * 7, [2, 2]], [[3]]]
+    found = full_rows(documents, 4)
+    assert found == [[1] * 4, [1, 1, 1], [2, 2, SEPARATOR, 3]]
+    assert [*itertools.chain(*found)].count(1) == 7
+
+
+def test_pieces_of_one_document_have_no_separator_between():
+    tokens = [array("i", [1, 1]), array("i", [2]), array("i", [3])]
+    lengths, wholes = [[2], [1], [1]], [0, 0, 1]
+    ids, _ = pairs.full_sentences(tokens, lengths, wholes, 9, SEPARATOR)
+    assert list(ids) == [1, 1, 2, SEPARATOR, 3]
