@@ -4,17 +4,15 @@ import contextlib
 import hashlib
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from bert_jax import attentions
-from bert_jax.data.rows import Batch
-from bert_jax.data.vocabulary_fit import Watch
+from bert_jax.data import vocabulary_fit
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
@@ -51,7 +49,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         if keeps:
             answerer = stack.enter_context(attentions.around(answerer, task))
         if processes.is_first():
-            answerer.watch = _warns_once(task.tokenizer, source)
+            answerer.watch = vocabulary_fit.warner(task.tokenizer, source)
         write = row_files.writer(target, output.file, output.columns)
         progress = stack.enter_context(_progress(task, source, output))
         count, rest = output.rows, output.rest(lines)
@@ -98,14 +96,3 @@ def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
             total = sum(1 for _ in lines)
     with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
         yield line
-
-
-def _warns_once(tokenizer: Tokenizer, source: str) -> Callable[[Batch], None]:
-    """Warns from the first batches if the vocabulary does not fit their texts."""
-    watch = Watch(tokenizer)
-
-    def look(batch: Batch) -> None:
-        if fault := watch.fault(batch, source):
-            log.warning("warning: %s", fault)
-
-    return look

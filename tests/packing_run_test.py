@@ -13,8 +13,7 @@ from runs import here
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.data import loader, records
-from bert_jax.data.packing import pairs as packing
+from bert_jax.data import loader, masking, packing, records
 from bert_jax.models.config import pretraining_flops
 from bert_jax.workdir import metrics
 
@@ -75,7 +74,7 @@ def test_the_config_says_how_many_a_row(micro):
         assert 2 <= (rows >= 0).sum(axis=1).max() <= most
         source = loader._Pairs(task.config, phase, data, "train")
         batch = source.packed(rows, np.zeros(len(rows), int))
-        named = loader.shapes(task.config, phase)["cls_positions"]
+        named = masking.shapes(task.config, phase)["cls_positions"]
         assert batch["cls_positions"].shape[1] == named[1] == most
         found.append(jax.jit(task.loss)(_params(task), batch, None))
     for name, one in found[0].items():

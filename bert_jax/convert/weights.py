@@ -26,7 +26,6 @@ from bert_jax.family import FAMILIES, Family, named
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import folders
 from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ class Source:
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
             padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
-            certain = padded and folders.lacks_none(self.folder, tokenizer)
+            certain = padded and tokenization.lacks_none(self.folder, tokenizer)
             if pieces != rows and not certain:
                 raise UserError(
                     f"{self.folder}: its vocabulary has {pieces} pieces, but the "

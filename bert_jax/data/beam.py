@@ -1,20 +1,13 @@
 """Maps a function over chunks on Apache Beam: the same results as `workers` gives.
 
 Chunks and results are files in a folder that all workers share. So the pipeline carries
-numbers only, and memory does not grow with the text. Beam runs in a process group of
-its own, so that it can be ended with its workers.
+numbers only, and memory does not grow with the text.
 """
 
-import contextlib
 import functools
-import multiprocessing
-import os
 import pickle
 import secrets
 import shutil
-import signal
-import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -23,8 +16,8 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from ml_collections import ConfigDict
 
-from bert_jax.data import workers
-from bert_jax.data.shards import Chunk, Job, Shard, disk_error
+from bert_jax.data.chunks import Chunk
+from bert_jax.data.shards import Job, Shard
 from bert_jax.errors import UserError
 
 
@@ -35,14 +28,8 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
       settings: `config.corpus`.
 
     Raises:
-      UserError: Beam does not know the runner; an option has no dashes.
+      UserError: Beam does not know the runner or an option.
     """
-    for option in settings.beam_options:
-        if not option.startswith("--"):
-            raise UserError(
-                f"config.corpus.beam_options: {option!r}: write Beam's options as "
-                "('--NAME=VALUE',)"
-            )
     # Beam's own default runs several workers one after the other.
     mode = "--direct_running_mode=multi_processing"
     try:
@@ -50,8 +37,9 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
         return apache_beam.Pipeline(settings.runner, options)
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         raise UserError(
-            f"config.corpus.runner={settings.runner}: Beam cannot load it ({error}); "
-            "FnApiRunner needs nothing else"
+            f"config.corpus.runner={settings.runner}, config.corpus.beam_options="
+            f"{settings.beam_options}: Beam cannot load it ({error}); FnApiRunner and "
+            "options such as ('--direct_num_workers=4',) work everywhere"
         ) from error
 
 
@@ -70,92 +58,48 @@ def ordered_map(
       function: in an importable module. It must be safe to call twice.
 
     Raises:
-      UserError: the pipeline failed, or a worker died.
-      OSError: a disk is full.
+      UserError: the pipeline failed.
     """
-    place = folder.absolute() / "beam"
+    place = folder.absolute() / f"beam-{function.__name__}"
     place.mkdir()
     try:
         _store((function, job), place / "job")
         count = 0
         for count, chunk in enumerate(chunks, 1):
             _store(chunk, place / f"chunk-{count}")
-        _run_apart(settings, place, count)
+        _run(settings, place, count)
         for number in range(1, count + 1):
             yield _load(place / f"shard-{number}")
     finally:
         shutil.rmtree(place)
 
 
-def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
-    """Runs the pipeline in a new process; at the end kills what is left of it."""
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_run, args=(settings, place, count))
-    with workers.without_main():
-        process.start()
-    assert process.pid is not None
-    try:
-        process.join()
-    finally:
-        process.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.join()
-    if process.exitcode:
-        failed = place / "error"
-        said = failed.read_text() if failed.exists() else "its process died"
-        if disk := disk_error(said):
-            raise disk
-        raise UserError(
-            f"config.corpus.runner={settings.runner}: {said}; all workers must see "
-            "config.corpus.data_dir under the same path; nothing half-written stays, "
-            "so the same command can run again"
-        )
-
-
 def _run(settings: ConfigDict, place: Path, count: int) -> None:
-    os.setsid()  # a group, with the workers that the runner starts
-    workers.end_with_parent(functools.partial(os.killpg, 0, signal.SIGKILL))
-
-    def fail(text: str) -> None:
-        (place / "error").write_text(text)
-        os._exit(1)  # other threads may wait forever
-
-    def thread_failed(args: threading.ExceptHookArgs) -> None:
-        threading.__excepthook__(args)
-        # FnApiRunner would wait forever for the worker that this thread has started.
-        if args.thread is not None and args.thread.name == "run_worker":
-            fail("a worker process died, perhaps because memory ran out")
-
-    threading.excepthook = thread_failed
     try:
         with pipeline(settings) as steps:
-            (
-                steps
-                | apache_beam.Create(range(1, count + 1))
-                | apache_beam.Reshuffle()
-                | apache_beam.ParDo(_Write(place))
-            )
+            numbers = steps | apache_beam.Create(range(1, count + 1))
+            _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, place)
     except Exception as error:  # a runner may raise anything
-        traceback.print_exc()
         lines = str(error).strip().splitlines() or [repr(error)]
-        fail(lines[-1].partition(" [while running")[0])
+        raise UserError(
+            f"config.corpus.runner={settings.runner}: "
+            f"{lines[-1].partition(' [while running')[0]}; all workers must see "
+            "config.corpus.data_dir under the same path; nothing half-written stays, "
+            "so the same command can run again"
+        ) from error
 
 
-class _Write(apache_beam.DoFn):
-    """Calls the function on chunks by their number, and stores what it returns."""
+def _write(number: int, place: Path) -> None:
+    """Calls the function on a chunk, in a worker, and stores what it returns."""
+    path = place / f"shard-{number}"
+    if not path.exists():  # else the bundle is repeated
+        function, job = _job(place)
+        _store(function(job, _load(place / f"chunk-{number}")), path)
 
-    def __init__(self, place: Path):
-        self._place = place
 
-    def setup(self) -> None:
-        self._function, self._job = _load(self._place / "job")
-
-    def process(self, number: int) -> None:
-        path = self._place / f"shard-{number}"
-        if not path.exists():  # else the bundle is repeated
-            chunk = _load(self._place / f"chunk-{number}")
-            _store(self._function(self._job, chunk), path)
+@functools.lru_cache(1)
+def _job(place: Path) -> Any:
+    return _load(place / "job")
 
 
 def _load(path: Path) -> Any:

@@ -1,15 +1,17 @@
-"""Splits documents into train and dev, and groups them into one core's work."""
+"""Cuts long documents, splits all into train and dev, and groups them for one core."""
 
+import hashlib
 import itertools
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from bert_jax.data import corpus, segments, vocabulary
+from bert_jax.data import corpus
 from bert_jax.data.corpus import Document
-from bert_jax.data.shards import Chunk
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -19,17 +21,35 @@ from bert_jax.runtime import storage
 # that shards stay few (English Wikipedia: 2,500); but each core holds one in memory.
 CHUNK_BYTES = 8 << 20
 SPLITS = ("train", "dev")
+FORMAT = 2  # raise it when the same settings would give different records
+
+
+class Chunk(NamedTuple):
+    """The documents of one shard: number `number` of a split."""
+
+    split: str
+    number: int
+    documents: list[list[corpus.Document]]  # each as its pieces
 
 
 def documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Yields each document of `config.corpus.sources`, in parts of limited size.
+    """Yields each document of `config.corpus.sources`, as its pieces; see `cut`.
+
+    A single document is divided: its pieces count as documents, so that some can be
+    held back and a random second sentence comes from another piece.
 
     Raises:
       UserError: see `corpus.documents`.
     """
     settings = config.corpus
     texts = corpus.documents(tuple(settings.sources), storage.path(settings.data_dir))
-    return segments.read(texts, settings.max_document_bytes, settings.language)
+    first = list(itertools.islice(texts, 2))
+    is_single = len(first) == 1
+    rest = itertools.chain(first, texts)
+    del first  # frees each as the chain passes it
+    for document in rest:
+        pieces = cut(document, settings.max_document_bytes, settings.language)
+        yield from ([piece] for piece in pieces) if is_single else [pieces]
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
@@ -41,6 +61,12 @@ def identity(config: ConfigDict) -> dict[str, Any]:
 def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether a prepared folder's report has these settings, `identity` among them."""
     return all(report.get(name) == value for name, value in settings.items())
+
+
+def keyed_hash(seed: int, purpose: str, index: int) -> float:
+    """A number in [0, 1) that depends only on the arguments."""
+    digest = hashlib.blake2b(f"{seed} {purpose} {index}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest()) / 2**64
 
 
 def split_rule(config: ConfigDict) -> Callable[[int], str]:
@@ -61,7 +87,7 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
         )
 
     def place(index: int) -> float:
-        return vocabulary.keyed_hash(config.corpus.seed, "dev", index)
+        return keyed_hash(config.corpus.seed, "dev", index)
 
     order = sorted(range(count), key=place)
     least = 2 if count >= 4 else 1
@@ -104,3 +130,77 @@ def chunks(
             number[split] += 1
         if rest:
             yield Chunk(split, number[split], rest)
+
+
+def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
+    """Cuts at ends of paragraphs, and of sentences where a paragraph is too long.
+
+    `pairs.draw` draws once per document whether its rows are short, as Google's code
+    does for each of ten copies of the corpus. In an uncut book all rows would be short,
+    or none.
+
+    Args:
+      document: any.
+      max_bytes: of a piece, in UTF-8, unless one sentence has more; 0 means no cuts.
+      language: splits sentences by its rules.
+
+    Returns:
+      Pieces of similar lengths that together have all the text.
+    """
+    text = document.text
+    # A character has at most four bytes.
+    if not max_bytes or len(text) * 4 <= max_bytes:
+        return [document]
+    size = len(text.encode())
+    if size <= max_bytes:
+        return [document]
+    if document.form == "wrapped":
+        separator, paragraphs = "\n\n", re.split(r"\n[ \t]*\n", text)
+    else:
+        separator, paragraphs = "\n", text.split("\n")
+    if document.form != "sentences":  # there each line is one sentence already
+        paragraphs = [
+            part
+            for paragraph in paragraphs
+            for part in _shortened(paragraph, document.form, max_bytes, language)
+        ]
+    groups = _grouped(paragraphs, len(separator), max_bytes, size)
+    return [document._replace(text=separator.join(group)) for group in groups]
+
+
+def _shortened(
+    paragraph: str, form: str, max_bytes: int, language: str
+) -> Iterable[str]:
+    """A paragraph, or groups of its sentences."""
+    size = len(paragraph.encode())
+    if size <= max_bytes:
+        return [paragraph]
+    sentences = corpus.sentences(Document(paragraph, form), language)
+    groups = _grouped(sentences, 1, max_bytes, size)
+    return map(" ".join, groups)
+
+
+def _grouped(
+    parts: Iterable[str], gap: int, most: int, total: int
+) -> Iterator[list[str]]:
+    """Groups consecutive parts, with about the same number of bytes in each group.
+
+    Args:
+      gap: bytes between two parts.
+      most: bytes of a group, unless one part has more.
+      total: bytes of all parts.
+    """
+    # A tenth of slack: a group's last part may overshoot.
+    goal = total / math.ceil(total / (0.9 * most))
+    group: list[str] = []
+    size = seen = number = 0
+    for part in parts:
+        part_size = len(part.encode()) + gap
+        if group and (size + part_size > most or seen >= goal * (number + 1)):
+            yield group
+            number += 1
+            group, size = [], 0
+        group.append(part)
+        size += part_size
+        seen += part_size
+    yield group

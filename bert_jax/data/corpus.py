@@ -17,7 +17,6 @@ document at a time (parquet: a batch of rows).
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -29,8 +28,11 @@ from typing import Any, NamedTuple
 import sentencex
 
 from bert_jax.data.lines import read_lines
+from bert_jax.data.sources import hub as hub_source
+from bert_jax.data.sources import pydocs, wikipedia
+from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, untrusted
+from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
@@ -52,15 +54,16 @@ class Document(NamedTuple):
 
 
 _WITHOUT_NETWORK = (
-    "Without a network: your own files, --config.corpus.sources=text:FOLDER/*.txt; "
-    "data prepared on another machine, --config.corpus.data_dir=FOLDER; or the text of "
-    "this machine, --config.corpus.sources=pydocs"
+    "Without a network: your own files, --config.corpus.sources=text:FOLDER/*.txt, or "
+    "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
+    "machine, --config.corpus.data_dir=FOLDER"
 )
-# The text's feature and form, in data sets where the features alone are ambiguous.
-_TFDS_TEXT = {
-    "wiki40b": ("text", "lines"),
-    "wikipedia": ("text", "lines"),
-    "pg19": ("book_text", "wrapped"),
+# Of data sets whose features alone are ambiguous: the text's feature and form, and a
+# function that keeps an article's text passages and drops the rest.
+_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
+    "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
+    "wikipedia": ("text", "lines", wikipedia.paragraphs),
+    "pg19": ("book_text", "wrapped", str),
 }
 
 
@@ -103,9 +106,8 @@ def sentences(document: Document, language: str) -> list[str]:
 
 def _unwrapped(block: str) -> str:
     # A space is the only printable white space, so this is the same in less time.
-    if block.isprintable() and "  " not in block:
-        return block.strip()
-    return " ".join(block.split())
+    is_plain = block.isprintable() and "  " not in block
+    return block.strip() if is_plain else " ".join(block.split())
 
 
 def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
@@ -124,19 +126,14 @@ def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
 def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        from bert_jax.data.sources import pydocs
-
         return [kind, *pydocs.identity()]
     if kind == "tfds":
-        from bert_jax.data.sources import tfds as tfds_source
-
         info = tfds_source.prepared(name).info
         splits = sorted(info.splits.items())
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        with _ways_without_network():
-            files = _revisions(source, data_dir)
+        files = _revisions(source, data_dir)
         kind = "hf passages" if _is_wikipedia(name) else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
@@ -149,18 +146,19 @@ def _revisions(source: str, data_dir: Path) -> list[str]:
     Raises:
       UserError: the Hub cannot be reached, and `data_dir` has no names from before.
     """
-    place = data_dir / _REVISIONS
-    kept = untrusted.read_object(place, "; delete it") if place.exists() else {}
+    path = data_dir / _REVISIONS
+    known = untrusted.read_object(path, "; delete it") if path.exists() else {}
     try:
-        names = [path.resolve().name for path in _hub_files(source)]
+        names = [file.resolve().name for file in _hub_files(source)]
     except UserError as error:
-        if source not in kept:
+        if source not in known:
             raise
-        log.warning("warning: %s; its text is taken to be as it was last time", error)
-        return list(kept[source])
-    if names != kept.get(source):
+        why = error.__cause__ or error
+        log.warning("warning: %s; its text is taken to be as it was last time", why)
+        return list(known[source])
+    if names != known.get(source):
         with contextlib.suppress(OSError):  # data_dir may be read-only
-            storage.write_atomically(place, json.dumps(kept | {source: names}))
+            storage.write_atomically(path, json.dumps(known | {source: names}))
     return names
 
 
@@ -183,38 +181,23 @@ def _is_wikipedia(name: str) -> bool:
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        from bert_jax.data.sources import pydocs
-
         yield from _read_json_lines(pydocs.extract(data_dir))
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
-        with _ways_without_network():
-            files = _hub_files(source)
-        for document in itertools.chain.from_iterable(map(_read_parquet, files)):
-            if _is_wikipedia(name):
-                from bert_jax.data.sources import wikipedia
-
-                document = Document(wikipedia.paragraphs(document.text), "lines")
-            yield document
+        for path in _hub_files(source):
+            for document in _read_parquet(path):
+                if _is_wikipedia(name):
+                    document = Document(wikipedia.paragraphs(document.text), "lines")
+                yield document
     else:
-        for path in _files(source):
-            yield from FILE_KINDS[kind](path)
+        for file in _files(source):
+            yield from FILE_KINDS[kind](file)
 
 
 def _hub_files(source: str) -> list[pathlib.Path]:
-    from bert_jax.data.sources import hub as hub_source
-
-    return hub_source.required(source, "train")
-
-
-@contextlib.contextmanager
-def _ways_without_network() -> Iterator[None]:
-    """Where the Hub cannot be reached the error says what to do instead."""
-    from bert_jax.runtime import hub
-
     try:
-        yield
+        return hub_source.required(source, "train")
     except hub.Unreachable as error:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
@@ -245,32 +228,23 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
 
 def _read_articles(path: str | Path) -> Iterator[Document]:
     """Articles as WikiExtractor writes them: their first line is the title."""
-    lines: list[str] | None = None
-    number = 0
+    lines: list[str] = []
     for number, line in read_lines(path):
-        if line.startswith("<doc "):
-            if lines is not None:
-                raise UserError(f"{path}:{number}: the <doc> before it has no </doc>")
+        if line.startswith("</doc>"):
+            yield Document("\n".join(lines[2:]), "lines")
             lines = []
-        elif line.startswith("</doc>"):
-            if lines is None:
-                raise UserError(f"{path}:{number}: a </doc> without a <doc>")
-            yield Document("\n".join(lines[1:]), "lines")
-            lines = None
-        elif lines is not None:
-            lines.append(line)
-        elif line.strip():
+        elif not (lines or line.startswith("<doc ")) and line.strip():
             raise UserError(
                 f"{path}:{number}: text outside of <doc ...> and </doc>; is it "
                 "WikiExtractor's? (its --json writes lines for jsonl:GLOB)"
             )
-    if lines is not None:
+        elif lines or line.strip():
+            lines.append(line)
+    if lines:
         raise UserError(f"{path}:{number}: the last <doc> has no </doc>; cut off?")
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    from bert_jax.data.sources import hub as hub_source
-
     for text in (row["text"] for row in hub_source.rows(path, columns=("text",))):
         if not isinstance(text, str | None):
             raise UserError(f"{path}: column text has {type(text).__name__}, not text")
@@ -304,30 +278,20 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 
 def _read_tfds(name: str) -> Iterator[Document]:
-    from bert_jax.data.sources import tfds as tfds_source
-    from bert_jax.data.sources import wikipedia
-
     builder = tfds_source.prepared(name)
     splits = list(builder.info.splits)
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
-    feature, form = _text_feature(name, builder)
-    # Functions that keep an article's text passages and drop the rest.
-    passages = {
-        "wiki40b": wikipedia.wiki40b_paragraphs,
-        "wikipedia": wikipedia.paragraphs,
-    }.get(builder.name, str)
+    known = _TFDS_TEXT.get(builder.name)
+    feature, form, passages = known or (_text_feature(name, builder), "wrapped", str)
     for example in tfds_source.examples(name, builder, split):
-        text = example[feature].decode("utf-8")
-        yield Document(passages(text), form)
+        yield Document(passages(example[feature].decode("utf-8")), form)
 
 
-def _text_feature(name: str, builder: Any) -> tuple[str, str]:
-    import tensorflow_datasets as tfds
+def _text_feature(name: str, builder: Any) -> str:
+    import tensorflow_datasets as tfds  # slow
 
-    if builder.name in _TFDS_TEXT:
-        return _TFDS_TEXT[builder.name]
     features = builder.info.features
     texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
     if len(texts) != 1:
@@ -335,4 +299,4 @@ def _text_feature(name: str, builder: Any) -> tuple[str, str]:
             f"tfds:{name}: one text feature is required, but it has "
             f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
         )
-    return texts[0], "wrapped"
+    return texts[0]

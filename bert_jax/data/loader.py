@@ -16,13 +16,10 @@ from ml_collections import ConfigDict
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases
-from bert_jax.data import masking, prepare, records, workers
-from bert_jax.data.batch_shapes import has_masks, shapes
+from bert_jax.data import masking, mix, packing, prepare, records
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, RowIndex
+from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead
 from bert_jax.family import FAMILIES
-
-Batch = dict[str, np.ndarray]
 
 
 def dataset(
@@ -44,37 +41,33 @@ def dataset(
       rows: which rows of the global batch to read; a host reads only its own.
     """
     pairs = _Pairs(config, phase, data, split)
-    packed, mixed, count, before = None, None, len(pairs), 0
-    if split == "train" and config.corpus.packing:
-        from bert_jax.data.packing import pairs as packing
-
-        packed = packing.rows(
-            data.folder, phase.max_seq_length, config.corpus.packed_pairs
-        )
+    if split == "dev":
+        size = config.evaluate.batch_size
+        order = grain.MapDataset.range(-(-len(pairs) // size) * size)
+        return order.batch(size).map(lambda row: pairs.batch(row[rows], 0))
+    packed, mixed, count = None, None, len(pairs)
+    if config.corpus.packing:
+        most = config.corpus.packed_pairs
+        packed = packing.rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
-    if split == "train" and config.corpus.weights:
-        from bert_jax.data import mix
-
+    if config.corpus.weights:
         mixed = mix.of(config, data.report)
         count = mixed.size
-    if split == "train":
-        size = phase.batch_size
-        order = grain.MapDataset.range(count).seed(config.seed).shuffle()
-        before = _rows_before(config, phase)
-        order = order.repeat(EPOCHS)[before:]
-    else:
-        size = config.evaluate.batch_size
-        order = grain.MapDataset.range(-(-count // size) * size)
+    size, before = phase.batch_size, _rows_before(config, phase)
+    order = grain.MapDataset.range(count).seed(config.seed).shuffle()
 
     def batch(index: int, row: Int[np.ndarray, "batch"]) -> Batch:
-        position = before + index * size + np.arange(size)[rows]
+        epoch, place = (
+            (before + index * size + np.arange(size)[rows]) // count,
+            row[rows],
+        )
         if packed is not None:
-            return pairs.packed(packed[row[rows]], position // count)
+            return pairs.packed(packed[place], epoch)
         if mixed is not None:
-            return pairs.batch(*mixed.records(row[rows], position // count))
-        return pairs.batch(row[rows], position // count if split == "train" else 0)
+            return pairs.batch(*mixed.records(place, epoch))
+        return pairs.batch(place, epoch)
 
-    return order.batch(size).map_with_index(batch)
+    return order.repeat(EPOCHS)[before:].batch(size).map_with_index(batch)
 
 
 def _rows_before(config: ConfigDict, phase: Phase) -> int:
@@ -116,12 +109,8 @@ def batches(
     rows: RowIndex = slice(None),
 ) -> Iterator[Batch]:
     """The batches of a phase from `step` to its end; reads ahead while a step runs."""
-    # With few cores a second reader only slows the step down.
-    threads = min(4, max(1, workers.cores() // 2))
-    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     first, end = step - phase.first_step, phase.end_step - phase.first_step
-    rest = dataset(config, phase, data, rows=rows)[first:end]
-    return iter(rest.to_iter_dataset(ahead))
+    return read_ahead(dataset(config, phase, data, rows=rows)[first:end])
 
 
 class Unmasked(NamedTuple):
@@ -137,9 +126,7 @@ class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
     def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
-        from bert_jax.data import record_source  # an answer needs none
-
-        self._source = record_source.Source(data.folder, split)
+        self._source = records.Source(records.shards(data.folder, split))
         self._special = tokenization.special_ids(data.tokenizer)
         vocabulary = data.tokenizer.get_vocab()
         kind = tokenization.kind_of(data.tokenizer)
@@ -163,7 +150,7 @@ class _Pairs:
     ) -> Batch:
         """Reads and masks records; those past the last, at the end, give empty rows."""
         phase, special = self._phase, self._special
-        pairs = self.read(record[record < len(self)])
+        pairs = self._source.read(record[record < len(self)].tolist())
         length = phase.max_seq_length
         rows = self._assemble(pairs, len(record), length, special)
         ids, mask, segments, candidates = rows
@@ -175,7 +162,7 @@ class _Pairs:
             "segment_ids": segments,
             "next_sentence_labels": labels,
         }
-        if not has_masks(self._config):
+        if not masking.has_masks(self._config):
             return unmasked
         epochs = np.broadcast_to(epoch, record.shape)
         masked = masking.apply(
@@ -194,13 +181,10 @@ class _Pairs:
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
         """As `batch`, with the records of a row in one row; a negative one is none."""
-        from bert_jax.data.packing import pairs as packing
-
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        column_shapes = shapes(self._config, self._phase)
-        columns = column_shapes["masked_lm_ids"][1] if has_masks(self._config) else 0
-        packed = packing.pack(pairs, filled, columns, self._special.pad)
+        masked = masking.shapes(self._config, self._phase).get("masked_lm_ids", (0, 0))
+        packed = packing.pack(pairs, filled, masked[1], self._special.pad)
         if self._config.corpus.shift_positions:
             packed["position_ids"] += self._shifts(record[:, 0], epoch)
         return packed
@@ -213,14 +197,6 @@ class _Pairs:
         choices = positions - self._phase.max_seq_length + 1
         drawn = masking.uniform(self._seed, b"shift", epoch, record, 1)
         return (drawn * choices).astype(np.int32)
-
-    def read(self, record: Int[np.ndarray, "pairs"]) -> records.Pairs:
-        """Reads records.
-
-        Raises:
-          UserError: a file cannot be read.
-        """
-        return self._source.read(record.tolist())  # perhaps of padding rows only
 
 
 def assemble(

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
+from bert_jax.config.phases import Phase
+from bert_jax.data import packing
 from bert_jax.errors import UserError
 from bert_jax.registry import MASKINGS
 
@@ -117,12 +119,10 @@ def pieces_or_words(
         numbers(length + 2 * columns), [length, length + columns], axis=1
     )
     if masking.whole_word:
-        from bert_jax.data import whole_words
-
         starts = candidates & ~continuation[ids]
         # A sentence that was cut at the front may start inside a word.
         starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
-        chosen = whole_words.choose(candidates, starts, order, budget)
+        chosen = _choose_words(candidates, starts, order, budget)
     else:
         chosen = _choose_tokens(candidates, order, budget)
     row, position, column = _places(chosen)
@@ -168,3 +168,58 @@ def _choose_tokens(
     below, equal = values < last, values == last
     left = budget - below.sum(axis=1)
     return candidates & (below | (equal & (np.cumsum(equal, axis=1) <= left[:, None])))
+
+
+def _choose_words(
+    candidates: Bool[np.ndarray, "batch length"],
+    starts: Bool[np.ndarray, "batch length"],
+    order: Float[np.ndarray, "batch length"],
+    budget: Int[np.ndarray, "batch"],
+) -> Bool[np.ndarray, "batch length"]:
+    """Takes words in random order; skips words that would exceed the budget."""
+    rows = np.arange(len(candidates))
+    word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
+    counts = starts.sum(axis=1)
+    sizes = np.zeros((len(candidates), max(1, counts.max())), int)
+    row_of_token, token = np.nonzero(candidates)
+    np.add.at(sizes, (row_of_token, word_of[row_of_token, token]), 1)
+    keys = np.full(sizes.shape, np.inf)
+    row_of_start, start = np.nonzero(starts)
+    keys[row_of_start, word_of[row_of_start, start]] = order[row_of_start, start]
+    taken = np.zeros(sizes.shape, bool)
+    left = budget.copy()
+    for word in np.argsort(keys, axis=1, kind="stable").T:
+        size = sizes[rows, word]
+        take = (size > 0) & (size <= left)
+        taken[rows, word] = take
+        left -= np.where(take, size, 0)
+        if not left.any():
+            break
+    return candidates & np.take_along_axis(taken, np.maximum(word_of, 0), axis=1)
+
+
+def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
+    """The shapes of a phase's training batches, by column."""
+    rows, length = phase.batch_size, phase.max_seq_length
+    tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
+    predictions = phase.max_predictions_per_seq
+    pairs: tuple[int, ...] = ()
+    if config.corpus.packing:
+        tokens += ("sequence_ids", "position_ids")
+        share = config.masking.masked_lm_prob
+        most = config.corpus.packed_pairs
+        predictions = packing.predictions(length, share, predictions, most)
+        pairs = (most,)
+    names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}
+    return {
+        **dict.fromkeys(tokens, (rows, length)),
+        **masked,
+        **({"cls_positions": (rows, *pairs)} if pairs else {}),
+        "next_sentence_labels": (rows, *pairs),
+    }
+
+
+def has_masks(config: ConfigDict) -> bool:
+    """Whether pieces are masked, to be predicted; left to right all are predicted."""
+    return bool(config.task.get("objective") != "ltr" and not config.model.causal)

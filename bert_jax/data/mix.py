@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from bert_jax.data.records import source_counts
 from bert_jax.data.rows import EPOCHS
-from bert_jax.data.source_counts import counts
 
 
 class Mix:
@@ -77,25 +77,25 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
       report: its preparation.json.
     """
     weights = tuple(map(float, config.corpus.weights))
-    return Mix(counts(report, "pairs"), weights, config.seed)
+    return Mix(source_counts(report, "pairs"), weights, config.seed)
 
 
 def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
-    """A line for each source: how much it has, and how often it is seen; a warning for
-    one that is never seen.
+    """Returns a line for each source: how much it has, and how often it is seen.
 
     Args:
+      config: the whole config.
+      report: preparation.json.
       rows: that the run takes in all.
     """
     mix = of(config, report)
-    epochs = mix.epochs * rows / mix.size
     lines = []
     for source, documents, pairs, weight, passes in zip(
         config.corpus.sources,
-        counts(report, "documents"),
-        counts(report, "pairs"),
+        source_counts(report, "documents"),
+        source_counts(report, "pairs"),
         config.corpus.weights,
-        epochs,
+        mix.epochs * rows / mix.size,
         strict=True,
     ):
         lines.append(
@@ -103,11 +103,8 @@ def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]
             f"{passes:.2f} epochs in {rows:,} rows of training"
         )
         if not pairs:
-            why = "its documents give no rows"
-            if not documents:
-                why = "all its documents are held back for dev"
             lines.append(
-                f"warning: {source} is not trained on, whatever its weight: {why}; "
-                "give it more documents, or leave it out"
+                f"warning: {source} is not trained on: no row of it is in train (dev "
+                "may hold all its documents); give it more, or leave it out"
             )
     return lines

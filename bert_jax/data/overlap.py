@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import UInt64
 
 _WORD = re.compile(r"\w+")
 # Every byte of ASCII as `_WORD` and `str.lower` see it; a space where no word is.
@@ -46,13 +46,3 @@ def in_file(
         while block := file.read(8 * _BLOCK):
             seen |= np.isin(keys, np.frombuffer(block, np.uint64))
     return keys[seen]
-
-
-def among(
-    sentence_keys: UInt64[np.ndarray, " sentences"], known: UInt64[np.ndarray, " known"]
-) -> Bool[np.ndarray, " sentences"]:
-    """Whether each is in `known`, which is sorted."""
-    if not len(known):
-        return np.zeros(len(sentence_keys), bool)
-    place = np.minimum(np.searchsorted(known, sentence_keys), len(known) - 1)
-    return known[place] == sentence_keys

@@ -1,10 +1,12 @@
 """Draws sentence pairs as google-research/bert's create_pretraining_data.py does.
 
-The rules need only the lengths of sentences, so a pair is two ranges of token
-positions. All randomness comes from the `rng` given.
+Without pairs: passages of single documents, or the rows of `full_sentences`. The rules
+need only the lengths of sentences, so a pair is two ranges of token positions. All
+randomness comes from the `rng` given.
 """
 
 import random
+from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 from typing import NamedTuple
@@ -161,3 +163,46 @@ def _passages(
     for start in range(0, end, target):
         stop = min(start + target, end)
         yield Pair(Span(document, start, stop), Span(document, stop, stop), False)
+
+
+def full_sentences(
+    tokens: Sequence[array],
+    lengths: Sequence[list[int]],
+    wholes: Sequence[int],
+    longest: int,
+    separator: int,
+) -> tuple[array, list[Pair]]:
+    """Fills rows with whole sentences of one or more documents (Liu et al. 2019, 4.2).
+
+    A row takes sentences as long as they fit. Where a document ends, a separator
+    follows, and the next document continues in the same row. A separator with which a
+    row would end is left out and needs no room: another ends the row itself.
+
+    Args:
+      tokens: of each document, or of each piece of a long one.
+      lengths: of its sentences.
+      wholes: see `draw`.
+      longest: tokens that fit in a row; a longer sentence is cut.
+      separator: the id.
+
+    Returns:
+      All tokens, separators included, and the rows as parts of them, in order.
+    """
+    ids, ends = array("i"), list[int]()
+    for index, (piece, sizes) in enumerate(zip(tokens, lengths, strict=True)):
+        ends += [len(ids) + end for end in accumulate(sizes)]
+        ids += piece
+        if index + 1 < len(wholes) and wholes[index + 1] != wholes[index]:
+            ids.append(separator)
+            ends[-1] += 1
+    kept = [end - (ids[end - 1] == separator) for end in ends]  # if a row ends there
+    rows = []
+    start = sentence = 0
+    while start < len(ids):
+        stop = last = start + longest  # of a sentence too long for a row
+        while sentence < len(ends) and kept[sentence] - start <= longest:
+            stop, last, sentence = ends[sentence], kept[sentence], sentence + 1
+        if last > start:  # not so where a text is a separator's own name
+            rows.append(Pair(Span(0, start, last), Span(0, last, last), False))
+        start = stop
+    return ids, rows

@@ -13,7 +13,7 @@ it, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -37,7 +37,6 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
-FORMAT = 2  # raise it when the same settings would give different records
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
 
@@ -50,23 +49,14 @@ class Prepared(NamedTuple):
     report: dict[str, Any]  # the settings, and `totals` of each split
 
     def token_counts(self) -> Int64[np.ndarray, " vocab"]:
-        """The count of each id in the training split's tokens_a and tokens_b."""
-        path, size = self.folder / "token_counts.npy", self.tokenizer.get_vocab_size()
-        try:
-            file = io.BytesIO(path.read_bytes())
-            return np.lib.format.read_array(file).astype(np.int64).reshape(size)
-        except ValueError as error:
-            raise UserError(
-                f"{path}: {error}; delete its folder to prepare the data again"
-            ) from error
+        """Returns how often each id is in the training split's pairs."""
+        return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
 
-    def is_of(self, tokenizer: Tokenizer) -> bool:
-        """Whether this tokenizer made the tokens."""
-        return self.report["tokenizer"] == _digest(tokenizer)
-
-    def fits(self, config: ConfigDict, max_seq_length: int) -> bool:
-        """Whether the config has these settings; does not compare the text."""
-        return chunks.fits(self.report, _identity(config, max_seq_length))
+    def unknown_share(self) -> float:
+        """Returns the share of [UNK] among the tokens of the training split."""
+        counts = self.token_counts()
+        unknown = tokenization.special_ids(self.tokenizer).unk
+        return float(counts[unknown] / max(1, counts.sum()))
 
 
 def prepare(
@@ -85,18 +75,20 @@ def prepare(
     Args:
       config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: tokens of a row, [CLS] and [SEP] included.
-      tokenizer: None: the one from `prepare_tokenizer`.
-      record: `RunData.record` of a run that goes on.
+      tokenizer: None: the one from `vocabulary.prepare`.
+      record: `RunData.record` of a run that resumes; its data is reused where
+        `config.corpus.data_dir` has it, even if the text is gone.
 
     Raises:
       UserError: see `corpus.documents` and `writing.write`; a full disk; the run
         began with other text.
     """
-    settings = _settings(config, max_seq_length)
-    tokenizer = tokenizer or prepare_tokenizer(config)
+    tokenizer, record = tokenizer or vocabulary.prepare(config), record or {}
+    if prepared := reopen(config, max_seq_length, record, tokenizer):
+        return prepared
     data_dir = storage.path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
-        "format": FORMAT,
+        "format": chunks.FORMAT,
         "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
         "tokenizer": _digest(tokenizer),
         "libraries": [
@@ -104,20 +96,22 @@ def prepare(
         ],
     }
     folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
-    if record and recorded(record, max_seq_length) not in (None, folder.name):
+    before = _recorded(record, max_seq_length)
+    if before not in (None, folder.name):
         raise UserError(
             "config.corpus.sources: the text has changed since the run started: "
-            f"{changes(record['shaped_by'], identity, record['sources'])}; and the "
-            f"data prepared from it then, {recorded(record, max_seq_length)}, is not "
-            f"in config.corpus.data_dir={config.corpus.data_dir}: restore either, or "
-            "use another --workdir"
+            f"{_changes(record, identity)}; and the data prepared from it then, "
+            f"{before}, is not in config.corpus.data_dir={config.corpus.data_dir}: "
+            "restore either (cp -p and rsync -a keep times), or use another --workdir"
         )
-    if not atomic_folder.is_whole(folder, _REPORT):
+    if not (folder / _REPORT).exists():
         writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
+            settings = _settings(config, max_seq_length)
             writing.write(config, tokenizer, settings, identity, temporary)
-            (temporary / "report.txt").write_text(f"{summary(temporary)}\n", "utf-8")
+            text = report.text(open_folder(temporary))
+            (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
 
@@ -137,94 +131,40 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
 
 
-def summary(folder: storage.Path) -> str:
-    """Returns the lines of report.txt, read from a prepared folder.
-
-    Raises:
-      UserError: the folder is damaged.
-    """
-    data = open_folder(folder)
-    return report.text(folder, data.report, data.tokenizer, data.token_counts())
-
-
-def reopen(config: ConfigDict, name: str, max_seq_length: int) -> Prepared | None:
-    """Opens the folder `name`, which a run has recorded, in `config.corpus.data_dir`.
-
-    Returns:
-      None where it is gone, or was made with other settings than the config's.
-    """
-    folder = storage.path(config.corpus.data_dir) / name
-    if not atomic_folder.is_whole(folder, _REPORT):
-        return None
-    prepared = open_folder(folder)
-    return prepared if prepared.fits(config, max_seq_length) else None
-
-
-def recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
-    """The name of a run's folder of this length; None where it has recorded none."""
+def _recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
+    """Returns the name of a run's folder of this length; None if it has none."""
     return record.get("folders", {}).get(str(max_seq_length))
 
 
-def changes(before: dict[str, Any], now: dict[str, Any], sources: Sequence[str]) -> str:
-    """Lists the differences between two preparation reports of the same sources."""
-    changed = []
-    for source, one, other in zip(
-        sources, before["sources"], now["sources"], strict=False
-    ):
-        if one == other:
-            continue
-        change = "another version"
-        if one[0] in corpus.FILE_KINDS:
-            change = "files of another size or time: copy them with cp -p or rsync -a"
-        if one[0] not in ("tfds", "pydocs") and one[1] != other[1]:
-            change = f"{one[1]} files then, {other[1]} now"
-        changed.append(f"{source} ({change})")
-    for name in ("tokenizer", "libraries", "format"):
-        if before[name] != now[name] and (name != "tokenizer" or not changed):
-            changed.append(name)
-    if "cleaned" in before:
-        changed.append("it was cleaned by an earlier version")
-    return ", ".join(changed)
+def reopen(
+    config: ConfigDict,
+    max_seq_length: int,
+    record: Mapping[str, Any],
+    tokenizer: Tokenizer | None = None,
+) -> Prepared | None:
+    """Opens the data that a run has recorded, in `config.corpus.data_dir`.
 
-
-def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
-    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
-
-    A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
-    is trained on the training split only.
-
-    Raises:
-      UserError: see `tokenization.of_config` and `corpus.documents`.
+    Returns:
+      None if it is gone, or was made with other settings than the config's or with
+      another tokenizer than the one given. The text is not compared.
     """
-    tokenizer = tokenization.of_config(config)
+    name = _recorded(record, max_seq_length)
+    folder = storage.path(config.corpus.data_dir) / (name or "")
+    if name is None or not (folder / _REPORT).exists():
+        return None
+    prepared, settings = open_folder(folder), _identity(config, max_seq_length)
     if tokenizer is not None:
-        return tokenizer
-    settings = config.tokenizer
-    data_dir = storage.path(config.corpus.data_dir)
-    identity = {
-        "format": FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
-        "vocab_size": settings.vocab_size,
-        "lowercase": settings.lowercase,
-        "sample_bytes": settings.sample_bytes,
-        "dev_fraction": config.corpus.dev_fraction,
-        "max_document_bytes": config.corpus.max_document_bytes,
-        "language": config.corpus.language,
-        "seed": config.corpus.seed,
-    }
-    if not settings.strip_accents:  # vocabularies that have them stripped keep names
-        identity["strip_accents"] = False
-    kind = FAMILIES[config.model.architecture].vocabulary
-    if kind is not WORDPIECE:
-        identity["kind"] = kind.name
-    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
-    if not atomic_folder.is_whole(folder, "metadata.json"):
-        writing.require(config.corpus)  # before the time that training takes
-        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
-            training = enumerate(_training_texts(config))
-            seed = identity["seed"]
-            vocabulary.write(training, settings, seed, identity, temporary, kind.train)
-    return tokenization.load(folder / _TOKENIZER)
+        settings["tokenizer"] = _digest(tokenizer)
+    return prepared if chunks.fits(prepared.report, settings) else None
+
+
+def _changes(record: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names the sources that differ from a run's record, or else what does."""
+    before = record["shaped_by"]
+    both = zip(record["sources"], before["sources"], now["sources"], strict=True)
+    names = ("tokenizer", "libraries", "format")
+    changed = [source for source, one, other in both if one != other]
+    return ", ".join(changed or [name for name in names if before[name] != now[name]])
 
 
 def _digest(tokenizer: Tokenizer) -> str:
@@ -249,11 +189,3 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )
-
-
-def _training_texts(config: ConfigDict) -> Iterator[str]:
-    """The pieces of the documents that are not held back."""
-    split_of = chunks.split_rule(config)
-    for index, document in enumerate(chunks.documents(config)):
-        if split_of(index) == "train":
-            yield from (piece.text for piece in document)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from bert_jax.data import workers
+
 Batch = dict[str, np.ndarray]
 
 # The rows of a global batch that a process reads.
@@ -183,13 +185,8 @@ class Rows:
 
         import grain  # slow; an answer does without
 
-        from bert_jax.data import workers
-
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
-        # With few cores a second reader only slows the step down.
-        threads = min(4, max(1, workers.cores() // 2))
-        ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
-        return iter(order.batch(size).map(batch)[step:].to_iter_dataset(ahead))
+        return read_ahead(order.batch(size).map(batch)[step:])
 
     def training_batch(
         self,
@@ -217,6 +214,16 @@ class Rows:
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
         return itertools.islice(padded.reshape(-1, size), None)
+
+
+def read_ahead(batches: Any) -> Iterator[Batch]:
+    """Iterates over a `grain.MapDataset` of batches, and reads some in advance."""
+    import grain  # slow; an answer does without
+
+    # With few cores a second reader only slows the step down.
+    threads = min(4, max(1, workers.cores() // 2))
+    ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
+    return iter(batches.to_iter_dataset(ahead))
 
 
 def scaled(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:

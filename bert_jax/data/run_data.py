@@ -14,9 +14,8 @@ from jaxtyping import Float32
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.config.phases import phase_at, phases
-from bert_jax.data import loader, prepare
+from bert_jax.data import loader, mix, packing, prepare, vocabulary
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
 
@@ -65,22 +64,20 @@ class RunData:
         """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
-          UserError: see `prepare.prepare_tokenizer`.
+          UserError: see `vocabulary.prepare`.
         """
         if self._tokenizer is not None:
             return self._tokenizer
-        recorded = filter(None, map(self._recorded, self._lengths()))
-        for data in recorded:
-            return data.tokenizer
-        return prepare.prepare_tokenizer(self._config)
+        for length in self._lengths():
+            if data := prepare.reopen(self._config, length, self._record):
+                return data.tokenizer
+        return vocabulary.prepare(self._config)
 
     def all(self) -> list[Prepared]:
         """The data of every phase, shortest first; packed, and its word vectors
         counted, if the config says so."""
         by_length = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
-            from bert_jax.data.packing import pairs as packing
-
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
                 packing.rows(data.folder, length, most)
@@ -98,7 +95,7 @@ class RunData:
 
     def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
         """Those of the longest rows, as wide as the model; see `word_vectors.of`."""
-        from bert_jax.data import word_vectors
+        from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
         return word_vectors.of(data, self._config.model.hidden_size)
@@ -107,8 +104,6 @@ class RunData:
         """How often each phase sees each source, a line each; none without weights."""
         if not self._config.corpus.weights:
             return []
-        from bert_jax.data import mix
-
         lines = []
         for phase in phases(self._config):
             rows = (phase.end_step - phase.first_step) * phase.batch_size
@@ -137,13 +132,6 @@ class RunData:
         data = self.of(phase.max_seq_length)
         return loader.dataset(self._config, phase, data, "dev", rows)
 
-    def unknown_share(self) -> float:
-        """Returns the share of [UNK] among the training tokens of the first phase."""
-        first = self.of(self._config.corpus.max_seq_length)
-        counts = first.token_counts()
-        unknown = tokenization.special_ids(first.tokenizer).unk
-        return float(counts[unknown] / max(1, counts.sum()))
-
     def of(self, length: int) -> Prepared:
         """The data of a length; prepares it if it is missing.
 
@@ -151,21 +139,10 @@ class RunData:
           UserError: see `prepare.prepare`.
         """
         if length not in self._prepared:
-            recorded = self._recorded(length)
-            self._prepared[length] = recorded or prepare.prepare(
+            self._prepared[length] = prepare.prepare(
                 self._config, length, self.tokenizer, self._record
             )
         return self._prepared[length]
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases(self._config)})
-
-    def _recorded(self, length: int) -> Prepared | None:
-        """The data that the run started with, if it still exists."""
-        name = prepare.recorded(self._record, length)
-        prepared = prepare.reopen(self._config, name, length) if name else None
-        if prepared is None or (
-            self._tokenizer and not prepared.is_of(self._tokenizer)
-        ):
-            return None
-        return prepared

@@ -1,13 +1,10 @@
 """The work of one core: turns a chunk of documents into a shard of records."""
 
-import contextlib
-import errno
-import os
 import random
 import secrets
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,19 +12,14 @@ import numpy as np
 from array_record.python import array_record_module
 from jaxtyping import Int64, UInt64
 
-from bert_jax.data import corpus, overlap, pairs, records, source_counts
+from bert_jax.data import corpus, overlap, pairs, records
+from bert_jax.data.chunks import Chunk
+from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
+from bert_jax.errors import UserError
 
 # Sentences to tokenize in one call; bounds the memory of the result.
 _BATCH = 1024
-
-
-class Chunk(NamedTuple):
-    """The documents of one shard: number `number` of a split."""
-
-    split: str
-    number: int
-    documents: list[list[corpus.Document]]  # each as its pieces
 
 
 class Job(NamedTuple):
@@ -39,8 +31,8 @@ class Job(NamedTuple):
     language: str
     seed: int
     settings: pairs.Settings
-    # For dev only, after all of train is written: keys of the sentences to leave out.
-    known: UInt64[np.ndarray, " known"] | None = None
+    # For dev, after all of train is written: keys of the sentences to leave out.
+    known: frozenset[int] = frozenset()
     by_source: bool = False  # also count each source's documents and pairs
     separator: int | None = None  # the id between documents that share rows
 
@@ -55,8 +47,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `source_counts.key`, and where there are any: unused (tokens in no
-    # pair) and random (pairs with a random second part)
+    # text), those of `source_key`, and where there are any random (pairs with a random
+    # second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -93,41 +85,40 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
-        totals.update(source_counts.key(source_of[n], "documents") for n in set(wholes))
+        totals.update(source_key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
-    drawn = pairs.draw(lengths, rng, job.settings, wholes)
+    drawn: Iterable[pairs.Pair] = pairs.draw(lengths, rng, job.settings, wholes)
     if job.separator is not None:
-        from bert_jax.data import full_sentences
-
-        tokens, drawn = full_sentences.draw(
-            tokens, lengths, wholes, job.settings, job.separator
+        longest = job.settings.max_seq_length - 2  # without a row's first and last
+        ids, drawn = pairs.full_sentences(
+            tokens, lengths, wholes, longest, job.separator
         )
+        tokens = [ids]
     encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
-    missing = [bytearray(b"\1" * len(ids)) for ids in tokens]  # 1: in no pair so far
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when whole: Beam may have two workers write the same shard.
     new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
-    writer = array_record_module.ArrayRecordWriter(
-        str(new), "group_size:1,uncompressed"
-    )
-    with _disk_errors():
+    options = "group_size:1,uncompressed"
+    writer = array_record_module.ArrayRecordWriter(str(new), options)
+    try:
         for a, b, is_random_next in drawn:
             tokens_a = encoded[a.document].part(a.start, a.stop)
             tokens_b = encoded[b.document].part(b.start, b.stop)
             writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
             for part in (a, b):
                 used += tokens[part.document][part.start : part.stop]
-                zeros = bytes(part.stop - part.start)
-                missing[part.document][part.start : part.stop] = zeros
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
             if job.by_source:
-                totals[source_counts.key(source_of[wholes[a.document]], "pairs")] += 1
+                totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
-    if unused := sum(each.count(1) for each in missing):
-        totals["unused"] = unused
+    except RuntimeError as error:  # ArrayRecord's, of a full disk
+        raise UserError(
+            f"config.corpus.data_dir: cannot write the prepared data ({error}); make "
+            "room there, or name another folder"
+        ) from error
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
     every = np.concatenate([np.zeros(0, np.uint64), *keys])
@@ -141,8 +132,8 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
             totals["bytes"] += len(piece.text.encode())
             sentences = corpus.sentences(piece, job.language)
             keys = overlap.keys(sentences)
-            if job.known is not None:
-                kept = np.flatnonzero(~overlap.among(keys, job.known))
+            if job.known:
+                kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
                 totals["left_out"] += len(sentences) - len(kept)
                 sentences, keys = [sentences[i] for i in kept], keys[kept]
             ids, sizes = _encode(job, sentences)
@@ -162,22 +153,3 @@ def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
                 ids.frombytes(sentence)
                 lengths.append(len(sentence) // ids.itemsize)
     return ids, lengths
-
-
-@contextlib.contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Raises OSError for the disk's errors, which ArrayRecord's RuntimeError names."""
-    try:
-        yield
-    except RuntimeError as error:
-        if disk := disk_error(str(error)):
-            raise disk from error
-        raise
-
-
-def disk_error(text: str) -> OSError | None:
-    """The error of a disk that another program's message names, if any."""
-    for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ESTALE):
-        if os.strerror(code) in text:
-            return OSError(code, os.strerror(code))
-    return None

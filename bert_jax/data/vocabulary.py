@@ -1,117 +1,109 @@
 """A vocabulary trained on an even sample of a corpus."""
 
-import hashlib
 import heapq
 import json
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.data import atomic_folder, chunks, corpus, writing
 from bert_jax.errors import UserError
-
-# The released vocabularies have [PAD] at 0 and the other special tokens from here on.
-RELEASED_FIRST_SPECIAL = 100
-# Smaller vocabularies have no room to spare for [unusedN].
-RELEASED_LAYOUT_FROM = 10_000
-# Maximum characters in a trained vocabulary, the most frequent ones; the released
-# uncased vocabulary has 997.
-MAX_ALPHABET = 1000
+from bert_jax.family import FAMILIES
+from bert_jax.runtime import storage
+from bert_jax.tokenization.wordpiece import WORDPIECE
 
 
-def train(
-    documents: Iterable[str],
-    vocab_size: int,
-    lowercase: bool,
-    strip_accents: bool = True,
-) -> Tokenizer:
-    """Trains a WordPiece vocabulary of exactly `vocab_size` pieces.
+def prepare(config: ConfigDict) -> Tokenizer:
+    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
 
-    With 10,000 pieces or more, the special tokens are at 0 and 100 to 103, [unusedN]
-    between them, as in the released vocabularies; with fewer, at 0 to 4. If the text
-    yields too few pieces, [unusedN] pad the end. The same documents give the same
-    vocabulary.
+    A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
+    is trained on the training split only.
 
-    Args:
-      documents: the text; all of it is in memory.
-      vocab_size: pieces, special tokens included.
-      lowercase: lower the case and, with `strip_accents`, strip accents.
+    Raises:
+      UserError: see `tokenization.of_config` and `corpus.documents`.
     """
-    first = _first_pieces(vocab_size)
-    normalizer = tokenization.bert_normalizer(lowercase, strip_accents)
-    documents = list(documents)
-    letters = alphabet(documents, vocab_size, len(first), normalizer)
-    # The trainer numbers characters in hash order, which differs from run to run, and
-    # breaks ties by these numbers. Passing them as special tokens fixes the order.
-    characters = letters + ["##" + c for c in letters]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size - len(first),
-        special_tokens=characters,
-        limit_alphabet=0,
-        show_progress=False,
-    )
-    # A mistake of the stubs of `tokenizers`: the vocabulary may be left out.
-    learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
-    learner.normalizer = normalizer
-    learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    learner.train_from_iterator(documents, trainer)
-    learnt = learner.get_vocab(with_added_tokens=True)
-    pieces = first + sorted(learnt, key=lambda piece: learnt[piece])
-    unused = len(first) - len(tokenization.SPECIAL_TOKENS)
-    missing = vocab_size - len(pieces)
-    pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
-    return tokenization.build(pieces, lowercase, strip_accents)
+    tokenizer = tokenization.of_config(config)
+    if tokenizer is not None:
+        return tokenizer
+    settings = config.tokenizer
+    data_dir = storage.path(config.corpus.data_dir)
+    identity = {
+        "format": chunks.FORMAT,
+        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
+        "vocab_size": settings.vocab_size,
+        "lowercase": settings.lowercase,
+        "sample_bytes": settings.sample_bytes,
+        **chunks.identity(config),
+    }
+    if not settings.strip_accents:  # vocabularies that have them stripped keep names
+        identity["strip_accents"] = False
+    kind = FAMILIES[config.model.architecture].vocabulary
+    if kind is not WORDPIECE:
+        identity["kind"] = kind.name
+    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
+    if not (folder / "metadata.json").exists():
+        writing.require(config.corpus)  # before the time that training takes
+        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
+            _train(config, identity, temporary)
+    return tokenization.load(folder / "tokenizer.json")
 
 
-def alphabet(
-    documents: Sequence[str],
-    vocab_size: int,
-    reserved: int,
-    normalizer: normalizers.Normalizer,
-) -> list[str]:
-    """The most frequent characters, sorted.
+def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
+    """Trains and saves vocab.txt, tokenizer.json and metadata.json.
 
-    Args:
-      reserved: pieces of the vocabulary that are not learnt.
+    Raises:
+      UserError: the sample is empty: a document is longer than `sample_bytes`.
     """
-    counts: Counter[str] = Counter()
-    for text in documents:
-        counts.update(normalizer.normalize_str(text))
-    # A small vocabulary keeps half of its pieces for more than single characters.
-    room = min(MAX_ALPHABET, (vocab_size - reserved) // 4)
-    letters = [c for c in counts if not c.isspace()]
-    frequent = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
-    if not frequent:
+    start, settings = time.monotonic(), config.tokenizer
+    # A trainer's time grows with the square of a word's letters.
+    endless = re.compile(r"(?<!\w)\w{10000,}")
+    sampled = sample(_texts(config), settings.sample_bytes, config.corpus.seed)
+    texts = [endless.sub(" ", text) for text in sampled]
+    if not texts:
         raise UserError(
-            f"cannot train {vocab_size} pieces on {len(documents)} documents: "
-            "raise tokenizer.vocab_size or give more text"
+            f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
+            "vocabulary is longer than this; raise it"
         )
-    return frequent
+    tokenizer = FAMILIES[config.model.architecture].vocabulary.train(
+        texts, settings.vocab_size, settings.lowercase, settings.strip_accents
+    )
+    tokenization.save(tokenizer, folder)
+    size = sum(len(text.encode()) for text in texts)
+    metadata = identity | {
+        "special_ids": tokenization.special_ids(tokenizer)._asdict(),
+        "sample": {"texts": len(texts), "bytes": size},  # documents, or pieces of them
+    }
+    (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), "utf-8")
+    print(
+        f"trained a vocabulary of {settings.vocab_size:,} pieces on "
+        f"{size / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
+        file=sys.stderr,
+    )
 
 
-def keyed_hash(seed: int, purpose: str, index: int) -> float:
-    """A number in [0, 1) that depends only on the arguments."""
-    digest = hashlib.blake2b(f"{seed} {purpose} {index}".encode(), digest_size=8)
-    return int.from_bytes(digest.digest()) / 2**64
+def _texts(config: ConfigDict) -> Iterator[str]:
+    """The pieces of the documents that are not held back."""
+    split_of = chunks.split_rule(config)
+    for index, document in enumerate(chunks.documents(config)):
+        if split_of(index) == "train":
+            yield from (piece.text for piece in document)
 
 
-def sample(
-    documents: Iterable[tuple[int, str]], max_bytes: int, seed: int
-) -> list[str]:
+def sample(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:
     """Samples whole documents, each with the same chance, up to `max_bytes` in total.
 
     Ranks documents by a hash of their index and keeps the first ones, as many as fit.
     Only those are in memory.
 
     Args:
-      documents: (index, text).
+      documents: texts.
       max_bytes: of UTF-8.
       seed: of the hash.
 
@@ -120,8 +112,8 @@ def sample(
     """
     kept: list[tuple[float, int, str, int]] = []  # a heap, the highest rank on top
     total, limit = 0, 1.0  # ranks from `limit` on did not fit
-    for index, text in documents:
-        rank = keyed_hash(seed, "vocabulary", index)
+    for index, text in enumerate(documents):
+        rank = chunks.keyed_hash(seed, "vocabulary", index)
         if rank >= limit:
             continue
         size = len(text.encode())
@@ -131,61 +123,3 @@ def sample(
             dropped, _, _, size = heapq.heappop(kept)
             total, limit = total - size, -dropped
     return [text for _, _, text, _ in sorted(kept, key=lambda entry: entry[1])]
-
-
-def write(
-    documents: Iterable[tuple[int, str]],
-    settings: ConfigDict,
-    seed: int,
-    identity: dict[str, Any],
-    folder: Path,
-    trainer: Callable[..., Tokenizer],
-) -> None:
-    """Trains and saves vocab.txt, tokenizer.json and metadata.json.
-
-    Args:
-      documents: (index, text) of the training split.
-      settings: `config.tokenizer`.
-      seed: of the sample.
-      identity: what shaped the vocabulary, saved in metadata.json.
-      folder: empty.
-      trainer: as `train`.
-
-    Raises:
-      UserError: the sample is empty: a document is longer than `sample_bytes`.
-    """
-    start = time.monotonic()
-    # A trainer's time grows with the square of a word's letters.
-    endless = re.compile(r"(?<!\w)\w{10000,}")
-    texts = [
-        endless.sub(" ", x) for x in sample(documents, settings.sample_bytes, seed)
-    ]
-    if not texts:
-        raise UserError(
-            f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
-            "vocabulary is longer than this; raise it"
-        )
-    rules = (settings.lowercase, settings.strip_accents)
-    tokenizer = trainer(texts, settings.vocab_size, *rules)
-    tokenization.save(tokenizer, folder)
-    special = tokenization.special_ids(tokenizer)._asdict()
-    sampled = {
-        "texts": len(texts),  # documents, or pieces of long ones
-        "bytes": sum(len(text.encode()) for text in texts),
-    }
-    with open(folder / "metadata.json", "w", encoding="utf-8") as file:
-        json.dump(
-            identity | {"special_ids": special, "sample": sampled}, file, indent=1
-        )
-    print(
-        f"trained a vocabulary of {settings.vocab_size:,} pieces on "
-        f"{sampled['bytes'] / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
-        file=sys.stderr,
-    )
-
-
-def _first_pieces(vocab_size: int) -> list[str]:
-    if vocab_size < RELEASED_LAYOUT_FROM:
-        return list(tokenization.SPECIAL_TOKENS)
-    unused = [f"[unused{n}]" for n in range(RELEASED_FIRST_SPECIAL - 1)]
-    return [tokenization.SPECIAL_TOKENS[0], *unused, *tokenization.SPECIAL_TOKENS[1:]]

@@ -1,5 +1,8 @@
 """The share of [UNK] among the tokens of texts: whether a vocabulary fits them."""
 
+import logging
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Int
 from tokenizers import Tokenizer
@@ -7,13 +10,14 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Rows
 
+log = logging.getLogger(__name__)
+
 MANY_UNKNOWN = 0.02  # about 0.0001 for bert-base-uncased in English
 WARNING = (
     "that is a lot; check that the vocabulary and its case fit the texts and the "
     "weights"
 )
-_LEAST_TOKENS = 200  # fewer are not judged
-_SAMPLE = 1000  # rows
+_MIN_TOKENS = 200  # fewer are not judged
 
 
 def unknown_share(ids: Int[np.ndarray, " tokens"], tokenizer: Tokenizer) -> float:
@@ -24,28 +28,22 @@ def unknown_share(ids: Int[np.ndarray, " tokens"], tokenizer: Tokenizer) -> floa
 
 def of_rows(rows: Rows, tokenizer: Tokenizer) -> float:
     """Returns the share of [UNK] in at most 1,000 rows, at even distances."""
-    count = len(rows)
-    sample = np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)
-    ids = [np.ravel(each) for each in rows.ids(sample)]
-    return unknown_share(np.concatenate(ids), tokenizer)
+    sample = np.linspace(0, len(rows) - 1, min(len(rows), 1000)).astype(int)
+    return unknown_share(np.concatenate([*map(np.ravel, rows.ids(sample))]), tokenizer)
 
 
-class Watch:
-    """Judges the first batches, once they have enough tokens."""
+def warner(tokenizer: Tokenizer, where: str) -> Callable[[Batch], None]:
+    """Returns a function of batches that warns, once, of many [UNK] in the first."""
+    ids = np.zeros(0, int)
 
-    def __init__(self, tokenizer: Tokenizer):
-        self._tokenizer = tokenizer
-        self._ids = np.zeros(0, int)
-        self._judged = False
+    def look(batch: Batch) -> None:
+        nonlocal ids
+        if len(ids) >= _MIN_TOKENS:
+            return
+        ids = np.concatenate([ids, batch["input_ids"][batch["input_mask"] > 0]])
+        share = unknown_share(ids, tokenizer)
+        if len(ids) >= _MIN_TOKENS and share > MANY_UNKNOWN:
+            text = "warning: %s: %.2f%% [UNK] in the first rows; %s"
+            log.warning(text, where, 100 * share, WARNING)
 
-    def fault(self, batch: Batch, where: str) -> str:
-        """Returns a line about texts with many [UNK], once; else an empty text."""
-        if self._judged:
-            return ""
-        real = batch["input_ids"][batch["input_mask"] > 0]
-        self._ids = np.concatenate([self._ids, real])
-        self._judged = len(self._ids) >= _LEAST_TOKENS
-        share = unknown_share(self._ids, self._tokenizer)
-        if not self._judged or share <= MANY_UNKNOWN:
-            return ""
-        return f"{where}: {share:.2%} [UNK] in the first rows; {WARNING}"
+    return look

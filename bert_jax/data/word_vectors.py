@@ -6,19 +6,17 @@ Goldberg and Dagan 2015, section 3: contexts smoothed by a power of 0.75, singul
 values by 0.5), so that pre-training need not begin from random word embeddings.
 """
 
+import contextlib
 import io
-import logging
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float, Float32, Int
 
-from bert_jax.data import record_source
+from bert_jax.data import records
 from bert_jax.data.prepare import Prepared
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
-
-log = logging.getLogger(__name__)
 
 FORMAT = 1  # raise it when the same text would give other vectors
 _CONTEXTS = 2048  # the most frequent pieces; others tell little and cost the most
@@ -42,17 +40,11 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     """
     path = data.folder / f"word_vectors-{FORMAT}-{width}.npy"
     if path.exists():
-        try:
-            return np.load(io.BytesIO(path.read_bytes()))
-        except (OSError, ValueError, EOFError) as error:
-            log.warning("%s cannot be read (%s); counting again", path, error)
+        return np.load(io.BytesIO(path.read_bytes()))
     counted, file = vectors(data, width), io.BytesIO()
     np.save(file, counted)
-    try:
+    with contextlib.suppress(OSError):  # others' data, only to be read
         storage.write_atomically(path, file.getvalue())
-    except OSError as error:  # the prepared data may be others', only to be read
-        why = error.strerror or error
-        log.warning("%s cannot be written (%s); each start counts again", path, why)
     return counted
 
 
@@ -84,7 +76,7 @@ def near(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    source = record_source.Source(data.folder, "train")
+    source = records.Source(records.shards(data.folder, "train"))
     for begin in range(0, len(source), _RECORDS):
         pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
         lengths = pairs.lengths.ravel()

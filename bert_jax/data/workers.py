@@ -1,7 +1,6 @@
 """Maps a function over many items, on every core, in order, with bounded memory."""
 
 import contextlib
-import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -63,7 +62,7 @@ def ordered_map(
     done = False
     try:
         for item in items:
-            with without_main():
+            with _without_main():
                 waiting.append(executor.submit(_call, function, item))
             del item
             if len(waiting) > cores():
@@ -87,7 +86,7 @@ def ordered_map(
 
 
 @contextlib.contextmanager
-def without_main() -> Iterator[None]:
+def _without_main() -> Iterator[None]:
     """Keeps processes started here from importing the main program again.
 
     Workers do not need it: importing JAX in each would take hundreds of MB, and a
@@ -110,19 +109,14 @@ def _start(context: Any) -> None:
     # The parent handles a signal sent to the whole process group.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    end_with_parent(functools.partial(os._exit, 1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def end_with_parent(end: Callable[[], Any]) -> None:
-    """Calls `end`, in a thread, when the process that has started this one is gone."""
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            multiprocessing.connection.wait([parent.sentinel])
-            end()
-
-    threading.Thread(target=wait, daemon=True).start()
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:

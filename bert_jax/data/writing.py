@@ -4,12 +4,13 @@ import contextlib
 import functools
 import importlib.util
 import json
+import os
 import pickle
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -32,7 +33,6 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-_MUCH_UNUSED = 0.25  # of the tokens; prose loses 10% in rows of 128, 22% in rows of 64
 _MUCH_RANDOM = 0.9  # of the pairs; half are, and those of a chunk of one sentence
 
 
@@ -42,22 +42,21 @@ def require(settings: ConfigDict) -> None:
     Args:
       settings: `config.corpus`.
     """
-    if not settings.runner:
-        return
-    if importlib.util.find_spec("apache_beam") is None:
+    if settings.runner and importlib.util.find_spec("apache_beam") is None:
         raise UserError(
             f"config.corpus.runner={settings.runner}: Apache Beam is not installed; "
             "pip install '.[beam]'"
         )
-    from bert_jax.data import beam
+    if settings.runner:
+        from bert_jax.data import beam  # slow
 
-    beam.pipeline(settings)
+        beam.pipeline(settings)
 
 
 def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
     if not settings.runner:
         return workers.ordered_map
-    from bert_jax.data import beam
+    from bert_jax.data import beam  # slow
 
     return functools.partial(beam.ordered_map, settings, aside)
 
@@ -91,18 +90,15 @@ def write(
     ordered_map = _ordered_map(config.corpus, aside)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
-        known = overlap.in_file(aside / "train", held_back)
+        known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
         dev = _write_dev(ordered_map, job._replace(known=known), progress)
     shards = train + dev
-    written = np.concatenate([shard.keys for shard in dev])
-    left = overlap.among(written, overlap.in_file(aside / "train", written))
     shutil.rmtree(aside)
     totals = {
         split: sum((s.totals for s in shards if s.split == split), Counter())
         for split in chunks.SPLITS
     }
-    # Adding counters drops zeros; these two must stay.
-    totals["dev"].update(left_out=0, in_train=int(left.sum()))
+    totals["dev"].update(left_out=0)  # adding counters drops zeros
     if not totals["dev"]["pairs"]:
         raise UserError(
             "corpus.sources: the training documents have every held-out sentence too, "
@@ -122,82 +118,41 @@ def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
-        held_out(totals),
-        *_warnings(total, settings),
-        sep="\n",
         file=sys.stderr,
     )
-
-
-def held_out(totals: Mapping[str, Mapping[str, int]]) -> str:
-    """Lines: the size of the dev split, its overlap with the training text and, where
-    there are sentence pairs, how many are random.
-
-    Args:
-      totals: of each split, in preparation.json.
-    """
-    dev = totals["dev"]
-    before = dev["sentences"] + dev["left_out"]
-    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
-    lines = (
-        f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens), "
-        f"{dev['in_train']:,} ({dev['in_train'] / dev['sentences']:.1%}) of them in "
-        "the training text\n"
-        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
-        "the training text has too"
-    )
-    train, dev_share = (
-        records.random_share(totals[split]) for split in ("train", "dev")
-    )
-    if not train:
-        return lines
-    return (
-        f"{lines}\nthe second sentence is random in {train:.1%} of the training pairs, "
-        f"{dev_share:.1%} of the held-out ones"
-    )
-
-
-def _warnings(total: dict[str, int], settings: pairs.Settings) -> Iterator[str]:
-    """Where much of the text is in no row, or a pair tells nothing."""
-    length = settings.max_seq_length
-    if (share := total["unused"] / total["tokens"]) >= _MUCH_UNUSED:
-        yield (
-            f"warning: {share:.1%} of the tokens are in no pair, because long "
-            f"sentences are cut to fit into a row of {length}; end sentences in the "
-            "text, raise corpus.max_seq_length, or set corpus.nsp=False"
-        )
     if (share := records.random_share(total)) >= _MUCH_RANDOM:
-        yield (
+        print(
             f"warning: in {share:.1%} of the pairs the second sentence is a random "
             "one: where a document is one sentence, or a sentence fills a row of "
-            f"{length}, there is no next one; join texts into documents, raise "
-            "corpus.max_seq_length, or set corpus.nsp=False"
+            f"{settings.max_seq_length}, there is no next one, and what does not fit "
+            "is cut off; end sentences in the text, join texts into documents, raise "
+            "corpus.max_seq_length, or set corpus.nsp=False",
+            file=sys.stderr,
         )
 
 
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to files for `_write_dev`.
+    """Writes train, and saves dev's chunks to a file for `_write_dev`.
 
     Returns:
       train's shards, the ids' counts in all of them, and the keys of dev's sentences;
       the keys of train's sentences are in `aside / "train"`.
     """
-    aside = job.aside()
     every_chunk = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 
-    def with_dev_kept() -> Iterator[Chunk]:
-        for chunk in every_chunk:
-            if chunk.split == "dev":
-                with _place(aside, chunk.number).open("wb") as file:
+    def with_dev_saved() -> Iterator[Chunk]:
+        with (job.aside() / "dev").open("wb") as file:
+            for chunk in every_chunk:
+                if chunk.split == "dev":
                     pickle.dump(chunk, file)
-            yield chunk
+                yield chunk
 
     shards, held_back = [], []
     counts = np.zeros(job.vocabulary, np.int64)
-    results = ordered_map(first_pass, job, with_dev_kept())
-    with contextlib.closing(results), (aside / "train").open("wb") as keys:
+    results = ordered_map(first_pass, job, with_dev_saved())
+    with contextlib.closing(results), (job.aside() / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
                 held_back.append(shard.keys)
@@ -212,23 +167,18 @@ def _write_train(
 
 def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]:
     """Writes dev's saved chunks, without the sentences of `job.known`."""
+
+    def saved() -> Iterator[Chunk]:
+        with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
+            while True:
+                yield pickle.load(file)
+
     shards = []
-    results = ordered_map(write_shard, job, _kept(job.aside()))
-    with contextlib.closing(results):
+    with contextlib.closing(ordered_map(write_shard, job, saved())) as results:
         for shard in results:
-            shards.append(shard._replace(counts=shard.counts[:0]))
+            shards.append(shard._replace(counts=shard.counts[:0], keys=shard.keys[:0]))
             progress.update(shard.totals["bytes"])
     return shards
-
-
-def _kept(aside: Path) -> Iterator[Chunk]:
-    for number in range(len(list(aside.glob("dev-*")))):
-        with _place(aside, number).open("rb") as file:
-            yield pickle.load(file)
-
-
-def _place(aside: Path, number: int) -> Path:
-    return aside / f"dev-{number}"
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:
@@ -240,18 +190,14 @@ def _write_metadata(shards: list[Shard], folder: Path) -> None:
     for split in chunks.SPLITS:
         parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
         names = template.replace(split=split)
-        for part in parts:
-            final = names.sharded_filepath(
-                shard_index=part.number, num_shards=len(parts)
-            )
-            part_path(folder, split, part.number).rename(final)
+        paths = names.sharded_filepaths(num_shards=len(parts))
+        for part, path in zip(parts, paths, strict=True):
+            part_path(folder, split, part.number).rename(path)
         infos.append(
             tfds.core.SplitInfo(
                 name=split,
                 shard_lengths=[part.totals["pairs"] for part in parts],
-                num_bytes=sum(
-                    path.stat().st_size for path in folder.glob(f"pairs-{split}.*")
-                ),
+                num_bytes=sum(map(os.path.getsize, paths)),
                 filename_template=names,
             )
         )

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import phases
-from bert_jax.data import batch_shapes, records
-from bert_jax.data.batch_shapes import has_masks
+from bert_jax.data import masking, records
+from bert_jax.data.masking import has_masks
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -124,14 +124,15 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data; the share of [UNK] is the first phase's."""
-        from bert_jax.data import prepare
+        from bert_jax.data import prepare, report
 
         datasets = self._data.all()
+        first = self._data.of(self.config.corpus.max_seq_length)
         return Data(
-            self._data.unknown_share(),
+            first.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=prepare.summary,
+            report=lambda folder: report.text(prepare.open_folder(folder)),
             notes=tuple(self._data.mix()),
         )
 
@@ -197,7 +198,7 @@ class Pretraining(Task):
     def phases(self) -> list[phases.Phase]:
         """The config's phases."""
         return [
-            phase._replace(shapes=batch_shapes.shapes(self.config, phase))
+            phase._replace(shapes=masking.shapes(self.config, phase))
             for phase in phases.phases(self.config)
         ]
 
@@ -249,14 +250,14 @@ class Pretraining(Task):
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
-        from bert_jax.data.writing import held_out
+        from bert_jax.data import report
 
         predictor = self.predictor()
         last = phases.phases(self.config)[-1]  # whose length the scores are of
         data = self._data.of(last.max_seq_length)
         features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.outputs)(features))
-        print(f"\n{held_out(data.report['totals'])}")
+        print("", *report.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
         print(printed(rows, width, predictor.blank))

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import Phase
-from bert_jax.data.packing import rows
+from bert_jax.data import packing
 from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -34,13 +34,13 @@ class SharedRows(Finetuning[Example, Answer]):
         """With `task.texts_per_row`, rows that share those of training batches."""
         if self.texts_per_row == 1:
             return super().table(features)
-        return rows.PackedRows(features, self.padding, self.texts_per_row)
+        return packing.PackedRows(features, self.padding, self.texts_per_row)
 
     def phases(self) -> list[Phase]:
         (phase,) = super().phases()
         if self.texts_per_row == 1:
             return [phase]
-        shapes = rows.shapes(phase.shapes["input_ids"], self.texts_per_row)
+        shapes = packing.shapes(phase.shapes["input_ids"], self.texts_per_row)
         return [phase._replace(shapes=shapes, batch_size=shapes["input_ids"][0])]
 
     def counted(self, batch: Batch) -> tuple[float, float]:
@@ -63,12 +63,12 @@ class SharedRows(Finetuning[Example, Answer]):
         return {"logits": logits.reshape(-1, logits.shape[-1])}
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        texts = rows.by_text(batch)
+        texts = packing.by_text(batch)
         losses = self.losses(self.logits(params, batch, key), texts)
         return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        return super().loss_weights(rows.by_text(batch))
+        return super().loss_weights(packing.by_text(batch))
 
     def _texts_per_row(self) -> int:
         """Of training; raises UserError where a row can have only one."""

@@ -4,16 +4,19 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 `tokenizers` library; a model family may have vocabularies of another kind.
 """
 
+import hashlib
 import json
+import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage
+from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
@@ -23,6 +26,25 @@ from bert_jax.tokenization.wordpiece import build as build
 from bert_jax.tokenization.wordpiece import filled_up as filled_up
 from bert_jax.tokenization.wordpiece import own_special as own_special
 from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
+
+# The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
+_TRANSFORMERS_MAX_CHARACTERS = 100
+# A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
+# uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
+_CASED_FROM = 0.01
+# Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
+_CLASSES = re.compile(
+    "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
+)
+# SHA-256 of the pieces of Google's vocabularies (uncased, cased, multilingual cased,
+# chinese), to which others have added rows, as NVIDIA's 30,528 for 30,522.
+_RELEASED = {
+    "0f052197aac305fe42f378b5c61554b7bacb34b8be4af83fec2cfdcdffbc9973",
+    "9dd1dce5943e4cdda015102aa80afbf7df7b09cb6902ea212276a853acae9789",
+    "7974e1090ba19a88b6e456195d4aa7f9f13ea8d4876b0a362c425a2444708f5a",
+    "8550a78ca2dd304e6a4b45baa9780db8a93cfacc564b4d1c319905db0122f1e4",
+}
+_SAVE = "open it with `transformers` and save it as a tokenizer.json"
 
 
 def load(
@@ -48,17 +70,10 @@ def load(
     path = storage.path(path)
     try:
         content = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        why = error.strerror or type(error).__name__
+    except (OSError, UnicodeDecodeError) as error:
         raise UserError(
-            f"{path}: cannot read the vocabulary ({why}); set tokenizer.vocab_file to "
-            "a vocab.txt or tokenizer.json"
-        ) from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UserError(
-            f"{path}:{line}: byte {error.start} is not UTF-8; "
-            "convert the vocabulary, for instance with iconv"
+            f"{path}: cannot read the vocabulary ({first_line(error)}); set "
+            "tokenizer.vocab_file to a vocab.txt or tokenizer.json in UTF-8"
         ) from error
     named = [kind for kind in others(path.name) if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
@@ -84,11 +99,33 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
       folder: a work directory, a Hugging Face folder or one of Google's.
 
     Raises:
-      UserError: see `load`; a file leads out of the folder or is too large.
+      UserError: see `load`; another program's rules cut the texts.
     """
-    from bert_jax.tokenization import folders
+    folder = storage.path(folder)
+    path = _beside(folder)
+    if path is None:
+        return None
+    fields = _optional(folder, "tokenizer_config.json")
+    tokenizer = load(path)
+    if path.suffix != ".json":
+        _check(folder, fields, tokenizer)
+        fields = {"do_lower_case": not _is_cased(tokenizer), **fields}
+        if (folder / "config.json").exists():  # from `transformers`, not Google's code
+            characters = _TRANSFORMERS_MAX_CHARACTERS
+            # The stubs of `tokenizers` leave this field out.
+            tokenizer.model.max_input_chars_per_word = characters  # type: ignore[attr-defined]
+    _set_normalizer(tokenizer, fields)
+    return tokenizer
 
-    return folders.tokenizer(storage.path(folder))
+
+def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
+    """Whether the ids of a folder's pieces are certain: in a vocab.txt they are the
+    numbers of its lines, and one may be missing."""
+    path = _beside(folder)
+    if path is None or path.name not in WORDPIECE.files:
+        return True
+    pieces = "\n".join(pieces_of(tokenizer))
+    return hashlib.sha256(pieces.encode()).hexdigest() in _RELEASED
 
 
 def of_config(config: ConfigDict) -> Tokenizer | None:
@@ -107,8 +144,6 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return vocabulary
     if not config.init_from:
         return None
-    from bert_jax.runtime import hub
-
     folder, _ = storage.split_checkpoint_path(hub.path(config.init_from), "checkpoints")
     tokenizer = of_folder(folder)
     if tokenizer is None:
@@ -202,6 +237,68 @@ def kinds() -> list[Kind]:
     """Every family's kind of vocabulary, WordPieces first."""
     every = (family.vocabulary for family in FAMILIES.values())
     return list(dict.fromkeys(kind for kind in every if kind is not None))
+
+
+def _beside(folder: Path) -> Path | None:
+    """A folder's tokenizer.json, or else its vocabulary."""
+    kinds = (WORDPIECE, *others())
+    names = ("tokenizer.json", *(kind.files[0] for kind in kinds))
+    return next((folder / x for x in names if (folder / x).is_file()), None)
+
+
+def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    """Checks that a folder's vocab.txt is all that `transformers` cuts texts by.
+
+    Args:
+      folder: of the vocab.txt.
+      fields: of its tokenizer_config.json.
+      tokenizer: of its vocab.txt.
+
+    Raises:
+      UserError: another program cuts the texts; there are tokens besides its pieces.
+    """
+    name = fields.get("tokenizer_class")
+    if isinstance(name, str) and not _CLASSES.fullmatch(name):
+        raise UserError(
+            f"{folder}: tokenizer_class={untrusted.shown(name)} cuts texts by rules of "
+            f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
+        )
+    added = fields.get("added_tokens_decoder", {}).values()
+    tokens = [token["content"] for token in added]
+    for token in [*tokens, *_optional(folder, "added_tokens.json")]:
+        if tokenizer.token_to_id(token) is None:
+            raise UserError(
+                f"{folder}: {untrusted.shown(token)} is added to the pieces of "
+                f"vocab.txt; such tokens are read from a tokenizer.json: {_SAVE}"
+            )
+
+
+def _optional(folder: Path, name: str) -> dict[str, Any]:
+    """The fields of a file; none if it is missing."""
+    return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
+
+
+def _is_cased(tokenizer: Tokenizer) -> bool:
+    pieces = set(pieces_of(tokenizer)) - set(SPECIAL_TOKENS)
+    words = [p for p in pieces if not p.startswith("[unused")]
+    changed = sum(piece.lower() != piece for piece in words)
+    return changed > _CASED_FROM * len(words)
+
+
+def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
+    """Applies tokenizer_config.json to BERT's normalizer; keeps any other as it is."""
+    normalizer = tokenizer.normalizer
+    if not isinstance(normalizer, normalizers.BertNormalizer):
+        return
+    lowercase = fields.get("do_lower_case")
+    if isinstance(lowercase, bool) and lowercase != normalizer.lowercase:
+        normalizer.lowercase = lowercase
+        normalizer.strip_accents = None  # follows the case
+    if isinstance(accents := fields.get("strip_accents"), bool):
+        normalizer.strip_accents = accents
+    if isinstance(chinese := fields.get("tokenize_chinese_chars"), bool):
+        normalizer.handle_chinese_chars = chinese
+    tokenizer.normalizer = normalizer
 
 
 def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:

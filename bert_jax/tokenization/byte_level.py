@@ -78,10 +78,10 @@ class ByteLevel(Kind):
             other special tokens than MARKS.
         """
         del normalizer
-        pieces = merges.pieces(path, content)
+        pieces, pairs = merges.read(path, content)
         for marks in MARKS:
             if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown piece
-                return _build(pieces, merges.pairs(path, pieces), marks)
+                return _build(pieces, pairs, marks)
         known = " or ".join(map(" ".join, MARKS))
         raise UserError(
             f"{path}: the vocabulary does not have {known}; name a tokenizer.json that "
@@ -171,7 +171,7 @@ class ByteLevel(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """As `vocabulary.train`: the special tokens, the 256 bytes, what is learnt, and
+        """As `Kind.train`: the special tokens, the 256 bytes, what is learnt, and
         [unusedN] where the text yields too little.
 
         Raises:

@@ -1,74 +1,40 @@
 """Reads and writes a byte-pair vocabulary: vocab.json, and merges.txt beside it."""
 
 import json
-from collections.abc import Mapping
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 Pair = tuple[str, str]
 
 
-def pieces(path: Path, content: str) -> dict[str, int]:
-    """Each piece's id.
+def read(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:
+    """Returns each piece's id, and the merges, the first ones first.
 
     Args:
-      path: of the vocab.json, for errors.
+      path: of the vocab.json; merges.txt is beside it.
       content: of the vocab.json.
 
     Raises:
-      UserError: it is damaged.
+      UserError: a file is missing or damaged, or they are of two vocabularies.
     """
-    ids = untrusted.parse(content, str(path))
-    if not isinstance(ids, dict) or not all(
-        type(index) is int and 0 <= index < 2**32 for index in ids.values()
-    ):
-        raise UserError(
-            f"{path}: not a byte-pair vocabulary; each piece must have its id, as in "
-            f"the {VOCABULARY} that Hugging Face's tokenizers save"
-        )
-    return ids
-
-
-def pairs(path: Path, known: Mapping[str, int]) -> list[Pair]:
-    """The merges of the merges.txt beside a vocab.json, the first ones first.
-
-    Args:
-      path: of the vocab.json.
-      known: its `pieces`.
-
-    Raises:
-      UserError: the file is missing or damaged, or is of another vocabulary.
-    """
-    beside = path.parent / MERGES
     try:
-        lines = beside.read_bytes().decode("utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        pieces = json.loads(content)
+        text = (path.parent / MERGES).read_bytes().decode("utf-8-sig")
+        lines = text.replace("\r\n", "\n").split("\n")
+        if lines[0].startswith("#version"):
+            del lines[0]
+        merges = [(a, b) for a, b in (line.split(" ") for line in lines if line)]
+        models.BPE(vocab=pieces, merges=merges)
+    except Exception as error:  # `tokenizers` raises nothing narrower
         raise UserError(
-            f"{beside}: cannot be read ({first_line(error)}); a {VOCABULARY} needs it "
-            "beside it"
+            f"{path}, and {MERGES} beside it: not the two files of one byte-pair "
+            f"vocabulary ({first_line(error)})"
         ) from error
-    merges = []
-    for number, line in enumerate(lines, 1):
-        line = line.removesuffix("\r")
-        if not line or (number == 1 and line.startswith("#version")):
-            continue
-        first, _, second = line.partition(" ")
-        if (
-            not first
-            or not second
-            or not {first, second, first + second} <= known.keys()
-        ):
-            raise UserError(
-                f"{beside}:{number}: {line!r:.60} is not two pieces of {path.name} and "
-                "a space between them; the two files must be of one vocabulary"
-            )
-        merges.append((first, second))
-    return merges
+    return pieces, merges
 
 
 def contents(tokenizer: Tokenizer) -> dict[str, str]:

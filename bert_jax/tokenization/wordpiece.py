@@ -3,7 +3,8 @@
 import itertools
 import json
 import re
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tokenizers import (
@@ -13,10 +14,10 @@ from tokenizers import (
     normalizers,
     pre_tokenizers,
     processors,
+    trainers,
 )
 
 from bert_jax.errors import UserError
-from bert_jax.registry import named
 from bert_jax.runtime.storage import Path
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -25,6 +26,13 @@ MAX_CHARACTERS_PER_WORD = 200
 # White space at a line's end, as Unicode has it (Python counts four separators more),
 # but for U+2028, a piece of the Chinese vocabulary.
 _END = re.compile(r"[^\S\x1c-\x1f\u2028]+\Z")
+# The released vocabularies have [PAD] at 0 and the other special tokens from here on.
+_FIRST_SPECIAL = 100
+# Smaller vocabularies have no room to spare for [unusedN].
+_LAYOUT_FROM = 10_000
+# Maximum characters in a trained vocabulary, the most frequent ones; the released
+# uncased vocabulary has 997.
+_MAX_ALPHABET = 1000
 
 
 class SpecialIds(NamedTuple):
@@ -149,12 +157,74 @@ class Kind:
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """See `vocabulary.train`."""
-        train = named("bert_jax.data.vocabulary:train")
-        return train(documents, vocab_size, lowercase, strip_accents)
+        """Trains a vocabulary of exactly `vocab_size` pieces.
+
+        With 10,000 pieces or more, the special tokens are at 0 and 100 to 103,
+        [unusedN] between them, as in the released vocabularies; with fewer, at 0 to 4.
+        If the text yields too few pieces, [unusedN] pad the end. The same documents
+        give the same vocabulary.
+
+        Args:
+          documents: the text; all of it is in memory.
+          vocab_size: pieces, special tokens included.
+          lowercase: lower the case and, with `strip_accents`, strip accents.
+          strip_accents: see there.
+        """
+        first = list(SPECIAL_TOKENS)
+        if vocab_size >= _LAYOUT_FROM:
+            first[1:1] = [f"[unused{n}]" for n in range(_FIRST_SPECIAL - 1)]
+        normalizer = bert_normalizer(lowercase, strip_accents)
+        documents = list(documents)
+        letters = alphabet(documents, vocab_size, len(first), normalizer)
+        # The trainer numbers characters in hash order, which differs from run to run,
+        # and breaks ties by these numbers. As special tokens they have a fixed order.
+        characters = letters + ["##" + c for c in letters]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab_size - len(first),
+            special_tokens=characters,
+            limit_alphabet=0,
+            show_progress=False,
+        )
+        # A mistake of the stubs of `tokenizers`: the vocabulary may be left out.
+        learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # type: ignore[call-arg]
+        learner.normalizer = normalizer
+        learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        learner.train_from_iterator(documents, trainer)
+        learnt = learner.get_vocab(with_added_tokens=True)
+        pieces = first + sorted(learnt, key=lambda piece: learnt[piece])
+        unused = len(first) - len(SPECIAL_TOKENS)
+        missing = vocab_size - len(pieces)
+        pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
+        return build(pieces, lowercase, strip_accents)
 
 
 WORDPIECE = Kind()
+
+
+def alphabet(
+    documents: Sequence[str],
+    vocab_size: int,
+    reserved: int,
+    normalizer: normalizers.Normalizer,
+) -> list[str]:
+    """The most frequent characters, sorted.
+
+    Args:
+      reserved: pieces of the vocabulary that are not learnt.
+    """
+    counts: Counter[str] = Counter()
+    for text in documents:
+        counts.update(normalizer.normalize_str(text))
+    # A small vocabulary keeps half of its pieces for more than single characters.
+    room = min(_MAX_ALPHABET, (vocab_size - reserved) // 4)
+    letters = [c for c in counts if not c.isspace()]
+    frequent = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
+    if not frequent:
+        raise UserError(
+            f"cannot train {vocab_size} pieces on {len(documents)} documents: "
+            "raise tokenizer.vocab_size or give more text"
+        )
+    return frequent
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:

@@ -23,13 +23,14 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
-from bert_jax.data import corpus, vocabulary
+from bert_jax.data import corpus
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tokenization.wordpiece import WORDPIECE
 from experiments.lib import command_line, ending
 from experiments.lib.runner import ROOT
 
@@ -121,7 +122,7 @@ def read(source: str) -> tuple[Rows, Rows, int]:
         size += len(document.text)
         if size > _BYTES:
             break
-    tokenizer = vocabulary.train(texts, PIECES, lowercase=True)
+    tokenizer = WORDPIECE.train(texts, PIECES, lowercase=True)
     encoded = [tokenizer.encode(t[:_BYTES], add_special_tokens=False) for t in texts]
     ids = [i for one in encoded for i in one.ids]
     rows = np.array(ids[: len(ids) // LENGTH * LENGTH], np.int32).reshape(-1, LENGTH)

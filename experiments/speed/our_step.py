@@ -13,7 +13,7 @@ from flax import traverse_util
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
-from bert_jax.data.packing import pairs as packing
+from bert_jax.data import packing
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
 from bert_jax.training import compilation, sharding

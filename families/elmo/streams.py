@@ -91,7 +91,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"config.corpus.data_dir={data_dir}: streams of words are read from a "
             "disk; name a folder of this machine"
         )
-    if recorded and atomic_folder.is_whole(data_dir / recorded, _REPORT):
+    if recorded and (data_dir / recorded / _REPORT).exists():
         prepared = _opened(data_dir / recorded)
         if chunks.fits(prepared.report, settings):
             return prepared
@@ -109,7 +109,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
             f"{config.corpus.data_dir}: restore either, or use another --workdir"
         )
-    if not atomic_folder.is_whole(folder, _REPORT):
+    if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             _write(config, identity, temporary)
     return _opened(folder)
@@ -228,7 +228,7 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
             train.add(numbers)
             keys.write(overlap.keys([sentence]).tobytes())
     held_keys = overlap.keys(sentence for _, sentence in held_back)
-    known = overlap.among(held_keys, overlap.in_file(folder / "keys", held_keys))
+    known = np.isin(held_keys, overlap.in_file(folder / "keys", held_keys))
     (folder / "keys").unlink()
     for (words, _), is_known in zip(held_back, known, strict=True):
         if not is_known:

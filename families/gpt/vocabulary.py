@@ -19,10 +19,9 @@ from tokenizers import (
     trainers,
 )
 
-from bert_jax.data import vocabulary
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import merges
+from bert_jax.tokenization import merges, wordpiece
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
 
 UNKNOWN = "<unk>"
@@ -114,10 +113,10 @@ class BytePairs(Kind):
         Raises:
           UserError: a file is missing or damaged, or one does not fit the other.
         """
-        pieces = merges.pieces(path, content)
+        pieces, pairs = merges.read(path, content)
         if UNKNOWN not in pieces:
             raise UserError(f"{path}: the vocabulary has no {UNKNOWN}; add it")
-        return build(pieces, merges.pairs(path, pieces), normalizer)
+        return build(pieces, pairs, normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         return complete(tokenizer)
@@ -162,11 +161,11 @@ class BytePairs(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """As `vocabulary.train`; `<unk>` is at 0, as released, and the three special
+        """As `Kind.train`; `<unk>` is at 0, as released, and the three special
         tokens are the last."""
         normalizer = bert_normalizer(lowercase, strip_accents)
         documents, special_count = list(documents), len(SPECIAL_TOKENS) + 1
-        alphabet = vocabulary.alphabet(documents, vocab_size, special_count, normalizer)
+        alphabet = wordpiece.alphabet(documents, vocab_size, special_count, normalizer)
         # As there, in a fixed order; a word's last character is a piece of its own.
         ends = [c + SUFFIX for c in alphabet]
         trainer = trainers.BpeTrainer(

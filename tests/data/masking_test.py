@@ -225,34 +225,13 @@ def test_nothing_is_predicted_in_an_empty_row():
 
 def test_a_masking_of_a_config_file_stays_within_the_budget():
     ids, mask, candidates = batch(4, 40)
+    given = (ids, mask, candidates, lambda count: None)
     masking.MASKINGS["all"] = lambda texts, *_: (texts.candidates, texts.input_ids)
     with pytest.raises(UserError, match=r"masking\.name=all: chooses more positions"):
-        masking.apply(
-            *(
-                ids,
-                mask,
-                candidates,
-                lambda count: None,
-                config(name="all"),
-                20,
-                MASK,
-                CONTINUATION,
-            )
-        )
+        masking.apply(*given, config(name="all"), 20, MASK, CONTINUATION)
     first = candidates & (np.cumsum(candidates, axis=1) == 1)
     masking.MASKINGS["first"] = lambda texts, *_: (first, np.where(first, 9, ids))
-    masked = masking.apply(
-        *(
-            ids,
-            mask,
-            candidates,
-            lambda count: None,
-            config(name="first"),
-            20,
-            MASK,
-            CONTINUATION,
-        )
-    )
+    masked = masking.apply(*given, config(name="first"), 20, MASK, CONTINUATION)
     assert masked.masked_lm_weights.sum(axis=1).tolist() == [1] * 4
     assert (masked.masked_lm_ids[:, 0] == ids[first]).all()
     assert (masked.input_ids == np.where(first, 9, ids)).all()

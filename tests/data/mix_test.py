@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import fields, phases
 from bert_jax.data import chunks, loader, mix, prepare
-from bert_jax.data.source_counts import counts
+from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
 from configs import common
 
@@ -148,11 +148,7 @@ def test_weights_are_the_loaders_alone(config):
     assert counts(plain.report, "pairs") == []
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [((1.0,), "one for each of the 3")],
-)
-def test_bad_weights(config, weights, message):
-    config.corpus.weights = weights
-    with pytest.raises(UserError, match=f"corpus.weights=.*{message}"):
+def test_bad_weights(config):
+    config.corpus.weights = (1.0,)
+    with pytest.raises(UserError, match=r"corpus\.weights=.*one for each of the 3"):
         fields.check(config)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from array import array
 from collections import Counter
 
 import pytest
@@ -98,27 +99,6 @@ def test_same_as_the_published_algorithm(documents, shape, seed):
     assert fast == slow
 
 
-@given(
-    st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=12), min_size=2),
-    st.integers(0, 2**32),
-)
-@settings(max_examples=100, deadline=None)
-def test_what_is_not_truncated_is_used_once(documents, seed):
-    # Sentences are so short and the rows so long that nothing is truncated from A or
-    # from an actual B: a document is then its A's and actual B's, one after the other.
-    shape = pairs.Settings(max_seq_length=200, short_seq_prob=0.0, nsp=True)
-    drawn = list(pairs.draw(documents, random.Random(seed), shape))
-    for number, lengths in enumerate(documents):
-        spans = []
-        for a, b, is_random_next in drawn:
-            if a.document == number:
-                spans += [a] if is_random_next else [a, b]
-        assert spans[0].start == 0
-        assert spans[-1].stop == sum(lengths)
-        for before, after in itertools.pairwise(spans):
-            assert before.stop == after.start
-
-
 @pytest.mark.slow
 def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
     rng = random.Random(1)
@@ -138,27 +118,6 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
     # still fill the row, hence the lower bound. 0.1 of 2000: deviation 0.0067.
     short = sum(0 < size < 50 for size in longest) / len(documents)
     assert 0.04 < short < 0.11
-
-
-def test_random_documents_are_evenly_drawn():
-    documents = [[5]] * 5
-    shape = pairs.Settings(max_seq_length=32, short_seq_prob=0.0, nsp=True)
-    rng = random.Random(2)
-    counts = [0] * 5
-    for _ in range(2000):
-        for p in pairs.draw(documents, rng, shape):
-            counts[p.b.document] += 1
-    assert sum(counts) == 10_000
-    assert all(1800 < count < 2200 for count in counts)  # 2000, deviation 40
-
-
-def test_truncation_takes_from_both_ends():
-    rng = random.Random(3)
-    a, b = pairs.Span(0, 0, 1000), pairs.Span(1, 0, 10)
-    fronts = [pairs.truncate(a, b, 110, rng)[0].start for _ in range(200)]
-    assert all(0 < front < 900 for front in fronts)
-    assert 440 < sum(fronts) / len(fronts) < 460  # 450, deviation of the mean 1.1
-    assert pairs.truncate(a, b, 110, rng)[1] == b
 
 
 @given(DOCUMENTS, st.integers(5, 64), st.integers(0, 2**32))
@@ -201,3 +160,49 @@ def test_a_random_next_is_of_another_whole():
     assert {b for a, b in counts if a == 3} == {0, 1, 2, 4, 5}
     drawn = pairs.draw([[5] * 50] * 3, rng, shape, [7, 7, 7])
     assert all(p.is_random_next == (p.a.document != p.b.document) for p in drawn)
+
+
+SEPARATOR = 9
+
+
+def full_rows(documents, longest):
+    """The rows' tokens; a document is a list of sentences, a sentence of ids."""
+    tokens = [array("i", itertools.chain(*document)) for document in documents]
+    lengths = [[len(sentence) for sentence in document] for document in documents]
+    wholes = list(range(len(documents)))
+    ids, found = pairs.full_sentences(tokens, lengths, wholes, longest, SEPARATOR)
+    return [list(ids[pair.a.start : pair.a.stop]) for pair in found]
+
+
+def test_a_row_goes_on_in_the_next_document():
+    documents = [[[1, 1], [2, 2]], [[3, 3, 3]]]
+    assert full_rows(documents, 8) == [[1, 1, 2, 2, SEPARATOR, 3, 3, 3]]
+
+
+def test_sentences_stay_whole():
+    documents = [[[1, 1], [2, 2], [3, 3]], [[4, 4]]]
+    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, SEPARATOR, 4, 4]]
+
+
+def test_a_row_does_not_end_with_a_separator():
+    documents = [[[1, 1], [2, 2]], [[3, 3, 3, 3]]]
+    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, 3, 3]]
+
+
+def test_a_separator_that_is_left_out_needs_no_room():
+    documents = [[[1, 1], [2, 2]], [[3, 3]], [[4] * 8], [[5]]]
+    assert full_rows(documents, 4) == [[1, 1, 2, 2], [3, 3], [4] * 4, [4] * 4, [5]]
+
+
+def test_a_sentence_that_is_too_long_is_cut_and_nothing_is_lost():
+    documents = [[[1] * 7, [2, 2]], [[3]]]
+    found = full_rows(documents, 4)
+    assert found == [[1] * 4, [1, 1, 1], [2, 2, SEPARATOR, 3]]
+    assert [*itertools.chain(*found)].count(1) == 7
+
+
+def test_pieces_of_one_document_have_no_separator_between():
+    tokens = [array("i", [1, 1]), array("i", [2]), array("i", [3])]
+    lengths, wholes = [[2], [1], [1]], [0, 0, 1]
+    ids, _ = pairs.full_sentences(tokens, lengths, wholes, 9, SEPARATOR)
+    assert list(ids) == [1, 1, 2, SEPARATOR, 3]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import tokenization
-from bert_jax.data import corpus, prepare, segments
+from bert_jax.data import chunks, corpus, prepare
 from bert_jax.data.corpus import Document
 from configs import common
 
@@ -46,7 +46,7 @@ PARAGRAPHS = st.lists(
 def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
     separator = "\n\n" if form == "wrapped" else "\n"
     document = Document(separator.join(map(" ".join, paragraphs)), form)
-    found = segments.cut(document, most, "en")
+    found = chunks.cut(document, most, "en")
     assert [word for piece in found for word in piece.text.split()] == (
         document.text.split()
     )
@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
             assert len(piece.text.encode()) <= most
     if len(document.text.encode()) <= most:
         assert found == [document]
-    assert segments.cut(document, 0, "en") == [document]
+    assert chunks.cut(document, 0, "en") == [document]
 
 
 @pytest.mark.slow

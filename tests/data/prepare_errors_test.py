@@ -8,7 +8,7 @@ import pytest
 from preparing import made, make_config, names, read, write_corpus
 from runs import LIMIT
 
-from bert_jax.data import prepare, shards, writing
+from bert_jax.data import prepare, shards, vocabulary, writing
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -27,7 +27,7 @@ def test_one_document_is_too_few(config, tmp_path):
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
 def test_interruption_leaves_nothing(config, monkeypatch, exception):
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     before = names(config.corpus.data_dir)
 
     def stop(*args):
@@ -40,7 +40,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
 
 
 def test_full_disk_leaves_nothing(config, monkeypatch):
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     before = names(config.corpus.data_dir)
 
     class FullDisk:

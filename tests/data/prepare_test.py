@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import random
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 from preparing import LENGTH, WORDS, made, make_config, names, read, write_corpus
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, corpus, prepare, records, shards, workers
+from bert_jax.data import chunks, corpus, prepare, vocabulary, workers
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def documents_of(tokenizer, tokens):
 
 def test_what_is_written(config):
     folder = made(config)
-    tokenizer = prepare.prepare_tokenizer(config)
+    tokenizer = vocabulary.prepare(config)
     # [UNK] may occur: the vocabulary is small and has not seen the dev split.
     special = set(tokenization.special_ids(tokenizer)) - {
         tokenizer.token_to_id("[UNK]")
@@ -69,7 +67,7 @@ def test_splits_share_no_document(config):
     path = Path(config.corpus.data_dir).parent / "vocab.txt"
     path.write_text("\n".join(pieces) + "\n")
     config.tokenizer.vocab_file = str(path)
-    tokenizer = prepare.prepare_tokenizer(config)
+    tokenizer = vocabulary.prepare(config)
     folder = made(config)
     found: dict[str, set[str]] = {}
     for split in ("train", "dev"):
@@ -134,30 +132,20 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config) != folder
 
 
-def test_the_time_of_a_file_stands_for_its_text(config, tmp_path):
-    path = tmp_path / "corpus.txt"
-    os.utime(path, (10, 10))
-    folder = made(config)
-    shutil.copy2(path, tmp_path / "copy.txt")
-    config.corpus.sources = (f"sentences:{tmp_path}/copy.txt",)
-    assert made(config) == folder
-    content = path.read_bytes().replace(b"document0", b"document1")  # as long
-    (tmp_path / "copy.txt").write_bytes(content)
-    assert made(config) != folder
-
-
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
-    again = prepare.reopen(config, data.folder.name, LENGTH)
+    record = {"folders": {str(LENGTH): data.folder.name, "48": data.folder.name}}
+    again = prepare.reopen(config, LENGTH, record, data.tokenizer)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
-    assert again.is_of(data.tokenizer)
-    assert prepare.reopen(config, data.folder.name, 48) is None
-    config.corpus.dev_fraction = 0.2
-    assert prepare.reopen(config, data.folder.name, LENGTH) is None
-    assert prepare.reopen(config, "pairs-0", LENGTH) is None
+    other = tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], lowercase=True)
+    assert prepare.reopen(config, LENGTH, record, other) is None
+    assert prepare.reopen(config, 48, record) is None
+    assert prepare.reopen(config, 24, record) is None
+    record["folders"][str(LENGTH)] = "pairs-0"
+    assert prepare.reopen(config, LENGTH, record) is None
 
 
 def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
@@ -168,7 +156,10 @@ def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
         "cleaning": {},
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
-    assert prepare.reopen(config, path.parent.name, LENGTH)
+    record = {"folders": {str(LENGTH): path.parent.name}}
+    assert prepare.reopen(config, LENGTH, record)
+    config.corpus.dev_fraction = 0.2
+    assert prepare.reopen(config, LENGTH, record) is None
 
 
 @pytest.mark.slow
@@ -196,13 +187,13 @@ def test_special_tokens_in_the_text_are_text(config, tmp_path):
         "\n\n".join(f"{n} [MASK] b.\n[SEP] {n} [CLS]." for n in "cdefghij")
     )
     rows = read(made(config), "train")
-    special = set(tokenization.special_ids(prepare.prepare_tokenizer(config)))
+    special = set(tokenization.special_ids(vocabulary.prepare(config)))
     for a, b, _ in rows:
         assert not (special - {1}) & {*map(int, a), *map(int, b)}  # 1: [UNK]
 
 
 def test_trained_vocabulary_is_kept_and_described(config, capfd):
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     said = capfd.readouterr().err
     assert "trained a vocabulary of 300 pieces on 0.0 MB of text" in said
     (name,) = names(config.corpus.data_dir)
@@ -213,7 +204,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     assert metadata["special_ids"] == special
     # Of the 12 documents two are held back: the vocabulary has not seen them.
     assert metadata["sample"]["texts"] == 10
-    prepare.prepare_tokenizer(config)
+    vocabulary.prepare(config)
     assert capfd.readouterr().err == ""
 
 
@@ -255,17 +246,6 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
-
-
-def test_records_are_read_back_by_parse(config):
-    folder = made(config)
-    (path,) = folder.glob("pairs-train*")
-    reader = shards.array_record_module.ArrayRecordReader(str(path))
-    pairs = records.parse(reader.read_all())
-    ends = np.cumsum(pairs.lengths)[:-1]
-    parts = [part.tolist() for part in np.split(pairs.tokens, ends)]
-    rows = zip(parts[::2], parts[1::2], pairs.is_random_next, strict=True)
-    assert list(rows) == read(folder, "train")
 
 
 # Shards that an early version made of the text below.

@@ -94,15 +94,13 @@ import sys
 sys.path[:0] = sys.argv[1:]
 from bert_jax.data import workers
 import workers_test
-print("started")
-print([value for value, _ in workers.ordered_map(workers_test.scaled, 2, range(4))])
+list(workers.ordered_map(workers_test.reports, None, range(4)))
 """
 
 
 @pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path):
-    script = SCRIPT.replace("workers_test.scaled, 2", "workers_test.reports, None")
-    (tmp_path / "script.py").write_text(script)
+    (tmp_path / "script.py").write_text(SCRIPT)
     root = Path(workers.__file__).parents[2]
     command = [sys.executable, tmp_path / "script.py", root, Path(__file__).parent]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as parent:

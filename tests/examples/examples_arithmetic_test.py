@@ -9,8 +9,7 @@ import pytest
 from micro import bert_config, initial_params
 
 from bert_jax import tasks
-from bert_jax.data import loader
-from bert_jax.data.packing import pairs as packing
+from bert_jax.data import loader, packing
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary

@@ -161,11 +161,11 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("merges.txt", None, "a vocab.json needs it beside it"),
+        ("merges.txt", None, "merges.txt beside it: not the two files of one"),
         (
             "merges.txt",
             "#version: 0.2\nt h\nt\n",
-            "merges.txt:3: 't' is not two pieces of vocab.json",
+            "merges.txt beside it: not the two files of one",
         ),
     ],
 )

@@ -48,9 +48,9 @@ FAULTS = (
     ),
     Fault(
         "the last shard is not read",
-        "bert_jax/data/record_source.py",
-        "ArrayRecordDataSource(files)",
-        "ArrayRecordDataSource(files[:7])",
+        "bert_jax/data/records.py",
+        "ArrayRecordDataSource(list(paths))",
+        "ArrayRecordDataSource(list(paths)[:7])",
         "tests/data/loader_test.py",
     ),
     Fault(

@@ -7,7 +7,6 @@ each module is one document.
 import ast
 import contextlib
 import gc
-import hashlib
 import inspect
 import json
 import os
@@ -20,26 +19,23 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from bert_jax.data import workers
+from bert_jax.data import atomic_folder, workers
 from bert_jax.runtime import storage
 
 # The main install's distributions only, so that an extra test tool does not change the
 # corpus. A distribution that is not installed is left out.
-DISTRIBUTIONS = (
-    *("absl-py", "aiofiles", "anyio", "array_record", "attrs", "certifi"),
-    *("charset-normalizer", "click", "cloudpickle", "dm-tree", "docstring_parser"),
-    *("etils", "filelock", "flax", "fsspec", "googleapis-common-protos", "grain"),
-    *("h11", "hf-xet", "httpcore2", "httpx2", "huggingface_hub", "humanize", "idna"),
-    *("immutabledict", "importlib_resources", "jax", "jaxlib", "jaxtyping"),
-    *("markdown-it-py", "ml_collections", "ml_dtypes", "msgpack", "numpy"),
-    *("opt_einsum", "optax", "orbax-checkpoint", "packaging", "portpicker"),
-    *("prometheus_client", "promise", "protobuf", "psutil", "pyarrow", "Pygments"),
-    *("PyYAML", "requests", "rich", "safetensors", "scipy", "simple-parsing"),
-    *("simplejson", "six", "tensorboardX", "tensorflow-datasets"),
-    *("tensorflow-metadata", "tensorstore", "termcolor", "tokenizers", "toml", "tqdm"),
-    *("treescope", "truststore", "typing_extensions", "urllib3", "uvloop"),
-    *("wadler_lindig", "wrapt"),
-)
+_DISTRIBUTIONS = """
+    absl-py aiofiles anyio array_record attrs certifi charset-normalizer click
+    cloudpickle dm-tree docstring_parser etils filelock flax fsspec
+    googleapis-common-protos grain h11 hf-xet httpcore2 httpx2 huggingface_hub
+    humanize idna immutabledict importlib_resources jax jaxlib jaxtyping
+    markdown-it-py ml_collections ml_dtypes msgpack numpy opt_einsum optax
+    orbax-checkpoint packaging portpicker prometheus_client promise protobuf psutil
+    pyarrow Pygments PyYAML requests rich safetensors scipy simple-parsing
+    simplejson six tensorboardX tensorflow-datasets tensorflow-metadata tensorstore
+    termcolor tokenizers toml tqdm treescope truststore typing_extensions urllib3
+    uvloop wadler_lindig wrapt
+"""
 FORMAT = 1  # raise it when the extraction below changes
 _FILES_A_TASK = 64
 _NOT_READ = {"test", "tests", "idle_test", "lib2to3", "site-packages"}
@@ -56,8 +52,7 @@ def identity() -> list[Any]:
 
 def extract(data_dir: storage.Path) -> storage.Path:
     """Returns a file of JSON lines, each with `module` and `text`; made if missing."""
-    key = hashlib.sha256(json.dumps(identity()).encode()).hexdigest()[:16]
-    path = data_dir / f"pydocs-{key}.jsonl"
+    path = data_dir / f"pydocs-{atomic_folder.fingerprint(identity())}.jsonl"
     if path.exists():
         return path
     files = list(_files())
@@ -73,11 +68,9 @@ def extract(data_dir: storage.Path) -> storage.Path:
 
 def _versions() -> dict[str, str]:
     versions = {}
-    for name in DISTRIBUTIONS:
-        try:
+    for name in _DISTRIBUTIONS.split():
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # its absence changes the identity too
     return versions
 
 
@@ -86,8 +79,7 @@ def _files() -> Iterator[tuple[str, str]]:
     library = Path(sysconfig.get_path("stdlib"))
     for folder, folders, names in os.walk(library):
         folders[:] = sorted(set(folders) - _NOT_READ)
-        for name in sorted(names):
-            path = Path(folder, name)
+        for path in (Path(folder, name) for name in sorted(names)):
             if _is_read(path.relative_to(library)):
                 yield path.relative_to(library).as_posix(), str(path)
     for name in _versions():
@@ -105,49 +97,39 @@ def _read_files(_: None, files: list[tuple[str, str]]) -> str:
     """Runs in a worker: JSON lines of the files that have docstrings."""
     rows = []
     gc.disable()  # syntax trees have no cycles; collecting would double the time
-    try:
+    with warnings.catch_warnings(action="ignore"):  # invalid escapes in others' code
         for name, path in files:
-            if text := docstrings(_parse(path)):
-                rows.append(json.dumps({"module": name, "text": text}) + "\n")
-    finally:
-        gc.enable()
+            # Templates, and code for other versions of Python, cannot be parsed.
+            with contextlib.suppress(SyntaxError, ValueError):
+                if text := docstrings(ast.parse(Path(path).read_bytes())):
+                    rows.append(json.dumps({"module": name, "text": text}) + "\n")
+    gc.enable()
     return "".join(rows)
-
-
-def _parse(path: str) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's code
-        try:
-            return ast.parse(Path(path).read_bytes())
-        except (SyntaxError, ValueError):  # templates, other versions of Python
-            return ast.Module(body=[], type_ignores=[])
 
 
 def docstrings(tree: ast.Module) -> str:
     """A module's docstrings in source order, without code and rules."""
-    texts = (ast.get_docstring(node, clean=False) for node in _documented(tree))
-    return "\n\n".join(filter(None, (english(text) for text in texts if text)))
+    return "\n\n".join(filter(None, map(english, _docstrings(tree))))
 
 
-def _documented(node: ast.AST) -> Iterator[_Documented]:
+def _docstrings(node: ast.AST) -> Iterator[str]:
     if isinstance(node, _Documented):
-        yield node
+        yield ast.get_docstring(node, clean=False) or ""
     # Definitions also occur inside `if` and `try`, never inside expressions.
     for name in ("body", "handlers", "orelse", "finalbody"):
         for child in getattr(node, name, ()):
-            yield from _documented(child)
+            yield from _docstrings(child)
 
 
 def english(docstring: str) -> str:
     """A docstring without indentation, doctests (prompt and output) and rules."""
-    paragraphs = inspect.cleandoc(docstring).split("\n\n")
-    kept = []
-    for paragraph in paragraphs:
+    paragraphs = []
+    for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         lines = []
         for line in paragraph.split("\n"):
             if line.lstrip().startswith(">>>"):
                 break  # the rest of the paragraph is code and its output
             if not _RULE.match(line):
                 lines.append(line.strip())
-        kept.append("\n".join(lines))
-    return "\n\n".join(filter(None, kept))
+        paragraphs.append("\n".join(lines))
+    return "\n\n".join(filter(None, paragraphs))

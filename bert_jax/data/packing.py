@@ -1,8 +1,8 @@
-"""Packs several sentence pairs into one row, so that few positions are padding.
+"""Packs several texts into one row, so that few positions are padding.
 
-Which pairs share a row follows from the prepared records alone, and is stored next to
-them: longest-pack-first over the histogram of lengths (Krell et al. 2021,
-arXiv:2107.02027, section 3.1).
+Pre-training: which pairs share a row follows from the prepared records alone, and is
+stored next to them: longest-pack-first over the histogram of lengths (Krell et al.
+2021, arXiv:2107.02027, section 3.1). Fine-tuning: see `PackedRows`.
 """
 
 import contextlib
@@ -10,13 +10,15 @@ import functools
 import io
 import sys
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 from tqdm import tqdm
 
 from bert_jax.data import records, workers
-from bert_jax.errors import UserError
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
 from bert_jax.runtime import storage
 
 # The most pairs of a row, by default (`corpus.packed_pairs`). At length 512 three fill
@@ -26,10 +28,11 @@ from bert_jax.runtime import storage
 # four fill 74% of rows of 64 and 44% of rows of 128, sixteen 99.7% and 94%.
 PAIRS = 4
 
-Batch = dict[str, np.ndarray]
-
 _READ = 4096  # records in one call
 _NONE = -1  # in a row of the plan: no pair
+# Columns that are of a shared row, and not of each of its texts.
+_TOKENS = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids")
+_PLACES = "cls_positions"
 
 
 def rows(
@@ -46,32 +49,24 @@ def rows(
       pairs: the most of a row.
 
     Raises:
-      UserError: the folder cannot be read or written.
+      UserError: the folder's records cannot be read.
     """
     path = folder / f"packed-{pairs}.npy"
-    try:
-        if not path.exists():
-            tokens = lengths(folder)
-            packed = plan(tokens, limit, pairs)
-            storage.write_atomically(path, _as_bytes(packed))
-            print(_report(tokens, len(packed), limit), file=sys.stderr)
-        if storage.in_bucket(path):
-            packed = np.load(io.BytesIO(path.read_bytes()))
-        else:
-            packed = np.load(path, mmap_mode="r")  # each process needs a part only
-        if getattr(packed, "shape", ())[1:] != (pairs,) or packed.dtype.kind != "i":
-            raise ValueError(f"no rows of {pairs} pairs")
-        return packed
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot read or write the packed rows "
-            f"({error.strerror or error}); check the folder, or set "
-            "--config.corpus.packing=False"
-        ) from error
-    except (ValueError, OverflowError, EOFError) as error:
-        raise UserError(
-            f"{path}: damaged ({error}); delete it, it is computed again"
-        ) from error
+    if not path.exists():
+        tokens = lengths(folder)
+        packed, file = plan(tokens, limit, pairs), io.BytesIO()
+        np.save(file, packed)
+        storage.write_atomically(path, file.getvalue())
+        share, before = (tokens.sum() / (n * limit) for n in (len(packed), len(tokens)))
+        print(
+            f"packed {len(tokens):,} pairs into {len(packed):,} rows of {limit}: "
+            f"{len(tokens) / len(packed):.2f} pairs a row, {share:.1%} of the "
+            f"positions are tokens ({before:.1%} without packing)",
+            file=sys.stderr,
+        )
+    if storage.in_bucket(path):
+        return np.load(io.BytesIO(path.read_bytes()))
+    return np.load(path, mmap_mode="r")  # each process needs a part only
 
 
 def plan(
@@ -256,7 +251,7 @@ def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
     Raises:
       UserError: the folder's records cannot be read.
     """
-    shards = sorted(str(path) for path in folder.glob("*-train.array_record-*"))
+    shards = records.shards(folder, "train")
     results = workers.ordered_map(_lengths_of, None, shards)
     with (
         contextlib.closing(results),
@@ -265,40 +260,102 @@ def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
         return np.concatenate(list(parts))
 
 
-def _lengths_of(context: None, shard: str) -> Int32[np.ndarray, " records"]:
-    from array_record.python.array_record_data_source import ArrayRecordDataSource
-
-    del context
-    source = ArrayRecordDataSource([shard])
+def _lengths_of(_: None, shard: str) -> Int32[np.ndarray, " records"]:
+    source = records.Source([shard])
     lengths = [np.zeros(0, int)]  # a shard may be empty
-    try:
-        for first in range(0, len(source), _READ):
-            indices = range(first, min(first + _READ, len(source)))
-            pairs = records.parse(source.__getitems__(list(indices)))
-            # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-            lengths.append(pairs.lengths.sum(axis=1) + 2 + (pairs.lengths[:, 1] > 0))
-    except RuntimeError as error:  # ArrayRecord's, of a disk or a bucket
-        raise UserError(
-            f"{shard}: the prepared data cannot be read ({error}); start again, or "
-            "delete its folder first to prepare the data again"
-        ) from error
+    for first in range(0, len(source), _READ):
+        parts = source.read(range(first, min(first + _READ, len(source)))).lengths
+        # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+        lengths.append(parts.sum(axis=1) + 2 + (parts[:, 1] > 0))
     return np.concatenate(lengths, dtype=np.int32)
-
-
-def _report(lengths: Int[np.ndarray, " records"], count: int, limit: int) -> str:
-    share, before = (lengths.sum() / (n * limit) for n in (count, len(lengths)))
-    return (
-        f"packed {len(lengths):,} pairs into {count:,} rows of {limit}: "
-        f"{len(lengths) / count:.2f} pairs a row, {share:.1%} of the positions are "
-        f"tokens ({before:.1%} without packing)"
-    )
-
-
-def _as_bytes(array: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
 
 
 def _zeros(size: tuple[int, ...], *names: str) -> Batch:
     return {name: np.zeros(size, np.int32) for name in names}
+
+
+class PackedRows(Rows):
+    """Rows that share those of training batches. Evaluation's batches have a text a
+    row: sorted by length they need little padding.
+
+    Args:
+      texts: of each row of a training batch.
+    """
+
+    def __init__(
+        self, features: Sequence[Feature], fill: Mapping[str, int], texts: int
+    ):
+        super().__init__(features, fill)
+        self._texts = texts
+
+    def training_batch(
+        self,
+        indices: Int[np.ndarray, "batch"],
+        rows: RowIndex,
+        limit: int,
+        to_limit: bool,
+    ) -> Batch:
+        """These rows, scaled, of the batch's shared rows.
+
+        Returns:
+          `input_ids`, `input_mask`, `segment_ids`, `sequence_ids` and `position_ids`
+          [batch / texts, length]; `cls_positions`, `row_weights` and other columns
+          [batch / texts, texts].
+        """
+        lengths = self.lengths[indices]
+        groups = grouped(lengths, self._texts)
+        longest = int(lengths[groups].sum(axis=1).max())
+        most = limit * self._texts
+        length = most if to_limit else padded_length(longest, most)
+        shared = indices[groups[scaled(rows, len(indices), len(groups))]]
+        alone = self.batch(shared.ravel(), length)
+        filled = np.ones(shared.shape, bool)
+        packed = share_rows(alone, filled, self._fill.get("input_ids", 0))
+        for name in alone.keys() - packed.keys():
+            packed[name] = alone[name].reshape(*shared.shape, *alone[name].shape[1:])
+        return packed
+
+
+def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the longest batch.
+
+    Args:
+      tokens: [batch, length], of a batch with a text a row.
+    """
+    rows, length = tokens[0] // texts, tokens[1] * texts
+    names = (_PLACES, "label", "row_weights")
+    by_column: dict[str, tuple[int, ...]] = dict.fromkeys(_TOKENS, (rows, length))
+    return by_column | dict.fromkeys(names, (rows, texts))
+
+
+def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What belongs to the texts of shared rows, as if each had a row: [rows x texts,
+    ...]; columns of whole rows are left out. Other batches stay as they are."""
+    if _PLACES not in batch:
+        return batch
+    columns = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
+    return {name: x.reshape(-1, *x.shape[2:]) for name, x in columns.items()}
+
+
+def grouped(
+    lengths: Int[np.ndarray, " texts"], each: int
+) -> Int[np.ndarray, "rows each"]:
+    """Groups of `each` texts with about the same number of tokens in all.
+
+    From the longest texts to the shortest, a text for each group at a time: the longest
+    of them goes to the group with the fewest tokens.
+
+    Args:
+      lengths: tokens of each text; `each` divides their number.
+
+    Returns:
+      Indices of the texts, each once; those of the longest ones first.
+    """
+    order = np.argsort(-lengths, kind="stable").reshape(each, -1)
+    groups = np.zeros((order.shape[1], each), int)
+    tokens = np.zeros(order.shape[1], int)
+    for place, texts in enumerate(order):
+        emptiest = np.argsort(tokens, kind="stable")
+        groups[emptiest, place] = texts
+        tokens[emptiest] += lengths[texts]
+    return groups

@@ -1,1 +1,0 @@
-"""Several texts in a row."""
