@@ -26,7 +26,7 @@ NEEDLESS = {
         *(
             "families.elmo.pretraining",
             "families.elmo.model",
-            "bert_jax.tasks.classification",
+            "bert_jax.tasks.text",
         ),
         *("bert_jax.training.optimizer", "bert_jax.models.kernels.fused"),
     ),

@@ -14,7 +14,7 @@ from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.results import Results, Table
+from bert_jax.tasks.task import Results, Table
 from bert_jax.types import Arrays, Scalars
 
 

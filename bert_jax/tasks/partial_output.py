@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from bert_jax.data.columns import BY_NAME
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.tasks import streaming

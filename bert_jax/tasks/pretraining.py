@@ -34,8 +34,7 @@ from bert_jax.tasks.objectives import (
     lm_results,
     of_pieces,
 )
-from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import ApplyFn, Batch, Data, PredictFn, Shapes, Task
+from bert_jax.tasks.task import ApplyFn, Batch, Data, PredictFn, Results, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report

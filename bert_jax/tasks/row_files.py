@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_jax.data.columns import ANY, BY_NAME, Wanted
 from bert_jax.data.lines import read_lines, uncompressed
+from bert_jax.data.tables import ANY, BY_NAME, Wanted
 from bert_jax.errors import UserError
 
 Row = dict[str, Any]

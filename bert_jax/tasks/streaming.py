@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from bert_jax.data.columns import ANY, Wanted
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, untrusted
 from bert_jax.tasks import row_files

@@ -11,8 +11,7 @@ import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.columns import Wanted
-from bert_jax.data.tables import read_table
+from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
 
 FIELDS = {

@@ -3,11 +3,10 @@
 import micro
 import numpy as np
 import pytest
-from small_texts import shrunk
+from small_texts import shrunk, text_row
 
 from bert_jax.extract.extractor import Extractor
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.text import Text
 from bert_jax.tokenization.byte_level import ANGLED
@@ -44,7 +43,7 @@ def test_a_row_has_the_pieces_of_its_whole_texts(config, mode, kind, other):
     task = Text(config)
     parsed = task.parse({"text": LONG[kind], "text_b": other})
     found, expected = (
-        columns(task, each) for each in (parsed, TextExample(0, LONG[kind], other))
+        columns(task, each) for each in (parsed, text_row(0, LONG[kind], other))
     )
     for name in ("input_ids", "segment_ids"):
         np.testing.assert_array_equal(found[name], expected[name])

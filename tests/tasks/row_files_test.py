@@ -8,7 +8,7 @@ import lzma
 
 import pytest
 
-from bert_jax.data.columns import Wanted
+from bert_jax.data.tables import Wanted
 from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 

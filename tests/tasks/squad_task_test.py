@@ -249,7 +249,7 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
     numbers = task.scores("dev", examples, answers)
     task.write(tmp_path, "dev", examples, answers)
     predictions = json.loads((tmp_path / "predictions.json").read_text())
-    golds = [(e.id, [gold.text for gold in e.answers]) for e in examples]
+    golds = [(e["id"], [gold["text"] for gold in e["answers"]]) for e in examples]
     assert numbers.items() >= scores.version2(predictions, golds).items()
     assert numbers["f1"] == pytest.approx(numbers["best_f1"])
     odds = json.loads((tmp_path / "null_odds.json").read_text())

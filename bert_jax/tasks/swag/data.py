@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bert_jax.data.columns import Wanted
 from bert_jax.data.lines import uncompressed
-from bert_jax.data.tables import Record, as_text, read_rows, read_table
+from bert_jax.data.tables import Record, Wanted, as_text, read_rows, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 

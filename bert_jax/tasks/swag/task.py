@@ -23,7 +23,7 @@ Pair = tuple[list[int], list[int]]
 _EXAMPLES_AT_ONCE = 5000
 
 
-class Swag(Finetuning[Choices, np.ndarray]):
+class Swag(Finetuning):
     """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
 
     The logit of an ending is the dot product of a learned vector with its pooled
