@@ -22,7 +22,7 @@ TASKS = Registry(
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
         **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
         "squad": "bert_jax.tasks.squad.task:Squad",
-        "swag": "bert_jax.tasks.swag.task:Swag",
+        "swag": "bert_jax.tasks.swag:Swag",
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes
 from bert_jax.types import Arrays, DropoutKey
 from families.elmo import esim

@@ -11,7 +11,7 @@ from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Task
 from bert_jax.tasks.text import Text
 from families.elmo.finetuning import ElmoFinetuning

@@ -29,7 +29,7 @@ from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes, Task
 from bert_jax.tasks.text import Text
 from bert_jax.types import Arrays, DropoutKey, Scalars

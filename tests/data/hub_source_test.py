@@ -14,10 +14,10 @@ from bert_jax.data import corpus
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
+from bert_jax.tasks import swag
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import data as ner
 from bert_jax.tasks.squad import data as squad
-from bert_jax.tasks.swag import data as swag
 
 NAME = "people/glue"
 CLASSES = {

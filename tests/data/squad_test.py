@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.squad import data as squad
-from tests.tasks.small_squad import gold, question
+from tests.tasks.small_squad import gold_answer, squad_row
 
 GOOD = {
     "data": [
@@ -51,9 +51,9 @@ def test_what_is_read(tmp_path):
         examples, counts = squad.read(tmp_path / name)
         context = GOOD["data"][0]["paragraphs"][0]["context"]
         assert examples == [
-            question("7", "What is hot?", context, [gold("lait", 8)]),
-            question("x", "", context, [], True),
-            question("x", "Who?\u0000", context, None),
+            squad_row("7", "What is hot?", context, [gold_answer("lait", 8)]),
+            squad_row("x", "", context, [], True),
+            squad_row("x", "Who?\u0000", context, None),
         ]
         assert counts == {
             "repeated ids (the last one's answer is kept)": 1,
@@ -94,8 +94,8 @@ ROWS = [
 def test_rows(tmp_path, content, name):
     (tmp_path / name).write_text(content, encoding="utf-8")
     examples, counts = squad.read(tmp_path / name)
-    rome = gold("Rome", 13)
-    answers = [[rome, gold("in Rome", 10)], [], [rome], None]
+    rome = gold_answer("Rome", 13)
+    answers = [[rome, gold_answer("in Rome", 10)], [], [rome], None]
     assert [example["answers"] for example in examples] == answers
     assert [example["id"] for example in examples] == ["0", "1", "2", "3"]
     assert {example["question"] for example in examples} == {"Where?"}
@@ -212,17 +212,17 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (gold("big cat", 4), "big  \ncat"),
-        (gold(" big", 3), "big"),
-        (gold(" big", 4), "big"),
-        (gold("cat ", 2), "cat"),
-        (gold("the", 13), "the"),
-        (gold("the", 32), None),
-        (gold("the", -11), None),
-        (gold("dog", 4), None),
-        (gold("c.t", 9), None),
-        (gold("  ", 4), None),
-        (gold("the", 10**12), None),
+        (gold_answer("big cat", 4), "big  \ncat"),
+        (gold_answer(" big", 3), "big"),
+        (gold_answer(" big", 4), "big"),
+        (gold_answer("cat ", 2), "cat"),
+        (gold_answer("the", 13), "the"),
+        (gold_answer("the", 32), None),
+        (gold_answer("the", -11), None),
+        (gold_answer("dog", 4), None),
+        (gold_answer("c.t", 9), None),
+        (gold_answer("  ", 4), None),
+        (gold_answer("the", 10**12), None),
     ],
 )
 def test_answers_near_their_place(answer, found):
@@ -232,8 +232,8 @@ def test_answers_near_their_place(answer, found):
 
 
 def test_of_several_places_the_nearest():
-    assert squad.find("aa bb aa bb aa", gold("aa", 5)) == (6, 8)
-    assert squad.find("aa bb aa bb aa", gold("bb", 5)) == (3, 5)
+    assert squad.find("aa bb aa bb aa", gold_answer("aa", 5)) == (6, 8)
+    assert squad.find("aa bb aa bb aa", gold_answer("bb", 5)) == (3, 5)
 
 
 @given(st.text(alphabet="ab \n", max_size=30), st.data())
@@ -241,7 +241,7 @@ def test_an_answer_that_stands_there_is_found_there(context, data):
     start = data.draw(st.integers(0, len(context)))
     end = data.draw(st.integers(start, len(context)))
     text = context[start:end]
-    place = squad.find(context, gold(text, start))
+    place = squad.find(context, gold_answer(text, start))
     if text.strip():
         assert place[0] == start + len(text) - len(text.lstrip())
         assert context[slice(*place)] == text.strip()

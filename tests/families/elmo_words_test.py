@@ -14,7 +14,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.tasks.ner.scores import entities
 from families.elmo import crf, tag_schemes
-from tests.tasks.small_squad import gold, question
+from tests.tasks.small_squad import gold_answer, squad_row
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
@@ -163,8 +163,10 @@ def test_answers_are_words_of_the_context(make):
                 "task.max_query_length=3", "task.doc_stride=4")  # fmt: skip
     context = "Al saw the old-time house in Li Paix near Rome."
     examples = [
-        question("0", "Where?", context, [gold("Li Paix", context.index("Li"))]),
-        question("1", "Who is it?", "Nobody", [], impossible=True),
+        squad_row(
+            "0", "Where?", context, [gold_answer("Li Paix", context.index("Li"))]
+        ),
+        squad_row("1", "Who is it?", "Nobody", [], impossible=True),
     ]
     features = task.encode(examples, "train")
     ids = features[0].columns["input_ids"]

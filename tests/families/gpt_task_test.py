@@ -14,12 +14,11 @@ from bert_jax.convert import layout
 from bert_jax.data.rows import Rows
 from bert_jax.tasks.squad import data as squad
 from bert_jax.tasks.squad import windows as squad_windows
-from bert_jax.tasks.swag.data import Choices
 from families.gpt.finetuning import LM_LOSS
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.vocabulary import BYTE_PAIRS
-from tests.tasks.small_squad import gold, question
-from tests.tasks.small_texts import text_row
+from tests.tasks.small_squad import gold_answer, squad_row
+from tests.tasks.small_texts import choice_row, text_row
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 SIZES = {
@@ -103,9 +102,11 @@ def test_choices(make):
     """As for ROCStories: each ending after the story, the softmax over both."""
     task = make("swag.py:")
     examples = [
-        Choices("the quick fox", ("jumps over it", "go"), 0),
-        Choices("seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1),
-        Choices("a dog", ("brown", "quick lazy brown"), 1),
+        choice_row("the quick fox", ("jumps over it", "go"), 0),
+        choice_row(
+            "seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1
+        ),
+        choice_row("a dog", ("brown", "quick lazy brown"), 1),
     ]
     loss, clf_h, head, features = compare(task, examples, 2)
     logits = (clf_h @ head["kernel"] + head["bias"]).reshape(-1, 2)
@@ -223,8 +224,10 @@ def test_a_question_stands_before_its_context(make):
     task = make("squad.py:version=2.0", *(f"--config.task.{x}" for x in fields))
     context = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
     examples = [
-        question("0", "a fox", context, [gold("lazy dog", context.index("lazy"))]),
-        question("1", "the cats", "it go", [], impossible=True),
+        squad_row(
+            "0", "a fox", context, [gold_answer("lazy dog", context.index("lazy"))]
+        ),
+        squad_row("1", "the cats", "it go", [], impossible=True),
     ]
     features = task.encode(examples, "train")
     ids, question = ids_of(task, context), ids_of(task, "a fox")

@@ -33,12 +33,12 @@ def every(step, path, folder):
     return folder / path.name
 
 
-def gold(text, start):
+def gold_answer(text, start):
     """An answer in its context."""
     return {"text": text, "answer_start": start}
 
 
-def question(name, text, context, answers=None, impossible=False):
+def squad_row(name, text, context, answers=None, impossible=False):
     """A row of SQuAD, as its reader makes it."""
     row = {"id": name, "question": text, "context": context, "answers": answers}
     return row | {"is_impossible": impossible}

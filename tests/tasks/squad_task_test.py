@@ -202,7 +202,7 @@ def test_files_and_threshold(config, write, tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [({"question": "a"}, 'has no "context"')],
+    [({"question": "a"}, '"context" is required')],
 )
 def test_bad_rows(config, row, message):
     with pytest.raises(ValueError, match=re.escape(message)):

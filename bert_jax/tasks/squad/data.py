@@ -175,8 +175,8 @@ def _lead(answer: Row) -> int:
 def _as_in_context(context: str, answer: Row) -> Row:
     """Returns an answer as its context composes it, if that differs (NFC and NFD).
 
-    Then `answer_start` may count the characters of either form: of the answers that are found,
-    takes the one nearest to its start.
+    Then `answer_start` may count the characters of either form: of the answers that are
+    found, takes the one nearest to its start.
     """
     nfc = functools.partial(unicodedata.normalize, "NFC")
     nfd = functools.partial(unicodedata.normalize, "NFD")
@@ -194,8 +194,6 @@ def _as_in_context(context: str, answer: Row) -> Row:
             first = bisect.bisect_right(ends, place[0]) - 1
             there = context[first : bisect.bisect_left(ends, place[1])]
             if nfd(there).split() == text.split():
-                best, distance = (
-                    {"text": there, "answer_start": first},
-                    abs(place[0] - begin - lead),
-                )
+                best = {"text": there, "answer_start": first}
+                distance = abs(place[0] - begin - lead)
     return best
