@@ -13,7 +13,7 @@ import orjson
 from bert_jax.errors import UserError
 from bert_jax.extract.extractor import Extractor
 from bert_jax.runtime import storage
-from bert_jax.tasks import streaming
+from bert_jax.tasks import row_files
 
 _DIGITS = len(str(2**63))
 _ALIGNED = 8  # bytes
@@ -40,7 +40,7 @@ def is_binary(target: str) -> bool:
 def writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors"]:
     """Yields what writes the rows; the file is there when it is complete."""
     binary = is_binary(target)
-    with streaming.output(target) as file:
+    with row_files.output(target) as file:
         if not binary:
             yield JsonLines(file, extractor)
             return

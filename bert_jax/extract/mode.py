@@ -6,7 +6,7 @@ from bert_jax import family
 from bert_jax.errors import UserError
 from bert_jax.extract import files
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import streaming
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
 from bert_jax.training import setup
 from bert_jax.training.inference import Answerer
@@ -40,8 +40,8 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
+    lines = row_files.lines(source)
     with (
-        streaming.lines(source) as lines,
         # First: a place that cannot be written is named before weights are read.
         files.writing(target, extractor) as output,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
@@ -49,7 +49,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
         rows, config = task.config.predict.batch_size, task.model_config
         answerer = Answerer(extractor, params, restored.mesh, rows, config)
-        most = streaming.CHARACTERS
+        most = row_files.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // extractor.bytes_per_vector)
         for some in answerer.stream(lines, most):

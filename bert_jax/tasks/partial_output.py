@@ -20,8 +20,8 @@ from typing import Any, TextIO
 from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
-from bert_jax.tasks import streaming
-from bert_jax.tasks.streaming import Line
+from bert_jax.tasks import row_files
+from bert_jax.tasks.row_files import Line
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def opened(
     """Opens an output; once it is whole, it replaces `target`.
 
     Between files an output is partial. Pipes, buckets and standard output are written
-    as `streaming.output` does.
+    as `row_files.output` does.
 
     Args:
       source: The input, which is read again when the work is resumed.
@@ -138,7 +138,7 @@ def opened(
     """
     is_resumable = work is not None and _is_resumable(source, target)
     if work is None or not processes.of_first(is_resumable):
-        with streaming.output(target) as file:
+        with row_files.output(target) as file:
             yield Output(file)
         return
     if not processes.is_first():

@@ -175,9 +175,9 @@ class Swag(Finetuning):
             result = self.result(example, answer)
             row = {"index": index, "label": result["choice"]}
             row["scores"] = result["scores"]
-            rows.append(
-                row if example["label"] is None else row | {"gold": example["label"]}
-            )
+            if example["label"] is not None:
+                row["gold"] = example["label"]
+            rows.append(row)
         write_rows(folder / f"{split}.jsonl", rows)
 
     def parse(self, row: Row) -> Row:

@@ -224,9 +224,7 @@ def test_a_question_stands_before_its_context(make):
     task = make("squad.py:version=2.0", *(f"--config.task.{x}" for x in fields))
     context = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
     examples = [
-        squad_row(
-            "0", "a fox", context, [gold_answer("lazy dog", context.index("lazy"))]
-        ),
+        squad_row("0", "a fox", context, [gold_answer("lazy dog", 35)]),
         squad_row("1", "the cats", "it go", [], impossible=True),
     ]
     features = task.encode(examples, "train")
