@@ -134,14 +134,6 @@ def test_unlabelled_questions_have_no_scores(config, write):
     assert task.facts == {}
 
 
-@pytest.mark.parametrize("kept", ["0", float("nan")])
-def test_a_threshold_that_is_no_number(config, kept):
-    task = Squad(config)
-    task.facts["null_threshold"] = kept
-    with pytest.raises(UserError, match=r"null_threshold=.* is not a number"):
-        _ = task._threshold
-
-
 def test_files_and_threshold(config, write, tmp_path):
     config.task.dev_file = write(
         ("b a", "c", [("b", 0)]), ("b a", "c", []), ("a \u00e9", "c", [("\u00e9", 2)])

@@ -17,13 +17,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
-# A configuration or split: a folder or two, never a step upwards or a wildcard.
-_PLACE = re.compile(r"(?!\.)[\w.-]*\w(/(?!\.)[\w.-]*\w){0,3}")
 
 
 def files(source: str, split: str) -> list[pathlib.Path]:
@@ -32,16 +30,10 @@ def files(source: str, split: str) -> list[pathlib.Path]:
     Empty if the data set has none.
 
     Raises:
-      UserError: the name of the configuration or split is none; see `hub.snapshot`.
+      UserError: See `hub.snapshot`.
     """
     name, _, config = source.removeprefix(hub.PREFIX).partition(":")
     name = hub.PREFIX + name
-    for what, place in (("config", config), ("split", split)):
-        if place and not _PLACE.fullmatch(place):
-            raise UserError(
-                f"{source}: the {what} {untrusted.shown(place)} is none: letters, "
-                "digits, _, - and . are allowed, and up to three / between them"
-            )
     homes = (config,) if config else ("data", "default", "plain_text", "")
     patterns = tuple(
         f"{home}/{split}{end}".lstrip("/")

@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -259,13 +258,7 @@ class Squad(Finetuning):
     def _threshold(self) -> float:
         if "null_threshold" not in self.facts:
             return self._default_threshold
-        kept = self.facts["null_threshold"]
-        if not isinstance(kept, int | float) or math.isnan(kept):
-            raise UserError(
-                f"null_threshold={kept!r:.80}, kept beside the weights (task.json, or "
-                "bert_jax in an export's config.json), is not a number; remove it there"
-            )
-        return kept
+        return float(self.facts["null_threshold"])
 
     @functools.cached_property
     def _default_threshold(self) -> float:
