@@ -515,8 +515,9 @@ class Text(Finetuning):
         if self.kind != "classification" or None in (x["label"] for x in examples):
             return ""
         counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
-        guesses = [self.guess(answer) for answer in answers]
-        np.add.at(counts, ([x["label"] for x in examples], guesses), 1)
+        labels = np.array([example["label"] for example in examples], int)
+        guesses = np.array([self.guess(answer) for answer in answers], int)
+        np.add.at(counts, (labels, guesses), 1)
         return class_tables(self.labels, counts)
 
 
