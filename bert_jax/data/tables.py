@@ -167,7 +167,8 @@ def _numbered(source: str, wanted: Wanted) -> Numbered:
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":
-            return _named(source, _tsv_rows(source), wanted)
+            rows = _tsv_rows(source, is_named=bool(wanted.format))
+            return _named(source, rows, wanted)
         case "jsonl":
             return _json_rows(source)
     raise UserError(
@@ -232,8 +233,12 @@ def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields numbers of lines and fields, of each line no more than of the first."""
+def _tsv_rows(path: str, *, is_named: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yields numbers of lines and fields, of each line no more than of the first.
+
+    Args:
+      is_named: The format is known to be TSV, in which quotes are text.
+    """
     width = 0
     extra = quoted = False
     for number, line in read_lines(path):
@@ -247,7 +252,7 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
                     *(path, number, len(row), width),
                 )
             extra, row = True, row[:width]
-        if '""' in line and not quoted and _QUOTED_QUOTE.search(line):
+        if '""' in line and not (quoted or is_named) and _QUOTED_QUOTE.search(line):
             quoted = True
             log.warning("warning: %s:%d: quotes are text%s", path, number, _QUOTES)
         if line or width == 1:

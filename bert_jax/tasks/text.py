@@ -192,7 +192,11 @@ class Text(Finetuning):
         task = self.config.task
         names = [name for name in ("text", "text_b") if task.get(name)]
         own = {name: row[task[name]] for name in names if task[name] in row}
-        if own.get("text") is not None and task.text != "text" and not task.text_b:
+        if (
+            own.get("text") is not None
+            and task.text != "text"
+            and not task.get("text_b")
+        ):
             row = {"text": own["text"]}
         text, text_b = (own.get(name, row.get(name)) for name in ("text", "text_b"))
         if not isinstance(text, str):

@@ -175,6 +175,12 @@ def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
     assert notices["train: lines without a whole record, left out"] == left_out
 
 
+def test_quotes_are_text_without_a_word(tmp_path, caplog):
+    (tmp_path / "train.tsv").write_text('sentence\tlabel\n"a ""b"""\t1\n')
+    (record,) = read("sst2", tmp_path, "train")
+    assert record["text"] == '"a ""b"""' and not caplog.messages
+
+
 def test_no_test_record_is_left_out(tmp_path):
     text = "id\tquestion1\tquestion2\n1\ta\n"
     (tmp_path / "test.tsv").write_text(text)

@@ -156,7 +156,8 @@ def _of_file(
         texts, label = ("3",), "1"  # its train and dev files have no header
     # Some of QQP's records have a line break inside a text; TFDS drops them too.
     incomplete = Counter[str]() if name == "qqp" and labelled else None
-    wanted = Wanted((*texts, label) if labelled else texts, incomplete=incomplete)
+    columns = (*texts, label) if labelled else texts
+    wanted = Wanted(columns, format="tsv", incomplete=incomplete)
     for count, (where, fields) in enumerate(tables.read_rows(path, wanted)):
         number = next((fields[key] for key in ("index", "id") if key in fields), count)
         row = {"id": number, **_texts(where, fields, texts)}
