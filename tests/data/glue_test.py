@@ -211,6 +211,7 @@ def test_missing_files(tmp_path):
     notices = Counter()
     assert read("rte", tmp_path, "test", notices) is None
     assert notices == {f"test: files missing in {tmp_path}, nothing predicted": 1}
+    assert read("mnli", tmp_path, "dev_mismatched") is None
     with pytest.raises(UserError, match="ax has no train set"):
         read("ax", tmp_path, "train")
 

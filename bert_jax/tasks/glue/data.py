@@ -84,6 +84,7 @@ _SPLITS = {
         "test": "test_matched",
     }
 }
+_NEEDED = ("train", "dev")  # the others are answered where they are there
 # The annotators did not agree; SNLI and MultiNLI leave such pairs out.
 _NO_GOLD = ("-", None)
 
@@ -140,7 +141,7 @@ def _of_files(
     path = next((path for path in paths if path.is_file()), None)
     if path is not None:
         return _of_file(name, str(path), split, labelled, notices)
-    if labelled:
+    if split in _NEEDED:
         raise UserError(
             f"{paths[0]}: no such file, nor {paths[1].name}; set config.task.data_dir "
             f"to the folder of {TASKS[name].title}'s files"
@@ -177,7 +178,7 @@ def _of_data_set(
         source = f"{source}:{name}"
     theirs = "validation" if split == "dev" else split
     place = f"{source}:{_SPLITS.get(name, {}).get(split, theirs)}"
-    if not labelled and not tables.has_split(place):
+    if split not in _NEEDED and not tables.has_split(place):
         return None
     texts = task.set_texts or task.texts
     called = dict(zip(task.set_labels, task.labels, strict=False))
