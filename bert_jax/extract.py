@@ -28,7 +28,7 @@ from bert_jax.models.encoder import Encoded
 from bert_jax.models.layers import means
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import streaming
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Outputs, Predictor, Task
 from bert_jax.training import setup
 from bert_jax.training.inference import Answerer
@@ -68,8 +68,8 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
+    lines = row_files.lines(source)
     with (
-        streaming.lines(source) as lines,
         # First: a place that cannot be written is named before weights are read.
         _writing(target, extractor) as output,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
@@ -77,7 +77,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
         rows, config = task.config.predict.batch_size, task.model_config
         answerer = Answerer(extractor, params, restored.mesh, rows, config)
-        most = streaming.CHARACTERS
+        most = row_files.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a piece
             most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
         for some in answerer.stream(lines, most):
@@ -312,7 +312,7 @@ def _writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors
             f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
             "JSON lines on standard output"
         )
-    with streaming.output(target) as file:
+    with row_files.output(target) as file:
         if ending != ".safetensors":
             yield JsonLines(file, extractor)
             return

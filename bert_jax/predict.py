@@ -16,7 +16,7 @@ from bert_jax.data import vocabulary_fit
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
-from bert_jax.tasks import partial_output, row_files, streaming
+from bert_jax.tasks import partial_output, row_files
 from bert_jax.tasks.partial_output import Output
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
@@ -38,10 +38,8 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         (tasks/partial_output.py); `-`: standard output.
     """
     keeps = task.config.predict.attentions
-    with (
-        streaming.lines(source, task.row_columns) as lines,
-        contextlib.ExitStack() as stack,
-    ):
+    lines = row_files.lines(source, task.row_columns)
+    with contextlib.ExitStack() as stack:
         answerer = inference.of_task(task, folder)
         # The file of attentions has every row, or is not there.
         work = None if keeps else lambda: _work(task, answerer.params)
@@ -92,7 +90,6 @@ def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
     """Yields the progress of what is written from file to file."""
     total, active = None, output.resumes and processes.is_first()
     if active and not storage.in_bucket(source):
-        with streaming.lines(source, task.row_columns) as lines:
-            total = sum(1 for _ in lines)
+        total = sum(1 for _ in row_files.lines(source, task.row_columns))
     with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
         yield line

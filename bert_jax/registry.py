@@ -95,7 +95,7 @@ OBJECTIVES = Registry(
     "task.objective",
     {
         "mlm": "bert_jax.tasks.objectives:MASKED_LM",
-        "ltr": "bert_jax.tasks.left_to_right:LEFT_TO_RIGHT",
+        "ltr": "bert_jax.tasks.objectives:LEFT_TO_RIGHT",
     },
 )
 OPTIMIZERS = Registry(

@@ -135,7 +135,7 @@ def test_a_batch_has_its_words_vectors_and_tags(command):
     data = read(command())
     array, task, words = vectors(data)["train"], task_of(data), 0.0
     examples = task.examples("train")
-    ends = np.cumsum([len(x.sentence.words) for x in examples])
+    ends = np.cumsum([len(x["words"]) for x in examples])
     for batch in itertools.islice(task.batches(0, slice(None), 5), 5):
         for row in np.flatnonzero(batch["row_weights"]):
             mask = batch["input_mask"][row] == 1
@@ -145,7 +145,7 @@ def test_a_batch_has_its_words_vectors_and_tags(command):
             np.testing.assert_array_equal(batch["vectors"][row, mask], expected)
             assert not batch["vectors"][row, ~mask].any()
             labels = [task.labels[label] for label in batch["labels"][row, mask]]
-            assert labels == list(examples[place].sentence.tags)
+            assert labels == list(examples[place]["tags"])
         weights = task.loss_weights(jax.tree.map(jnp.asarray, batch))
         words += float(weights["tagging_loss"])
     assert words == 2 * ends[-1] == 2 * array.shape[1]

@@ -17,10 +17,10 @@ import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import TextExample
 from experiments.claims import both_losses, curves_report
 from experiments.claims import learning_curves as curves
 from experiments.lib import by_size, plots, report, runner, vectors
+from tests.tasks.small_texts import text_row
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -142,7 +142,7 @@ def task_of(plain, data, **fields):
 
 def test_the_loss_of_a_split(plain, data):
     _, task = task_of(plain, data)
-    examples = [TextExample(0, "", label=label) for label in (0, 1, 1)]
+    examples = [text_row(0, "", label=label) for label in (0, 1, 1)]
     logits = np.array([[2.0, 1.0], [0.0, 3.0], [1.0, -1.0]], np.float32)
     found = task.scores("dev", examples, list(logits))
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -238,10 +238,10 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
     reviews = curves.read(given)
     bert = bert_jax.load(plain)
-    row = [reviews.test[3].text]
+    row = [reviews.test[3]["text"]]
     kinds = (("cls", 1), ("mean", 0))  # of one layer
     read = {unit: vectors.read(bert, unit, row, (layer,)) for unit, layer in kinds}
-    ids = np.array([bert.tokenizer.encode(reviews.test[3].text).ids])
+    ids = np.array([bert.tokenizer.encode(reviews.test[3]["text"]).ids])
     states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
     np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
     mean = np.mean(states[-2][0, 1:-1], axis=0)

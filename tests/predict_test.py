@@ -11,7 +11,7 @@ from runs import run
 from bert_jax import pretrained
 from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
-from bert_jax.tasks import streaming
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Predictor
 from bert_jax.training import inference
 from tests.close import assert_close
@@ -66,7 +66,7 @@ def lines(count):
 
 
 def test_every_row_once_in_order_one_window_ahead():
-    size = streaming.WINDOW * 2
+    size = row_files.WINDOW * 2
     asked = Counting()
     answers = []
     for some in answerer(asked, rows=2).stream(lines(100)):

@@ -151,15 +151,9 @@ def test_ids_on_glue_as_by_transformers(
 ):
     folder = released(name)
     title = glue.TASKS[task].title
-    records = glue.read(
-        task,
-        str(shared_data(f"glue/{title}")),
-        "dev",
-        glue.TASKS[task].labels,
-        notices=Counter(),
-    )
-    texts = [text for record in records for text in (record.text, record.text_b)]
-    texts = [text for text in texts if text is not None][:4000]
+    rows = glue.read(task, str(shared_data(f"glue/{title}")), "dev", Counter())
+    texts = [row[name] for row in rows for name in ("text", "text_b") if name in row]
+    texts = texts[:4000]
     ours = begun_with(folder, tmp_path)
     theirs = transformers.BertTokenizer.from_pretrained(folder)
     found = ids(ours, texts)

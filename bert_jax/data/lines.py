@@ -56,34 +56,47 @@ def _opened(path: str | Path) -> Iterator[Any]:
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
-    Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
-    and a byte order mark; decompresses the endings of COMPRESSED.
+    Decompresses the endings of COMPRESSED; see also `decoded`.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8; a line is longer than
         LONGEST, which no memory may hold.
     """
-    number = position = 0
+    number = 0
     try:
         with _opened(path) as file:
-            lines = iter(functools.partial(file.readline, LONGEST + 1), b"")
-            for number, line in enumerate(lines, 1):
-                if len(line) > LONGEST:
-                    raise UserError(
-                        f"{path}:{number}: a line of more than {LONGEST:,} bytes; is "
-                        "it text? Break it into lines: a document, paragraph or record "
-                        "each"
-                    )
-                start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
-                yield number, line[start:].decode("utf-8").rstrip("\r\n")
-                position += len(line)
-    except UnicodeDecodeError as error:
-        byte = position + start + error.start
-        raise UserError(
-            f"{path}:{number}: byte {byte} is not UTF-8; save the file as UTF-8"
-        ) from error
+            for number, line in decoded(file, str(path)):
+                yield number, line
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({why})") from error
     if not number:
         raise UserError(f"{path}: the file is empty")
+
+
+def decoded(file: Any, name: str) -> Iterator[tuple[int, str]]:
+    """Yields the lines of an open file of bytes, as `read_lines`; there may be none.
+
+    Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
+    and a byte order mark.
+
+    Args:
+      name: of the file, for errors.
+    """
+    position = 0
+    lines = iter(functools.partial(file.readline, LONGEST + 1), b"")
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST:
+            raise UserError(
+                f"{name}:{number}: a line of more than {LONGEST:,} bytes; is it text? "
+                "Break it into lines: a document, paragraph or record each"
+            )
+        start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
+        try:
+            yield number, line[start:].decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            byte = position + start + error.start
+            raise UserError(
+                f"{name}:{number}: byte {byte} is not UTF-8; save the file as UTF-8"
+            ) from error
+        position += len(line)

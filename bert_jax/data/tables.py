@@ -1,4 +1,4 @@
-"""Reads records with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
+"""Reads rows with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
 
     NAME.csv      fields quoted as in RFC 4180; they may contain line breaks. Separated
                   by commas; if the header has none, by semicolons, tabs or |
@@ -8,11 +8,11 @@
     tfds:NAME:SPLIT
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
-`Wanted.format` (csv, tsv, jsonl) overrides a file's ending. CSV and TSV start with a
-header of column names, unless all columns that are asked for are numbers: then there is
-no header, and the first column is "0". The first three may be compressed: the endings
-of `lines.COMPRESSED` follow the name. Empty lines are skipped, except in a TSV of one
-column, where they are empty texts.
+Every task reads its labelled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
+file's ending. CSV and TSV start with a header of column names, unless all columns that
+are wanted are numbers: then there is no header, and the first column is "0". The first
+three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines
+are skipped, except in a TSV of one column, where they are empty texts.
 """
 
 import csv
@@ -20,58 +20,83 @@ import itertools
 import logging
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from bert_jax.data.columns import ANY, BY_NAME, Wanted
 from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
+from bert_jax.data.sources import hub, tfds
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 
 log = logging.getLogger(__name__)
 
-# A first line of these alone is a header, though columns are named by number.
-_USUAL_NAMES = {
-    *("id", "index", "text", "text_a", "text_b", "sentence", "sentence1", "sentence2"),
-    *(
-        "premise",
-        "hypothesis",
-        "question",
-        "question1",
-        "question2",
-        "context",
-        "title",
-    ),
-    *("review", "comment", "tweet", "content", "document", "body", "description"),
-    *("label", "labels", "class", "category", "target", "gold_label", "sentiment"),
-    *("stars", "rating", "score"),
-}
+BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are no files
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
 # In lines of TSV: fields with a quote or a tab, as CSV quotes them.
 _QUOTED_QUOTE = re.compile(r'(^|\t)"[^"\t]*""[^\t]*"(\t|$)')
 _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')
 
+# A first line of these alone is a header, though columns are named by number.
+_USUAL_NAMES = (
+    "id index text text_a text_b sentence sentence1 sentence2 premise hypothesis "
+    "question question1 question2 context title review comment tweet content document "
+    "body description label labels class category target gold_label sentiment stars "
+    "rating score"
+)
+
+Row = dict[str, Any]
+
+
+def is_number(column: str) -> bool:
+    """Whether it is the number of a column, from 0."""
+    return bool(re.fullmatch("0|[1-9][0-9]*", column))
+
+
+class Wanted(NamedTuple):
+    """Columns by name, or all of them by number: of files without a header.
+
+    Attributes:
+      format: csv, tsv or jsonl. Empty means by the file's ending.
+      overrides: The format also holds for rows of `predict` in a .csv or .tsv.
+      incomplete: Counts lines of TSV with too few fields, which are left out. None
+        means that they are errors.
+    """
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    format: str = ""
+    overrides: bool = True
+    incomplete: Counter[str] | None = None
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """All columns if each is a number, else none."""
+        every = (*self.required, *self.optional)
+        return every if all(map(is_number, every)) else ()
+
+
+ANY = Wanted()  # whatever columns the header names
+
 
 class Record(NamedTuple):
-    """One record; its fields are strings in CSV and TSV, otherwise any JSON value."""
+    """A row; its fields are strings in CSV and TSV, otherwise any JSON value."""
 
-    where: str  # the file and the record's first line (TFDS: its number from 1)
-    fields: dict[str, Any]
+    where: str  # the file and the row's first line (of a data set: its number from 1)
+    fields: Row
 
 
 def read_table(source: str, wanted: Wanted) -> list[Record]:
-    """Reads all records of a file or of a data set's split, in order.
+    """Reads all rows of a file or of a data set's split, in order.
 
     Class labels of data sets become their names; -1, no label, becomes None.
 
     Args:
-      source: a file, whose ending names its format, or a data set's split.
+      source: A file, whose ending names its format, or a data set's split.
 
     Raises:
-      UserError: a file cannot be read or has an unknown ending; a column is missing; a
-        record has too few or too many fields, or unpaired quotes; there are no records;
+      UserError: A file cannot be read or has an unknown ending; a column is missing; a
+        row has too few or too many fields, or unpaired quotes; there are no rows;
         the columns are numbers, but the first line is a header.
     """
     records = list(read_rows(source, wanted))
@@ -81,7 +106,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
 
 
 def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
-    """Reads records one by one, as `read_table`; there may be none."""
+    """Reads rows one by one, as `read_table`; there may be none."""
     has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
     for number, fields in _numbered(source, wanted):
         for column in wanted.required:
@@ -91,7 +116,7 @@ def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
         yield Record(f"{source}:{number}", fields)
 
 
-def _missing(column: str, fields: dict[str, Any], wanted: Wanted) -> str:
+def _missing(column: str, fields: Row, wanted: Wanted) -> str:
     if wanted.numbers and "0" in fields:
         text = f"no column {column}: there are {len(fields)}, numbered from 0"
         if len(fields) == 1 and ";" in str(fields["0"]):
@@ -108,14 +133,19 @@ def as_text(value: Any, where: str, column: str) -> str:
     """Returns a field that must be text.
 
     Raises:
-      UserError: it is not a string.
+      UserError: It is not a string.
     """
     if not isinstance(value, str):
         raise UserError(f"{where}: {column!r} is {value!r:.60}; it must be a string")
     return value
 
 
-Numbered = Iterator[tuple[int, dict[str, Any]]]
+def has_split(source: str) -> bool:
+    """Whether a data set that is given by name has the split."""
+    return (tfds if source.startswith("tfds:") else hub).has_split(source)
+
+
+Numbered = Iterable[tuple[int, Row]]
 
 
 def _format(source: str, wanted: Wanted) -> str:
@@ -129,21 +159,18 @@ def _format(source: str, wanted: Wanted) -> str:
 def _numbered(source: str, wanted: Wanted) -> Numbered:
     match _format(source, wanted):
         case "tfds":
-            return _read_tfds(source)
+            return enumerate(tfds.split_rows(source), 1)
         case "hf":
-            from bert_jax.data.sources import hub
-
             return enumerate(hub.split_rows(source), 1)
         case "parquet":
-            from bert_jax.data.sources import hub
-
             return enumerate(hub.rows(source), 1)
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":
-            return _named(source, _tsv_rows(source), wanted)
+            rows = _tsv_rows(source, is_named=bool(wanted.format))
+            return _named(source, rows, wanted)
         case "jsonl":
-            return _read_json_lines(source)
+            return _json_rows(source)
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
@@ -160,11 +187,20 @@ def _named(
     first = "the header names"
     for number, row in rows:
         if not names and wanted.numbers:
-            _check_no_header(f"{path}:{number}", row)
+            usual = set(_USUAL_NAMES.split())
+            if {field.strip().lower() for field in row if field} <= usual:
+                raise UserError(
+                    f"{path}:{number}: is it a header ({', '.join(row)})? Columns by "
+                    "number are for files without one: give the names instead "
+                    "(--config.task.text=NAME)"
+                )
             names, first = [str(n) for n in range(len(row))], f"line {number} has"
         elif not names:
             names = row
             _check_header(f"{path}:{number}", row)
+            continue
+        if len(row) < len(names) and wanted.incomplete is not None:
+            wanted.incomplete[path] += 1
             continue
         if len(row) != len(names):
             hint = _QUOTES if any(field.startswith('"') for field in row) else ""
@@ -197,8 +233,12 @@ def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yields numbers of lines and fields, of each line no more than of the first."""
+def _tsv_rows(path: str, *, is_named: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yields numbers of lines and fields, of each line no more than of the first.
+
+    Args:
+      is_named: The format is known to be TSV, in which quotes are text.
+    """
     width = 0
     extra = quoted = False
     for number, line in read_lines(path):
@@ -212,7 +252,7 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
                     *(path, number, len(row), width),
                 )
             extra, row = True, row[:width]
-        if '""' in line and not quoted and _QUOTED_QUOTE.search(line):
+        if '""' in line and not (quoted or is_named) and _QUOTED_QUOTE.search(line):
             quoted = True
             log.warning("warning: %s:%d: quotes are text%s", path, number, _QUOTES)
         if line or width == 1:
@@ -228,17 +268,7 @@ def _check_header(where: str, row: list[str]) -> None:
         )
 
 
-def _check_no_header(where: str, row: list[str]) -> None:
-    """Raises UserError if the first line has usual names of columns alone."""
-    names = {field.strip().lower() for field in row} - {""}
-    if names and names <= _USUAL_NAMES:
-        raise UserError(
-            f"{where}: is it a header ({', '.join(row)})? Columns by number are for "
-            "files without one: give the names instead (--config.task.text=NAME)"
-        )
-
-
-def _read_json_lines(path: str) -> Numbered:
+def _json_rows(path: str) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -246,39 +276,3 @@ def _read_json_lines(path: str) -> Numbered:
         if not isinstance(fields, dict):
             raise UserError(f"{path}:{number}: not a JSON object; write one per line")
         yield number, fields
-
-
-def _read_tfds(source: str) -> Numbered:
-    _, name, split = [*source.split(":", 2), ""][:3]
-    if not name or not split:
-        raise UserError(
-            f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
-        )
-    from bert_jax.data.sources import tfds as tfds_source
-
-    builder = tfds_source.prepared(name)
-    features = builder.info.features
-    for number, example in enumerate(tfds_source.examples(name, builder, split), 1):
-        try:
-            row = {k: _plain(features[k], value) for k, value in example.items()}
-        except UnicodeDecodeError as error:
-            raise UserError(f"{source}: record {number} is not UTF-8") from error
-        yield number, row
-
-
-def _plain(feature: Any, value: Any) -> Any:
-    """Converts a TFDS value to a JSON value."""
-    import tensorflow_datasets as tfds
-
-    each = getattr(feature, "feature", None)  # of a sequence
-    if isinstance(feature, tfds.features.ClassLabel):
-        return feature.int2str(int(value)) if value >= 0 else None
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(each, item) for item in value]
-    if isinstance(value, dict):
-        return {name: _plain(None, item) for name, item in value.items()}
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,123 +1,187 @@
-"""Texts and text pairs with labels: reads tables, holds out a dev set."""
+"""Texts and pairs with labels, from tables or folders; holds out a dev set.
+
+A row has `where` (the file and the record's first line), `text`, `text_b` (of a pair)
+and `label`: a class's name, a number, or a tuple with the names of all labels that
+apply; None if it is unknown.
+"""
 
 import itertools
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
-from bert_jax.data.columns import Wanted
-from bert_jax.data.tables import Record, as_text, read_table
+from bert_jax.data.lines import read_lines
+from bert_jax.data.tables import Row, Wanted, as_text, read_table
 from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+from bert_jax.runtime.storage import Path
 
-# A class's name, a number, or the names of all labels that apply; None if unknown.
-Label = str | float | tuple[str, ...] | None
-
-
-class LabelledText(NamedTuple):
-    """A text, or a pair, as the file has it."""
-
-    where: str  # the file and the record's first line
-    text: str
-    text_b: str | None
-    label: Label
+_BOM = b"\xef\xbb\xbf"
+_UNLABELLED = "unsup"  # IMDb's reviews without a class
 
 
-class Columns(NamedTuple):
-    """The columns of a table: their names, or their numbers if it has no header."""
+def wanted(
+    text: str, text_b: str = "", label: str = "", *, labelled: bool, form: str = ""
+) -> Wanted:
+    """The columns of a table of texts; that of the label is required if `labelled`.
 
-    text: str
-    text_b: str  # empty: single texts
-    label: str
-    separator: str = ","  # between several labels in one field of CSV or TSV
-    format: str = ""  # csv, tsv or jsonl; empty: by the file's ending
-
-    def wanted(self, labelled: bool) -> Wanted:
-        """The columns to read; that of the label is required only if `labelled`."""
-        texts = (self.text, self.text_b) if self.text_b else (self.text,)
-        label = (self.label,)
-        if labelled:
-            return Wanted((*texts, *label), format=self.format)
-        return Wanted(texts, label, self.format)
+    Args:
+      text_b: Empty means single texts.
+      form: The format: csv, tsv or jsonl. Empty means by the file's ending.
+    """
+    texts = (text, text_b) if text_b else (text,)
+    if labelled:
+        return Wanted((*texts, label), format=form)
+    return Wanted(texts, (label,), form)
 
 
 def read_texts(
-    source: str, columns: Columns, kind: str, labelled: bool
-) -> list[LabelledText]:
+    source: str,
+    kind: str = "classification",
+    *,
+    labelled: bool = True,
+    text: str = "text",
+    text_b: str = "",
+    label: str = "label",
+    separator: str = ",",
+    form: str = "",
+) -> list[Row]:
     """Reads a table (data/tables.py).
 
     Args:
       kind: classification, multilabel (in JSON lines a list; an empty field means no
         label applies) or regression.
-      labelled: each record must have a label; otherwise the column may be missing, or
+      labelled: Each record must have a label; otherwise the column may be missing, or
         a field empty.
+      text: Name or number of a column; so are `text_b` and `label`, see `wanted`.
+      separator: Between several labels in one field of CSV or TSV.
 
     Raises:
-      UserError: a text is not a string, or a label is empty, of the wrong type or not
+      UserError: A text is not a string, or a label is empty, of the wrong type or not
         a finite number; names file and line.
     """
-    texts = []
-    for record in read_table(source, columns.wanted(labelled)):
-        where, fields = record
-        text = as_text(fields[columns.text], where, columns.text)
-        text_b = None
-        if columns.text_b:
-            text_b = as_text(fields[columns.text_b], where, columns.text_b)
-        label = _label(record, columns, kind)
-        if labelled and label is None:
+    columns = wanted(text, text_b, label, labelled=labelled, form=form)
+    rows = []
+    for where, fields in read_table(source, columns):
+        row: Row = {"where": where, "text": as_text(fields[text], where, text)}
+        if text_b:
+            row["text_b"] = as_text(fields[text_b], where, text_b)
+        row["label"] = _label(fields.get(label), kind, separator, where)
+        if labelled and row["label"] is None:
             raise UserError(
-                f"{where}: the label ({columns.label!r}) is empty; write it, or leave "
-                "the record out"
+                f"{where}: the label ({label!r}) is empty; write it, or leave the "
+                "record out"
             )
-        texts.append(LabelledText(where, text, text_b, label))
-    return texts
+        rows.append(row)
+    return rows
+
+
+def read_folders(folder: str | Path) -> list[Row]:
+    """Reads FOLDER/CLASS/*.txt, as IMDb has them, sorted by class and file name.
+
+    An empty file is an empty text.
+
+    Raises:
+      UserError: No file matches, or one is not UTF-8.
+    """
+    files = storage.path(folder).glob("*/*.txt")
+    paths = sorted(path for path in files if path.parent.name != _UNLABELLED)
+    if not paths:
+        raise UserError(
+            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
+        )
+    rows = []
+    for path in paths:
+        try:
+            text = path.read_bytes().removeprefix(_BOM).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
+            ) from error
+        rows.append({"where": str(path), "text": text, "label": path.parent.name})
+    return rows
+
+
+def films(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
+    """Returns the URL of each review's film, from IMDb's archive.
+
+    Line n (from 0) of urls_CLASS.txt, beside the class folders, is the URL of the film
+    that CLASS/n_RATING.txt reviews (the archive's README).
+
+    Args:
+      rows: From `read_folders`.
+
+    Returns:
+      None where urls_CLASS.txt is missing for a class.
+
+    Raises:
+      UserError: A review has no line in urls_CLASS.txt.
+    """
+    place = storage.path(folder)
+    names = {label: place / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
+    if not all(path.exists() for path in names.values()):
+        return None
+    urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
+    film_urls = []
+    for row in rows:
+        number = storage.path(row["where"]).name.partition("_")[0]
+        lines = urls[row["label"]]
+        if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
+            raise UserError(
+                f"{names[row['label']]}: no line for {row['where']}, so its film could "
+                "be in both train and dev: complete the file, or delete it"
+            )
+        film_urls.append(lines[int(number)])
+    return film_urls
 
 
 def hold_out(
-    texts: Sequence[LabelledText],
+    rows: Sequence[Row],
     fraction: float,
     groups: Sequence[str] | None = None,
     *,
     by_class: bool = True,
-) -> tuple[list[LabelledText], list[LabelledText]]:
-    """Splits texts into those to keep and those to hold out, both in order.
+) -> tuple[list[Row], list[Row]]:
+    """Splits rows into those to keep and those to hold out, both in order.
 
     Args:
-      fraction: maximum share to hold out of each class, rounded down.
-      groups: the name of each text's group; a group stays whole. Groups are drawn by
+      fraction: Maximum share to hold out of each class, rounded down.
+      groups: The name of each row's group; a group stays whole. Groups are drawn by
         the hash of their names, so their order does not matter. Of several labels
-        each stays in what is kept. None: holds out the last texts of each class.
-      by_class: False: of all texts together, whatever their labels.
+        each stays in what is kept. None means to hold out the last rows of each class.
+      by_class: False means of all rows together, whatever their labels.
     """
-    classes = [text.label if by_class else None for text in texts]
-    names = [text.label if isinstance(text.label, tuple) else () for text in texts]
+    labels = [row["label"] for row in rows]
+    classes = [label if by_class else None for label in labels]
+    names = [label if isinstance(label, tuple) else () for label in labels]
     left = Counter(classes)
     # 100 * 0.29 is 28.999999999999996.
     held = {label: int(count * fraction + 1e-9) for label, count in left.items()}
-    parts: tuple[list[LabelledText], list[LabelledText]] = ([], [])
+    parts: tuple[list[Row], list[Row]] = ([], [])
     if groups is not None:
         drawn = _draw(classes, names, groups, held)
-        for text, group in zip(texts, groups, strict=True):
-            parts[group in drawn].append(text)
+        for row, group in zip(rows, groups, strict=True):
+            parts[group in drawn].append(row)
         return parts
-    for text, label in zip(texts, classes, strict=True):
-        parts[left[label] <= held[label]].append(text)
+    for row, label in zip(rows, classes, strict=True):
+        parts[left[label] <= held[label]].append(row)
         left[label] -= 1
     return parts
 
 
 def _draw(
-    classes: Sequence[Label],
+    classes: Sequence[Hashable],
     names: Sequence[Sequence[str]],
     groups: Sequence[str],
-    held: Mapping[Label, int],
+    held: Mapping[Hashable, int],
 ) -> set[str]:
     """Draws as many groups as fit; `held` is the room in each class."""
     room, drawn = Counter(held), set()
-    labels: dict[str, Counter[Label]] = {}
+    labels: dict[str, Counter[Hashable]] = {}
     group_labels: dict[str, Counter[str]] = {}
     for label, several, group in zip(classes, names, groups, strict=True):
         labels.setdefault(group, Counter())[label] += 1
@@ -139,38 +203,6 @@ def sorted_labels(names: set[str]) -> list[str]:
     return sorted(names)
 
 
-def _label(record: Record, columns: Columns, kind: str) -> Label:
-    where, fields = record
-    value = fields.get(columns.label)
-    empty = isinstance(value, str) and not value.strip()
-    if value is None or (empty and kind != "multilabel"):
-        return None
-    if kind == "regression":
-        return _number(value, where)
-    if kind == "classification":
-        return _name(value, where)
-    if empty:
-        return ()
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(columns.separator)]
-    if not isinstance(value, list):
-        raise UserError(f"{where}: the labels are {value!r:.60}; write a list of them")
-    return tuple(dict.fromkeys(_name(item, where) for item in value))
-
-
-def _number(value: Any, where: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(
-            f"{where}: the label is {value!r:.60}; regression needs a finite number, "
-            "such as 2.5"
-        )
-    return number
-
-
 def label_name(value: str) -> str:
     """Returns a label without white space around it; 1.0 is the same label as 1."""
     name = value.strip()
@@ -178,11 +210,51 @@ def label_name(value: str) -> str:
     return str(int(whole[1])) if whole else name
 
 
+def label_names(label: Any) -> tuple[str, ...]:
+    """The names of a row's label, or labels."""
+    return label if isinstance(label, tuple) else (str(label),)
+
+
 def seem_scores(names: Collection[str]) -> bool:
     """Whether nearly all labels are numbers, and some of them have a fraction."""
     numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
     has_fraction = any(re.search("[.,]", number) for number in numbers)
     return has_fraction and len(numbers) >= 0.9 * len(names)
+
+
+def _label(value: Any, kind: str, separator: str, where: str) -> Any:
+    empty = isinstance(value, str) and not value.strip()
+    if value is None or (empty and kind != "multilabel"):
+        return None
+    if kind == "regression":
+        return number(value, where)
+    if kind == "classification":
+        return _name(value, where)
+    if empty:
+        return ()
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(separator)]
+    if not isinstance(value, list):
+        raise UserError(f"{where}: the labels are {value!r:.60}; write a list of them")
+    return tuple(dict.fromkeys(_name(item, where) for item in value))
+
+
+def number(value: Any, where: str) -> float:
+    """Returns a label that is a number.
+
+    Raises:
+      UserError: It is not a finite one.
+    """
+    try:
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UserError(
+            f"{where}: the label is {value!r:.60}; regression needs a finite number, "
+            "such as 2.5"
+        )
+    return found
 
 
 def _name(value: Any, where: str) -> str:

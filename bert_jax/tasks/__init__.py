@@ -1,6 +1,6 @@
 """Tasks: data -> features, head, losses, scores, predictions. One file per family."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -22,7 +22,7 @@ TASKS = Registry(
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
         **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
         "squad": "bert_jax.tasks.squad.task:Squad",
-        "swag": "bert_jax.tasks.swag.task:Swag",
+        "swag": "bert_jax.tasks.swag:Swag",
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",
@@ -41,26 +41,13 @@ def create(
     Raises:
       UserError: no task has that name, or its config is wrong.
     """
-    task = _class(config)(config, tokenizer)
-    if config.task.get("texts_per_row", 1) > 1:
-        from bert_jax.tasks.classification import Classification
-
-        if not isinstance(task, Classification):
-            raise UserError(
-                f"config.task.texts_per_row={config.task.texts_per_row}: this task is "
-                "no classification of texts; leave it 1"
-            )
-    return task
-
-
-def _class(config: ConfigDict) -> Any:
     name, chosen = config.task.name, family.of(config)
     if name == chosen.name and chosen.pretraining is not None:
-        return chosen.pretraining
+        return chosen.pretraining(config, tokenizer)
     if name not in TASKS:
         others = [each.name for each in FAMILIES.values() if each.pretraining]
         raise UserError(
             f"config.task.name={name!r}: choose one of {', '.join([*TASKS, *others])}; "
             "one of your own needs the --config file that adds it"
         )
-    return chosen.task(name, TASKS[name])
+    return chosen.task(name, TASKS[name])(config, tokenizer)

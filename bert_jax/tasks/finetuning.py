@@ -3,9 +3,10 @@ is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 
 import abc
 import functools
+import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +17,27 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import vocabulary_fit
+from bert_jax.data import packing, vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime.storage import Path
-from bert_jax.tasks.results import Results, score_table
-from bert_jax.tasks.task import Data, Predictor, Task
+from bert_jax.models.encoder import Packed
+from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.tasks.task import Data, Predictor, Results, Task, score_table
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
-Example = TypeVar("Example")
-Answer = TypeVar("Answer")
+Answers = Sequence[Any]
 Outputs = dict[str, np.ndarray]
 
 
-class Finetuning(Task, Predictor, Generic[Example, Answer]):
-    """Base class of fine-tuning tasks. Answers rows as it does its evaluation's."""
+class Finetuning(Task, Predictor):
+    """Base class of fine-tuning tasks. Answers rows as it does its evaluation's.
+
+    A row is a dict, as its task's `read` and `parse` make it.
+    """
 
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # in metrics.jsonl
@@ -51,7 +55,7 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         """
         super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required(config)
-        self._examples: dict[str, Sequence[Example]] = {}
+        self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
         self.model_config = self.sizes()
@@ -62,10 +66,14 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
                 f"config.task.max_seq_length={length}: must be at most "
                 f"config.model.max_position_embeddings={limit}"
             )
+        self.texts_per_row = config.task.get("texts_per_row", 1)
+        self._check_texts_per_row()
+
+    # What a task defines.
 
     @abc.abstractmethod
-    def read(self, split: str) -> Sequence[Example] | None:
-        """The records of a split (`train`, `dev`, `test`, or one that only this task
+    def read(self, split: str) -> Sequence[Row] | None:
+        """The rows of a split (`train`, `dev`, `test`, or one that only this task
         has), in file order; None if the config names no such data.
 
         Raises:
@@ -73,8 +81,16 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         """
 
     @abc.abstractmethod
-    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
-        """Turns examples into features; an example's features are consecutive.
+    def parse(self, row: Row) -> Row:
+        """Checks a row of `--mode=predict`'s input; returns one as of `read`.
+
+        Raises:
+          ValueError: the row is wrong; the message says what.
+        """
+
+    @abc.abstractmethod
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+        """Turns rows into sequences; those of a row are consecutive.
 
         Args:
           split: for `notices`; `train` has labels, `predict` has none.
@@ -82,7 +98,7 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
 
     @abc.abstractmethod
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch *tokens"]:
-        """The loss of each row, or of each of its tokens."""
+        """The loss of each sequence, or of each of its tokens."""
 
     def weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
         """The weight of each of `losses` in their mean; 0 for padding rows."""
@@ -91,55 +107,43 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
     @abc.abstractmethod
     def answers(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
-    ) -> list[Answer]:
-        """The answer to each example, from the logits of its features.
+    ) -> list[Any]:
+        """The answer to each row, from the logits of its sequences.
 
         Args:
-          outputs: for each feature, its logits by name, padded to some length.
+          outputs: for each sequence, its logits by name, padded to some length.
         """
+
+    @abc.abstractmethod
+    def result(self, example: Row, answer: Any) -> Row:
+        """What `--mode=predict` adds to a row."""
 
     @abc.abstractmethod
     def scores(
-        self, split: str, examples: Sequence[Example], answers: Sequence[Answer]
+        self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
-        """The official scores; empty if the examples have no labels."""
+        """The official scores; empty if the rows have no labels."""
 
     @abc.abstractmethod
     def write(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[Example],
-        answers: Sequence[Answer],
+        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes the predictions of a split into `folder`, each file atomically."""
 
-    @abc.abstractmethod
-    def parse(self, row: dict[str, Any]) -> Example:
-        """Parses one object of `--mode=predict`'s input into an example.
-
-        Raises:
-          ValueError: the object is wrong; the message says what.
-        """
-
-    @abc.abstractmethod
-    def result(self, example: Example, answer: Answer) -> dict[str, Any]:
-        """What `--mode=predict` adds to the object."""
-
-    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """The majority baseline's scores; empty if they would mean little."""
         del split, examples
         return {}
 
-    def details(self, examples: Sequence[Example], answers: Sequence[Answer]) -> str:
+    def details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Formats what the closing report prints below a split's table."""
         del examples, answers
         return ""
 
-    def learn(self, split: str, answers: Sequence[Answer]) -> None:
+    def learn(self, split: str, answers: Answers) -> None:
         """Sets `facts` from the answers to the first dev split, before scoring it."""
         del split, answers
 
@@ -147,12 +151,16 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         """The names of the model's outputs if `config.task.labels` is empty."""
         raise NotImplementedError
 
+    # What follows from it.
+
     def sizes(self) -> BertConfig:
         """The model's."""
         return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
 
     def table(self, features: Sequence[Feature]) -> Rows:
-        return Rows(features, self.padding)
+        if self.texts_per_row == 1:
+            return Rows(features, self.padding)
+        return packing.PackedRows(features, self.padding, self.texts_per_row)
 
     def resolve(self) -> None:
         super().resolve()
@@ -214,20 +222,28 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        losses = self.losses(self.logits(params, batch, key), batch)
-        return {self.loss_name: jnp.sum(self.weights(batch) * losses)}
+        # Losses and weights are of texts, however rows are shared.
+        texts = packing.by_text(batch)
+        losses = self.losses(self.logits(params, batch, key), texts)
+        return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        return {self.loss_name: jnp.sum(self.weights(batch))}
+        return {self.loss_name: jnp.sum(self.weights(packing.by_text(batch)))}
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """The head's logits for a batch, float32."""
+        """The head's logits for a batch, float32; of shared rows [texts, labels]."""
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        outputs = self.model.apply({"params": params}, *inputs, key)
+        if (packed := Packed.of(batch)) is None:
+            outputs = self.model.apply({"params": params}, *inputs, key)
+        else:
+            outputs = self.model.apply({"params": params}, *inputs, key, packed)
         assert isinstance(outputs, dict)
-        return {k: v for k, v in outputs.items() if k.endswith("logits")}
+        logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
+        if packed is None:
+            return logits
+        return {k: v.reshape(-1, v.shape[-1]) for k, v in logits.items()}
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         return self.logits(params, batch)
@@ -274,7 +290,7 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
 
     def decode(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
@@ -287,15 +303,23 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
         train, length = self.config.train, self.config.task.max_seq_length
         rows, parts = train.batch_size, train.micro_batches
         shapes = {"input_ids": (rows, *self.row_shape)}
+        if self.texts_per_row > 1:
+            shapes = packing.shapes((rows, length), self.texts_per_row)
+            rows = shapes["input_ids"][0]
         return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
+
+    def counted(self, batch: Batch) -> tuple[float, float]:
+        if self.texts_per_row == 1:
+            return super().counted(batch)
+        return float(self.texts_per_row), float(batch["input_mask"].mean())
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """The shape of the longest row's `input_ids`."""
         return (self.config.task.max_seq_length,)
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """The cached result of `read`; empty if there is no such data."""
+    def examples(self, split: str) -> Sequence[Row]:
+        """The cached rows of `read`; empty if there is no such data."""
         if split not in self._examples:
             self._examples[split] = self.read(split) or ()
         return self._examples[split]
@@ -348,3 +372,28 @@ class Finetuning(Task, Predictor, Generic[Example, Answer]):
     def _lengths(self) -> dict[str, Any]:
         task = self.config.task
         return {"limit": task.max_seq_length, "to_limit": task.pad_to_max}
+
+    def _check_texts_per_row(self) -> None:
+        """Raises UserError where a row can have only one text."""
+        config = self.config
+        reasons = {
+            "is for a BERT's classes, numbers and labels": (
+                FAMILIES[config.model.architecture].shares_rows
+                and self.head == "sequence_classification"
+                and self.head not in HEADS
+            ),
+            "model.causal=True reads the last token": not config.model.causal,
+            "task.bilstm=True reads whole rows": not config.task.get("bilstm", False),
+        }
+        for reason, holds in reasons.items():
+            if self.texts_per_row > 1 and not holds:
+                raise UserError(
+                    f"config.task.texts_per_row={self.texts_per_row}: {reason}; leave "
+                    "it 1"
+                )
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes JSON lines, atomically."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(path, "".join(lines))

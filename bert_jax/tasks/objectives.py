@@ -13,8 +13,8 @@ from bert_jax.data import records
 from bert_jax.models.config import BertConfig, pretraining_flops
 from bert_jax.registry import OBJECTIVES as OBJECTIVES
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.fill_mask import FillMask
-from bert_jax.tasks.results import Results, Table
+from bert_jax.tasks.fill_mask import Continue, FillMask
+from bert_jax.tasks.task import Results, Table
 from bert_jax.types import Arrays, Scalars
 
 
@@ -92,6 +92,14 @@ class Objective(NamedTuple):
 
 
 MASKED_LM = Objective()
+LEFT_TO_RIGHT = Objective(
+    functools.partial(lm_losses, "lm"),
+    functools.partial(lm_weights, "lm"),
+    next_sentence=False,  # with causal attention [CLS] attends to itself alone
+    prefix="lm",
+    causal=True,
+    predictor=Continue,
+)
 
 
 def real_pairs(batch: Arrays) -> Float[Array, "batch *pairs"]:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from bert_jax.data.columns import BY_NAME
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
-from bert_jax.tasks import streaming
-from bert_jax.tasks.streaming import Line
+from bert_jax.tasks import row_files
+from bert_jax.tasks.row_files import Line
 
 log = logging.getLogger(__name__)
 
@@ -34,47 +34,33 @@ class OtherWorkError(UserError):
 
 
 class Output:
-    """A text file of answers that cannot be resumed.
+    """A text file of answers; a part that is resumed is kept when the program ends.
 
     Attributes:
       file: What `row_files.writer` writes to.
+      resumes: Whether the same command resumes it.
       rows: Number of rows written in earlier attempts.
       columns: Names of a table's columns, once its first row is written.
     """
 
-    resumes = False
-
-    def __init__(self, file: Any):
-        self.file = file
-        self.rows = 0
-        self.columns: list[str] = []
-
-    def rest(self, lines: Iterable[Line]) -> Iterable[Line]:
-        """Yields the lines whose rows are not written yet."""
-        return lines
-
-    def commit(self, count: int) -> None:
-        """Declares `count` more rows whole, which have been written to `file`."""
-        self.rows += count
-        self.file.flush()
-
-
-class PartialOutput(Output):
-    """An output whose rows are kept when the program ends early.
-
-    Args:
-      file: The part file, opened for appending after its last whole row.
-      journal: Likewise its log; None in processes that do not write.
-      state: What the log says: `rows`, `digest` (of their input) and `columns`.
-      name: The part file's name, for errors.
-    """
-
-    resumes = True
-
     def __init__(
-        self, file: Any, journal: TextIO | None, state: Mapping[str, Any], name: str
+        self,
+        file: Any,
+        state: Mapping[str, Any] | None = None,
+        journal: TextIO | None = None,
+        name: str = "",
     ):
-        super().__init__(file)
+        """Stores its arguments.
+
+        Args:
+          file: Of a part, opened for appending after its last whole row.
+          state: What the part's log says: `rows`, `digest` (of their input) and
+            `columns`. None means that it cannot be resumed.
+          journal: The log, opened likewise; None in processes that do not write.
+          name: The part's name, for errors.
+        """
+        self.file, self.resumes = file, state is not None
+        state = state or {}
         self.rows, self.columns = state.get("rows", 0), state.get("columns", [])
         self._journal, self._digest, self._name = journal, state.get("digest"), name
         self._digests: deque[Any] = deque()  # after each row that is being answered
@@ -85,34 +71,35 @@ class PartialOutput(Output):
         Raises:
           OtherWorkError: The lines before them are not those of the written rows.
         """
-        digest, done = hashlib.sha256(), self.rows
-        number = 0
-        for number, line in enumerate(lines, start=1):
+        if not self.resumes:
+            yield from lines
+            return
+        digest, done, last = hashlib.sha256(), self._digest, 0
+        for last, line in enumerate(lines, start=1):
             digest.update(line[1].encode() + b"\n")
-            if number == done:
-                self._require(digest.hexdigest())
-            elif number > done:
+            if last == self.rows and digest.hexdigest() != done:
+                break
+            if last > self.rows:
                 self._digests.append(digest.copy())
                 yield line
-        if number < done:
-            self._require("")
-
-    def _require(self, digest: str) -> None:
-        if digest != self._digest:
-            raise OtherWorkError(
-                f"{self._name}: its {self.rows:,} rows are not the first ones of this "
-                "input; delete it to start again, or name another --output"
-            )
+        else:
+            if last >= self.rows:
+                return
+        raise OtherWorkError(
+            f"{self._name}: its {self.rows:,} rows are not the first ones of this "
+            "input; delete it to start again, or name another --output"
+        )
 
     def commit(self, count: int) -> None:
         """Declares `count` more rows whole, which have been written to `file`."""
-        super().commit(count)
-        *_, digest = [None, *(self._digests.popleft() for _ in range(count))]
-        if self._journal is not None and digest is not None:
+        self.rows += count
+        self.file.flush()
+        digests = [self._digests.popleft() for _ in range(count) if self._digests]
+        if self._journal is not None and digests:
             state = {
                 "rows": self.rows,
                 "bytes": os.fstat(self.file.fileno()).st_size,
-                "digest": digest.hexdigest(),
+                "digest": digests[-1].hexdigest(),
                 "columns": self.columns,
             }
             _write(self._journal, state)
@@ -125,7 +112,7 @@ def opened(
     """Opens an output; once it is whole, it replaces `target`.
 
     Between files an output is partial. Pipes, buckets and standard output are written
-    as `streaming.output` does.
+    as `row_files.output` does.
 
     Args:
       source: The input, which is read again when the work is resumed.
@@ -138,13 +125,13 @@ def opened(
     """
     is_resumable = work is not None and _is_resumable(source, target)
     if work is None or not processes.of_first(is_resumable):
-        with streaming.output(target) as file:
+        with row_files.output(target) as file:
             yield Output(file)
         return
     if not processes.is_first():
         state = processes.of_first(None)
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            yield PartialOutput(nowhere, None, state, f"{target}.part")
+            yield Output(nowhere, state, None, f"{target}.part")
         return
     whole = Path(os.path.realpath(storage.output(target)))
     # A file's name has at most 255 bytes.
@@ -159,7 +146,7 @@ def opened(
     ):
         _lock(file, part)
         state = _recall(log_file, json.loads(json.dumps(work())), file, part)
-        output = PartialOutput(file, log_file, processes.of_first(state), str(part))
+        output = Output(file, processes.of_first(state), log_file, str(part))
         if output.rows:
             log.info("%s: %s rows are answered; resuming", part, f"{output.rows:,}")
         try:

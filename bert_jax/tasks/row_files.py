@@ -1,53 +1,142 @@
-"""Rows of `predict` and `extract` in files that are not JSON lines, by their names.
+"""Rows of `predict` and `extract`: JSON lines and other files, by their names.
 
 in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py); .txt: each line is a `text`;
-      compressed ones, .jsonl too
-out:  .csv and .tsv
+      any other file has JSON lines. They may be compressed.
+out:  .csv, .tsv, and JSON lines
 """
 
+import contextlib
 import csv
 import json
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
-from bert_jax.data.columns import ANY, BY_NAME, Wanted
-from bert_jax.data.lines import read_lines, uncompressed
+from bert_jax.data.lines import decoded, read_lines, uncompressed
+from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, read_rows
 from bert_jax.errors import UserError
+from bert_jax.runtime import processes, storage, untrusted
 
-Row = dict[str, Any]
+# Rows that are sorted by length together: so many batches, or at least one and so many
+# characters of JSON.
+WINDOW = 16
+CHARACTERS = 1_000_000
+_NAMED = 10  # fields of a row that an error names
 _LABELS = ("label", "labels", "score", "tags", "answer")  # of answers
 
+Line = tuple[str, str]  # place and JSON
+Read = list[tuple[Row, Any]]  # rows with what the task parsed
 
-def reader(source: str, wanted: Wanted = ANY) -> Iterator[tuple[str, str]] | None:
-    """The rows of a table or of lines of text, as places and JSON; None: another file.
+
+def lines(source: str, wanted: Wanted = ANY) -> Iterator[Line]:
+    """Yields place and JSON of each row.
 
     Args:
-      wanted: the columns of a table; by number: it has no header. Its format does not
+      source: A file or a data set by name; `-`: JSON lines on standard input.
+      wanted: The columns of a table; by number: it has no header. Its format does not
         hold for .jsonl and .parquet.
 
-    Raises (when read):
-      UserError: see `data.tables.read_table`.
+    Raises:
+      UserError: There is no such file; when read, see `data.tables.read_table`.
     """
     name = uncompressed(source)
     ending = name.rpartition(".")[2]
     decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
     form = ending if ending in decisive else wanted.format or ending
+    if source == "-":
+        if sys.stdin is None:
+            raise UserError("standard input is closed: name a file with --input=FILE")
+        return _lines("standard input", decoded(sys.stdin.buffer, "standard input"))
+    if not source.startswith(BY_NAME):
+        place = storage.path(source)
+        if not place.exists() or place.is_dir():
+            raise UserError(f"--input={source}: no such file")
     if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
-        from bert_jax.data.tables import read_rows  # JSON lines do without
-
         return (
             (where, json.dumps(fields, default=str))
             for where, fields in read_rows(source, wanted._replace(format=form))
         )
-    is_text = form == "txt"
-    if not is_text and (name == source or form != "jsonl"):
-        return None
-    return (
-        (f"{source}:{number}", json.dumps({"text": line}) if is_text else line)
-        for number, line in read_lines(source)
-        if line.strip()
-    )
+    return _lines(source, _read(source), is_text=form == "txt")
+
+
+def _lines(
+    name: str, numbered: Iterable[tuple[int, str]], *, is_text: bool = False
+) -> Iterator[Line]:
+    for number, line in numbered:
+        if line.strip():
+            row = json.dumps({"text": line}) if is_text else line.strip()
+            yield f"{name}:{number}", row
+
+
+def _read(source: str) -> Iterator[tuple[int, str]]:
+    if uncompressed(source) != source:
+        yield from read_lines(source)
+        return
+    with storage.reading(storage.path(source)) as file:  # which may be empty
+        yield from decoded(file, source)
+
+
+def windows(
+    lines: Iterable[Line],
+    parse: Callable[[Row], Any],
+    size: int,
+    characters: int = CHARACTERS,
+    whole: bool = False,
+) -> Iterator[tuple[Read, bool]]:
+    """Yields up to WINDOW batches of rows, and whether they are the last.
+
+    Args:
+      lines: place and text of each row.
+      size: rows of a batch.
+      characters: of the JSON of a window, if that is more than one batch.
+      whole: Leave out a window that a wrong row cuts short.
+
+    Raises:
+      UserError: a row is wrong; the rows before it come first.
+    """
+    rows: Read = []
+    count = 0
+    try:
+        for line in lines:
+            rows.append(_row(*line, parse))
+            count += len(line[1])
+            long = count > characters and len(rows) >= size
+            if long or len(rows) == WINDOW * size:
+                yield rows, False
+                rows, count = [], 0
+    except UserError:
+        yield [] if whole else rows, True
+        raise
+    yield rows, True
+
+
+def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
+    """An input line: its JSON object, and the task's parsed example."""
+    row = untrusted.parse(line, where)
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a JSON object is required")
+    try:
+        return row, parse(row)
+    except ValueError as error:
+        there = ", ".join(list(row)[:_NAMED]) or "none"
+        raise UserError(f"{where}: {error}; the row's fields: {there:.200}") from error
+
+
+@contextlib.contextmanager
+def output(target: str) -> Iterator[TextIO]:
+    """Yields a file that replaces `target` at the end, or standard output."""
+    if not processes.is_first():  # the others compute, but write nothing
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield nowhere
+        return
+    if target == "-":
+        with storage.naming("standard output"):
+            yield sys.stdout
+        return
+    with storage.replacing(storage.output(target)) as file:
+        yield file
 
 
 def writer(

@@ -1,51 +1,93 @@
-"""The user's own texts or pairs, and IMDb: predicts a class, labels or a number."""
+"""Texts and pairs: predicts a class, several labels at once, or a number.
+
+The rows are those of `data/texts.py`: the user's own tables, or IMDb. GLUE (glue/) adds
+its ten tasks.
+"""
 
 import functools
-import json
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import folders, texts
-from bert_jax.data.columns import ANY, BY_NAME, Wanted, is_number
+from bert_jax import tokenization
+from bert_jax.data import texts, truncation
 from bert_jax.data.lines import uncompressed
-from bert_jax.data.texts import LabelledText
+from bert_jax.data.rows import Feature
+from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, is_number
+from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.runtime import storage, terminal
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks import confusion
-from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.scores import classification as scores
+from bert_jax.scores.probabilities import sigmoid, softmax
+from bert_jax.tasks.cross_entropy import of_classes, of_labels
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
-Target = int | float | tuple[int, ...] | None  # like TextExample.label
+SCORES: dict[str, dict[str, Callable[..., float]]] = {
+    "classification": {
+        "accuracy": scores.accuracy,
+        "f1": scores.f1,  # of two classes, that of the second in sorted order
+        "matthews": scores.matthews,
+        "macro_f1": scores.macro_f1,
+    },
+    "multilabel": {
+        "f1": scores.f1,
+        "accuracy": scores.exact_match,
+        "macro_f1": scores.macro_f1,
+    },
+    "regression": {"pearson": scores.pearson, "spearman": scores.spearman},
+}
+_MAIN_SCORES = {
+    "classification": "accuracy",
+    "multilabel": "f1",
+    "regression": "spearman",
+}
+# Characters tokenized together, or else one text: the tokenizer's objects take a
+# hundred times the memory of a text.
+_CHARACTERS = 2_000_000
 _NAMED = 10  # the most labels that an error lists
 _SHOWN = 20  # the most classes whose tables are printed
 _NO_FILMS = "dev: reviews held out from data that do not name their films"
 
 
-class Text(Classification):
-    """Texts of tables: CSV, TSV, JSON lines or TFDS (data/tables.py).
+class Text(Finetuning):
+    """Texts of tables (data/tables.py). A subclass may read others: see `load`.
 
     Args:
       config: reads from `config.task`: `train_file`, `dev_file` and `test_file` (empty:
         none), their `format`, the columns `text`, `text_b` and `label`, and
-        `label_separator`. If `labels` is empty, uses those of the training data:
-        integers in numeric order, names in alphabetical order; or, in their order,
-        `label_names`.
+        `label_separator`; `kind` (classification, multilabel or regression) and
+        `truncation` (of single texts: head, tail, head_tail). If `labels` is empty,
+        uses those of the training data: integers in numeric order, names in
+        alphabetical order; or, in their order, `label_names`.
+
+    In its rows `label` is the index of the class, a tuple with 0 or 1 for each label
+    (multilabel), or a number (regression); None if it is unknown. An answer is the
+    row's logits, [labels].
     """
+
+    head = "sequence_classification"
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        self._texts: dict[str, list[LabelledText]] = {}
+        self.main_score = _MAIN_SCORES[self.kind]
+        self.loss_name = f"{self.kind}_loss"
+        self.truncation: str = config.task.get("truncation", "head")
+        self._last = tokenization.last_id(self.tokenizer)
+        self._between = tokenization.between(self.tokenizer)
+        self._odd_to_longer = tokenization.kind_of(self.tokenizer).odd_to_longer
+        self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
         if self._balanced and self.kind != "classification":
             raise UserError(
@@ -58,8 +100,20 @@ class Text(Classification):
                 "leave it empty"
             )
 
-    def load(self, split: str) -> list[LabelledText] | None:
-        """Reads a split's file; only `test` may be unlabelled.
+    @property
+    def kind(self) -> str:
+        """classification, multilabel or regression."""
+        return str(self.config.task.get("kind", "classification"))
+
+    @property
+    def pairs(self) -> bool:
+        """Whether every row is a pair; where False, one may be."""
+        return bool(self.config.task.get("text_b"))
+
+    # Rows.
+
+    def load(self, split: str) -> list[Row] | None:
+        """Reads a split's rows, with labels by name; only `test` may be unlabelled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
         """
@@ -73,7 +127,7 @@ class Text(Classification):
                 "named too; set one of them"
             )
         whole = self._file("train") or []
-        groups = [f"{text.text}\0{text.text_b}" for text in whole]
+        groups = [f"{row['text']}\0{row.get('text_b')}" for row in whole]
         by_class = self.kind == "classification"
         kept, held = texts.hold_out(whole, fraction, groups, by_class=by_class)
         if not held:
@@ -83,38 +137,43 @@ class Text(Classification):
             )
         return held if split == "dev" else kept
 
-    def _file(self, split: str) -> list[LabelledText] | None:
+    def _file(self, split: str) -> list[Row] | None:
         task = self.config.task
-        source = task.get(f"{split}_file", "")
-        if not source:
+        if not (source := task.get(f"{split}_file", "")):
             return None
-        labelled = split != "test"
-        read = texts.read_texts(source, self._columns, self.kind, labelled=labelled)
-        return self._named(read)
-
-    @property
-    def _columns(self) -> texts.Columns:
-        task = self.config.task
-        names = (task.text, task.text_b, task.label)
-        return texts.Columns(*names, task.label_separator, task.get("format", ""))
+        rows = texts.read_texts(
+            source,
+            self.kind,
+            labelled=split != "test",
+            text=task.text,
+            text_b=task.text_b,
+            label=task.label,
+            separator=task.label_separator,
+            form=task.get("format", ""),
+        )
+        return self._named(rows)
 
     @property
     def row_columns(self) -> Wanted:
         """The data's own columns if they are numbers; names may also be `text` and
         `text_b`."""
-        if "text" not in self.config.task:
+        task = self.config.task
+        if "text" not in task:
             return ANY
-        texts, labels, form, _ = self._columns.wanted(labelled=False)
+        columns = texts.wanted(task.text, task.text_b, labelled=False)
+        labels = tuple(filter(is_number, [task.label]))
         # A format for training files of no known ending is only that of such files.
-        ending = uncompressed(self.config.task.train_file).rpartition(".")[2]
+        ending = uncompressed(task.train_file).rpartition(".")[2]
         overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
-        wanted = Wanted(texts, tuple(filter(is_number, labels)), form, overrides)
+        form = task.get("format", "")
+        wanted = Wanted(columns.required, labels, form, overrides)
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
         """Names one column, or both of a pair: by number in a table without a
         header."""
-        names = ["text"] if self.parse(dict(row)).text_b is None else ["text", "text_b"]
+        parsed = self.parse(dict(row))
+        names = ["text"] if parsed.get("text_b") is None else ["text", "text_b"]
         columns = [self.config.task.get(name) for name in names]
         some = "columns" if len(names) > 1 else "column"
         if self.row_columns.numbers and set(columns) <= row.keys():
@@ -124,6 +183,65 @@ class Text(Classification):
         used = [repr(column if column in row else name) for column, name in pairs]
         return f"{some} {' and '.join(used)}"
 
+    def parse(self, row: Row) -> Row:
+        """The data's own columns, or else `text`, and `text_b` for a pair.
+
+        A column that only happens to be named so says nothing to a run that has read
+        others.
+        """
+        task = self.config.task
+        names = [name for name in ("text", "text_b") if task.get(name)]
+        own = {name: row[task[name]] for name in names if task[name] in row}
+        if (
+            own.get("text") is not None
+            and task.text != "text"
+            and not task.get("text_b")
+        ):
+            row = {"text": own["text"]}
+        text, text_b = (own.get(name, row.get(name)) for name in ("text", "text_b"))
+        if not isinstance(text, str):
+            raise ValueError('"text" is required, a string')
+        if text_b is not None and not isinstance(text_b, str):
+            raise ValueError('"text_b" is not a string')
+        if text_b is None and self.pairs:
+            raise ValueError('"text_b" is required, a string: the task is of pairs')
+        return {"text": text, "text_b": text_b}
+
+    def read(self, split: str) -> list[Row] | None:
+        """The rows of a split; its labels must be labels of the training data."""
+        names = self.labels or tuple(self.find_labels())
+        rows = self._loaded.pop(split, None) or self.load(split)
+        if rows is None:
+            return None
+        known = {texts.label_name(name): index for index, name in enumerate(names)}
+        missing = sum(row.get("label") is None for row in rows)
+        if 0 < missing < len(rows):
+            what = f"{split}: records without a label, so that none is scored"
+            self.notices[what] += missing
+        return [
+            {"id": index, **row, "label": self._target(row, known)}
+            for index, row in enumerate(rows)
+        ]
+
+    def _target(self, row: Row, known: Mapping[str, int]) -> Any:
+        label = row.get("label")
+        if label is None or isinstance(label, float):
+            return label
+        for name in texts.label_names(label):
+            if name not in known:
+                listed = ", ".join(map(repr, list(known)[:_NAMED]))
+                rest = ", ..." if len(known) > _NAMED else ""
+                place = row.get("where", "a record")
+                raise UserError(
+                    f"{place}: label {name!r:.60} is not in the training data "
+                    f"({listed}{rest}); correct it, or train with it"
+                )
+        if isinstance(label, str):
+            return known[label]
+        return tuple(int(name in label) for name in known)
+
+    # Labels.
+
     def find_labels(self) -> Sequence[str]:
         """The labels of the training data, or one output for a number.
 
@@ -131,15 +249,16 @@ class Text(Classification):
           UserError: there are fewer than two classes, or no label.
         """
         if self.kind == "regression":
-            return super().find_labels()
-        records = self._texts["train"] = self.load("train") or []
-        names = Counter(name for text in records for name in _names(text))
-        for name in _names(records[0]) if records and self.row_columns.numbers else ():
+            return ("score",)
+        rows = self._loaded["train"] = self.load("train") or []
+        each = [texts.label_names(row["label"]) for row in rows]
+        names = Counter(itertools.chain.from_iterable(each))
+        for name in each[0] if rows and self.row_columns.numbers else ():
             if names[name] == 1:
-                what = f"{records[0].where}: the only record with the label {name!r}"
+                what = f"{rows[0]['where']}: the only record with the label {name!r}"
                 self.notices[f"{what}; if it is a header, name the columns"] += 1
         if self.config.task.get("label_names"):
-            return self._name_labels(texts.sorted_labels(set(names)))
+            return self._name_labels(sorted_labels(set(names)))
         if self.kind == "classification" and texts.seem_scores(names):
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
@@ -153,105 +272,7 @@ class Text(Classification):
                 f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
-        return texts.sorted_labels(set(names))
-
-    def read(self, split: str) -> list[TextExample] | None:
-        """The texts of a split; its labels must be labels of the training data."""
-        names = self.labels or tuple(self.find_labels())
-        records = self._texts.pop(split, None) or self.load(split)
-        if records is None:
-            return None
-        known = {texts.label_name(name): index for index, name in enumerate(names)}
-        missing = sum(text.label is None for text in records)
-        if 0 < missing < len(records):
-            what = f"{split}: records without a label, so that none is scored"
-            self.notices[what] += missing
-        return [
-            TextExample(index, text.text, text.text_b, self._target_of(text, known))
-            for index, text in enumerate(records)
-        ]
-
-    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """1 for each row; with `task.class_weights=balanced` its class's weight."""
-        weights = super().weights(batch)
-        if not self._balanced:
-            return weights
-        return weights * jnp.asarray(self._class_weights)[batch["label"]]
-
-    @functools.cached_property
-    def _class_weights(self) -> Float[np.ndarray, "labels"]:
-        """As scikit-learn's class_weight="balanced": records / (classes x records of
-        the class), of the training data; 1 for a class without records."""
-        labels = [example.label for example in self.examples("train")]
-        counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
-        rare = np.maximum(counts, 1) * np.count_nonzero(counts)
-        weights = np.where(counts, len(labels) / rare, 1.0)
-        return weights.astype(np.float32)
-
-    def write(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[TextExample],
-        answers: Sequence[np.ndarray],
-    ) -> None:
-        """`SPLIT.jsonl`: for each record `index` (from 0), `text`, `text_b` of a pair,
-        `label` (a name, a list of names or a number), `scores` (probabilities by name;
-        not for a number), and `gold` if known. `SPLIT_classes.txt`: the tables of
-        `class_tables`."""
-        if tables := self.class_tables(examples, answers):
-            write_atomically(folder / f"{split}_classes.txt", tables + "\n")
-        lines = []
-        for example, answer in zip(examples, answers, strict=True):
-            result = self.result(example, answer)
-            row: dict[str, Any] = {"index": example.id, "text": example.text}
-            if example.text_b is not None:
-                row["text_b"] = example.text_b
-            row["label"] = self._shown(self.guess(answer))
-            if "scores" in result:
-                row["scores"] = result["scores"]
-            if example.label is not None:
-                row["gold"] = self._shown(example.label)
-            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
-        write_atomically(folder / f"{split}.jsonl", "".join(lines))
-
-    @property
-    def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Says which class or classes the F1 is of."""
-        last = texts.sorted_labels(set(self.labels))[-1]
-        return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
-
-    def details(
-        self, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
-    ) -> str:
-        """The tables of `class_tables`, unless they are too large for a screen."""
-        few = len(self.labels) <= _SHOWN
-        return self.class_tables(examples, answers) if few else ""
-
-    def class_tables(
-        self, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
-    ) -> str:
-        """Formats each class's scores and the confusion matrix; empty without classes
-        or labels."""
-        if self.kind != "classification" or None in (x.label for x in examples):
-            return ""
-        labels = np.array([example.label for example in examples], int)
-        guesses = np.array([self.guess(answer) for answer in answers], int)
-        found = confusion.counts(labels, guesses, len(self.labels))
-        return confusion.text(self.labels, found)
-
-    def parse(self, row: dict[str, Any]) -> TextExample:
-        """The data's own columns, or else `text`, and `text_b` for a pair.
-
-        A column that only happens to be named so says nothing to a run that has read
-        others.
-        """
-        task = self.config.task
-        named = {"text": task.get("text"), "text_b": task.get("text_b")}
-        columns = {name: row[column] for name, column in named.items() if column in row}
-        if "text" in columns and task.get("text") != "text" and not task.get("text_b"):
-            row = {name: value for name, value in row.items() if name != "text_b"}
-        return super().parse(row | columns)
+        return sorted_labels(set(names))
 
     def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
         """Returns `label_names` without the labels before "="; where there are none,
@@ -270,48 +291,265 @@ class Text(Classification):
                 )
             pairs = zip(found, task.label_names, strict=True)
             task.label_names = tuple(f"{label}={name}" for label, name in pairs)
-            self._texts["train"] = self._named(self._texts["train"])
+            self._loaded["train"] = self._named(self._loaded["train"])
         return [name.partition("=")[2] for name in task.label_names]
 
-    def _named(self, records: list[LabelledText]) -> list[LabelledText]:
+    def _named(self, rows: list[Row]) -> list[Row]:
         """Gives labels their names of `label_names`. Without the labels before "=" they
         are 0, 1, ..., if it is known that these are the model's."""
         pairs = self.config.task.get("label_names", ())
         if self.labels and not all("=" in pair for pair in pairs):
             pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
         split = [pair.partition("=") for pair in pairs if "=" in pair]
-        names = {texts.label_name(label): name for label, _, name in split}
-        if not names:
-            return records
+        names: dict[Any, str] = {texts.label_name(old): new for old, _, new in split}
+        for row in rows if names else ():
+            label = row["label"]
+            several = isinstance(label, tuple)
+            row["label"] = (
+                tuple(names.get(each, each) for each in label)
+                if several
+                else names.get(label, label)
+            )
+        return rows
 
-        def named(label: texts.Label) -> texts.Label:
-            if isinstance(label, tuple):
-                return tuple(names.get(each, each) for each in label)
-            return names.get(label, label) if isinstance(label, str) else label
+    # Sequences and losses.
 
-        return [text._replace(label=named(text.label)) for text in records]
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+        """[CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the second part's segment
+        is 1 (run_classifier.py, convert_single_example).
 
-    def _target_of(self, text: LabelledText, known: Mapping[str, int]) -> Target:
-        if text.label is None or isinstance(text.label, float):
-            return text.label
-        for name in _names(text):
-            if name not in known:
-                listed = ", ".join(map(repr, list(known)[:_NAMED]))
-                rest = ", ..." if len(known) > _NAMED else ""
-                raise UserError(
-                    f"{text.where}: label {name!r:.60} is not in the training data "
-                    f"({listed}{rest}); correct it, or train with it"
-                )
-        if isinstance(text.label, str):
-            return known[text.label]
-        held = set(text.label)
-        return tuple(int(name in held) for name in known)
+        A second text without any piece counts as no second text, as there.
+        """
+        labels = [example.get("label") for example in examples]
+        several, labelled = self.kind == "multilabel", None not in labels
+        features = []
+        pieces = zip(
+            self._pieces([example["text"] for example in examples]),
+            self._pieces([example.get("text_b") or "" for example in examples]),
+            strict=True,
+        )
+        for index, (a, b) in enumerate(pieces):
+            columns = self._sequence(a, b, split)
+            if labelled:
+                label: Any = labels[index]
+                columns["label"] = np.array(label, np.float32) if several else label
+            features.append(Feature(index, columns))
+        return features
 
-    def _shown(self, label: Target) -> Any:
-        """A label as the prediction file shows it: by name."""
+    def _pieces(self, some: Sequence[str]) -> Iterator[list[int]]:
+        """Yields the ids of each text's tokens."""
+        ends = np.cumsum([len(text) for text in some]) // _CHARACTERS
+        for _, group in itertools.groupby(range(len(some)), key=ends.__getitem__):
+            encodings = self.tokenize([some[i] for i in group], offsets=False)
+            yield from (encoding.ids for encoding in encodings)
+
+    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
+        between = self._between if b else ()
+        a, b = self._cut(a, b, 2 + len(between), split)
+        ids = [self.special.cls, *a, *between, *b, self._last]
+        # What ends the first text is part of it.
+        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
+        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
+
+    def _cut(
+        self, a: list[int], b: list[int], around: int, split: str
+    ) -> tuple[list[int], list[int]]:
+        """Cuts one text or two to what fits beside `around` other tokens."""
+        room = self.config.task.max_seq_length - around
+        if not a:
+            self.notices[f"{split}: texts without any piece"] += 1
+        if len(a) + len(b) <= room:
+            return a, b
+        self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
+        if not b:
+            return truncation.truncated(a, room, self.truncation), b
+        sizes = (len(a), len(b), room, self._odd_to_longer)
+        first, second = truncation.pair_lengths(*sizes)
+        return a[:first], b[:second]
+
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+        """Cross entropy in nats; for multilabel, its mean over labels; for regression,
+        the squared error. Hugging Face uses the same losses.
+        """
+        outputs, labels = logits["logits"], batch["label"]
+        if self.kind == "classification":
+            return of_classes(outputs, labels)
+        if self.kind == "multilabel":
+            return of_labels(outputs, labels).mean(axis=-1)
+        return jnp.square(outputs[:, 0] - labels)
+
+    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
+        """1 for each row; with `task.class_weights=balanced` its class's weight."""
+        weights = super().weights(batch)
+        if not self._balanced:
+            return weights
+        return weights * jnp.asarray(self._class_weights)[batch["label"]]
+
+    @functools.cached_property
+    def _class_weights(self) -> Float[np.ndarray, "labels"]:
+        """As scikit-learn's class_weight="balanced": records / (classes x records of
+        the class), of the training data; 1 for a class without records."""
+        labels = [example["label"] for example in self.examples("train")]
+        counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
+        rare = np.maximum(counts, 1) * np.count_nonzero(counts)
+        weights = np.where(counts, len(labels) / rare, 1.0)
+        return weights.astype(np.float32)
+
+    # Answers.
+
+    def answers(
+        self,
+        examples: Sequence[Row],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[np.ndarray]:
+        """The logits: a row is one sequence."""
+        del examples, features
+        return [output["logits"] for output in outputs]
+
+    def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
+        """Turns logits into a label; multilabel predicts labels from 0.5 on."""
+        if self.kind == "classification":
+            return int(np.argmax(answer))
+        if self.kind == "multilabel":
+            return tuple(int(logit >= 0) for logit in answer)
+        return float(answer[0])
+
+    def result(self, example: Row, answer: np.ndarray) -> Row:
+        """`label` (or `labels`) and the probabilities as `scores`; or `score`."""
+        del example
+        shown = self._shown(self.guess(answer))
+        if self.kind == "regression":
+            return {"score": shown}
+        one = self.kind == "classification"
+        shares = (softmax if one else sigmoid)(answer.astype(np.float64)).tolist()
+        probabilities = dict(zip(self.labels, shares, strict=True))
+        return {"label" if one else "labels": shown, "scores": probabilities}
+
+    def _shown(self, label: Any) -> Any:
+        """A label by its name."""
         if isinstance(label, tuple):
             return [n for n, held in zip(self.labels, label, strict=True) if held]
         return self.labels[label] if isinstance(label, int) else label
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The SCORES to report; with `macro_f1` also `f1:CLASS` of each class."""
+        if self.kind == "classification" and len(self.labels) != 2:
+            return ("accuracy", "macro_f1")
+        return tuple(SCORES[self.kind])
+
+    def scores(
+        self, split: str, examples: Sequence[Row], answers: Answers
+    ) -> dict[str, float]:
+        """The scores of `score_names`, fractions; empty if a label is unknown.
+
+        For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
+        as in scikit-learn, whatever the order of the model's outputs.
+        """
+        del split
+        targets = [example.get("label") for example in examples]
+        if not targets or None in targets:
+            return {}
+        labels = np.array(targets)
+        guesses = np.array([self.guess(answer) for answer in answers])
+        functions, names = SCORES[self.kind], list(self.labels)
+        if self.kind == "classification":
+            names = sorted_labels(set(self.labels))
+            ranks = np.array([names.index(name) for name in self.labels])
+            labels, guesses = ranks[labels], ranks[guesses]
+        if self.kind == "regression":
+            labels = labels.astype(np.float64)
+        found = {name: functions[name](labels, guesses) for name in self.score_names}
+        if "macro_f1" in found:
+            each = scores.f1_of_each(labels, guesses, len(names)).tolist()
+            found |= {f"f1:{name}": x for name, x in zip(names, each, strict=True)}
+        return found
+
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+        """The scores of always giving the split's majority label (or mean score)."""
+        labels = [example.get("label") for example in examples]
+        if not labels or None in labels:
+            return {}
+        if self.kind == "regression":
+            answer = np.array([np.mean(np.array(labels))])
+        else:
+            label = np.array(Counter(labels).most_common(1)[0][0])
+            if self.kind == "classification":
+                label = np.arange(len(self.labels)) == label
+            answer = np.where(label, 1, -1)
+        return self.scores(split, examples, [answer] * len(examples))
+
+    def write(
+        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
+    ) -> None:
+        """`SPLIT.jsonl`: for each record `index` (from 0), `text`, `text_b` of a pair,
+        `label` (a name, a list of names or a number), `scores` (probabilities by name;
+        not for a number), and `gold` if known. `SPLIT_classes.txt`: the tables of
+        `class_tables`."""
+        if tables := self.class_tables(examples, answers):
+            write_atomically(folder / f"{split}_classes.txt", tables + "\n")
+        rows = []
+        for example, answer in zip(examples, answers, strict=True):
+            row: Row = {"index": example["id"], "text": example["text"]}
+            if example.get("text_b") is not None:
+                row["text_b"] = example["text_b"]
+            row["label"] = self._shown(self.guess(answer))
+            result = self.result(example, answer)
+            row |= {name: result[name] for name in ("scores",) if name in result}
+            if example["label"] is not None:
+                row["gold"] = self._shown(example["label"])
+            rows.append(row)
+        write_rows(folder / f"{split}.jsonl", rows)
+
+    @property
+    def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
+        """Says which class or classes the F1 is of."""
+        last = sorted_labels(set(self.labels))[-1]
+        return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
+
+    def details(self, examples: Sequence[Row], answers: Answers) -> str:
+        """The tables of `class_tables`, unless they are too large for a screen."""
+        few = len(self.labels) <= _SHOWN
+        return self.class_tables(examples, answers) if few else ""
+
+    def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
+        """Formats each class's scores and the confusion matrix; empty without classes
+        or labels."""
+        if self.kind != "classification" or None in (x["label"] for x in examples):
+            return ""
+        counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
+        labels = np.array([example["label"] for example in examples], int)
+        guesses = np.array([self.guess(answer) for answer in answers], int)
+        np.add.at(counts, (labels, guesses), 1)
+        return class_tables(self.labels, counts)
+
+
+def class_tables(
+    names: Sequence[str], counts: Int[np.ndarray, "classes classes"]
+) -> str:
+    """Formats precision, recall and F1 of each class, and the confusion matrix.
+
+    Without a guess the precision is 0, as in scikit-learn.
+
+    Args:
+      counts: records of each class (rows) that were given each class (columns).
+    """
+    right, guessed, there = counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1)
+    rows = [
+        (
+            name,
+            f"{right[i] / max(1, guessed[i]):.4f}",
+            f"{right[i] / max(1, there[i]):.4f}",
+            f"{2 * right[i] / max(1, guessed[i] + there[i]):.4f}",
+            str(there[i]),
+        )
+        for i, name in enumerate(names)
+    ]
+    table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
+    cells = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
+    matrix = terminal.table(cells, ("true \\ predicted", *names))
+    return f"{table}\n\n{matrix}"
 
 
 class Imdb(Text):
@@ -329,42 +567,29 @@ class Imdb(Text):
     high.
     """
 
-    def load(self, split: str) -> list[LabelledText] | None:
+    def load(self, split: str) -> list[Row] | None:
         """Splits the training data into `train` and `dev`; reads `test` as it is."""
         task = self.config.task
-        if not task.data_dir:
+        source, folder = task.data_dir, storage.path(task.data_dir)
+        if not source:
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
                 "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
             )
-        if split in ("train", "dev"):
-            whole = self._whole("train")
-            parts = texts.hold_out(whole, task.dev_fraction, self._groups(whole))
-            if task.data_dir.startswith(BY_NAME) and parts[1]:
-                self.notices[_NO_FILMS] = len(parts[1])
-            return parts[split == "dev"] or None
-        folder = storage.path(task.data_dir) / split
-        if task.data_dir.startswith(BY_NAME) or folder.exists():
-            return self._whole(split)
-        return None
-
-    def _groups(self, whole: list[LabelledText]) -> list[str] | None:
-        """Each text's group; a group must not be split between train and dev."""
-        source = self.config.task.data_dir
-        if not source.startswith(BY_NAME):
-            return folders.films(storage.path(source) / "train", whole)
-        return [text.text for text in whole]
-
-    def _whole(self, split: str) -> list[LabelledText]:
-        source = self.config.task.data_dir
-        if source.startswith(BY_NAME):
-            columns = texts.Columns("text", "", "label", ",")
-            return texts.read_texts(
-                f"{source}:{split}", columns, self.kind, labelled=True
-            )
-        return folders.read_folders(storage.path(source) / split)
-
-
-def _names(text: LabelledText) -> tuple[str, ...]:
-    label = text.label
-    return label if isinstance(label, tuple) else (str(label),)
+        by_name = source.startswith(BY_NAME)
+        part = "train" if split == "dev" else split
+        if by_name:
+            whole = texts.read_texts(f"{source}:{part}")
+        elif part == "train" or (folder / part).exists():
+            whole = texts.read_folders(folder / part)
+        else:
+            return None
+        if part != "train":
+            return whole
+        # A group of reviews must not be split between train and dev.
+        groups = [row["text"] for row in whole] if by_name else None
+        groups = groups or texts.films(folder / "train", whole)
+        kept, held = texts.hold_out(whole, task.dev_fraction, groups)
+        if by_name and held:
+            self.notices[_NO_FILMS] = len(held)
+        return (held if split == "dev" else kept) or None

@@ -9,8 +9,7 @@ from jax.sharding import Mesh
 
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Results, Task
 from bert_jax.training import inference, sharding
 from bert_jax.training.seeds import Seeds
 

@@ -10,9 +10,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
+from bert_jax.data.tables import Row
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks import streaming
-from bert_jax.tasks.streaming import Row
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
 from bert_jax.training import rounding, setup, sharding
 
@@ -114,19 +114,19 @@ class Answerer:
 
     def stream(
         self,
-        lines: Iterable[streaming.Line],
-        characters: int = streaming.CHARACTERS,
+        lines: Iterable[row_files.Line],
+        characters: int = row_files.CHARACTERS,
         *,
         whole: bool = False,
     ) -> Iterator[list[tuple[Row, Row]]]:
         """Yields rows and their answers, in the order of the input, some at a time.
 
         The device computes rows while the next ones are read and encoded. The arguments
-        are those of `streaming.windows`.
+        are those of `row_files.windows`.
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
         size, parse = self.size.rows, self.predictor.parse
-        for read, ends in streaming.windows(lines, parse, size, characters, whole):
+        for read, ends in row_files.windows(lines, parse, size, characters, whole):
             finish = self.start([parsed for _, parsed in read])
             started.append(([row for row, _ in read], finish))
             while len(started) > (0 if ends else 1):

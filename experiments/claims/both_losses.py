@@ -15,8 +15,8 @@ import numpy as np
 from ml_collections import ConfigDict
 from scipy import special
 
+from bert_jax.data.tables import Row
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.text import Text
 from configs.finetune import imdb, text
 
@@ -27,17 +27,17 @@ class TextWithLosses(Text):
     """Texts, scored by `cross_entropy` too: in nats, of the right class."""
 
     def scores(
-        self, split: str, examples: Sequence[TextExample], answers: Sequence[np.ndarray]
+        self, split: str, examples: Sequence[Row], answers: Sequence[np.ndarray]
     ) -> dict[str, float]:
         found = super().scores(split, examples, answers)
         if not found:
             return {}
         logits = np.asarray(answers, np.float64)
-        labels = np.array([example.label for example in examples])
+        labels = np.array([example["label"] for example in examples])
         shares = special.log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
         return {**found, "cross_entropy": -float(shares.mean())}
 
-    def baseline(self, split: str, examples: Sequence[TextExample]) -> dict[str, float]:
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Without the loss: the majority's answer has no probability."""
         found = super().baseline(split, examples)
         return {k: v for k, v in found.items() if k != "cross_entropy"}

@@ -21,8 +21,8 @@ import numpy as np
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.data import folders, texts
-from bert_jax.data.texts import LabelledText
+from bert_jax.data import texts
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from experiments.claims import both_losses, curves_report
@@ -51,18 +51,18 @@ class Data(NamedTuple):
       orders: of each draw, the training examples' order; a set is its beginning.
     """
 
-    train: list[LabelledText]
-    test: list[LabelledText]
+    train: list[Row]
+    test: list[Row]
     name: str
     orders: list[np.ndarray]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return tuple(texts.sorted_labels({str(text.label) for text in self.train}))
+        return tuple(texts.sorted_labels({str(text["label"]) for text in self.train}))
 
-    def codes(self, some: Sequence[LabelledText]) -> np.ndarray:
+    def codes(self, some: Sequence[Row]) -> np.ndarray:
         """Each text's class, as a number."""
-        return np.array([self.labels.index(str(text.label)) for text in some])
+        return np.array([self.labels.index(str(text["label"])) for text in some])
 
     def file(self, output: Path, part: str) -> Path:
         return output / "data" / f"{self.name}-{part}.jsonl"
@@ -77,7 +77,7 @@ class Data(NamedTuple):
         for part, some in parts.items():
             path = self.file(options.output, part)
             if not path.exists():
-                rows = [{"text": text.text, "label": text.label} for text in some]
+                rows = [{"text": text["text"], "label": text["label"]} for text in some]
                 lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
                 write_atomically(path, "".join(lines))
 
@@ -138,26 +138,25 @@ def read(options: argparse.Namespace) -> Data:
     place = Path(options.data)
     if not place.is_dir():
         raise UserError(f"--data={place}: no such folder")
-    columns = texts.Columns("text", "", "label", ",")
     parts = []
     for split in ("train", "test"):
         files = sorted(place.glob(f"{split}.jsonl*"))
         if files:
-            kind = "classification"
-            parts.append(texts.read_texts(str(files[0]), columns, kind, labelled=True))
+            parts.append(texts.read_texts(str(files[0])))
         else:
-            parts.append(folders.read_folders(place / split))
+            parts.append(texts.read_folders(place / split))
     train, test = parts
     options.examples = by_size.sizes(options.examples, len(train))
-    labels = {text.label for text in train}
+    labels = {text["label"] for text in train}
     if len(labels) < 2:
         raise UserError(f"--data={place}: the training examples have one class only")
     for text in test:
-        if text.label not in labels:
-            raise UserError(f"{text.where}: label {text.label!r} is not in training")
-    rows = [[split, str(text.label), text.text] for split, part in
+        if text["label"] not in labels:
+            name = text["label"]
+            raise UserError(f"{text['where']}: label {name!r} is not in training")
+    rows = [[split, str(text["label"]), text["text"]] for split, part in
             zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
-    orders = [by_size.nested([text.label for text in train], draw)
+    orders = [by_size.nested([text["label"] for text in train], draw)
               for draw in range(options.draws)]  # fmt: skip
     return Data(train, test, digest(json.dumps(rows)), orders)
 
@@ -221,7 +220,7 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
     path = options.output / "features" / f"{name}.json"
     if not path.exists():
         bert = bert_jax.load(options.init_from)
-        rows = [text.text for text in (*data.train, *data.test)]
+        rows = [text["text"] for text in (*data.train, *data.test)]
         count = len(data.train)
         y, y_test = data.codes(data.train), data.codes(data.test)
         fitted = []

@@ -25,7 +25,7 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
-from bert_jax.tasks.ner import conll
+from bert_jax.tasks.ner import data as ner
 from experiments.insight import probe_fits
 from experiments.lib import command_line, ending, report, vectors
 
@@ -126,24 +126,23 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
     """The sentences of a file of columns."""
     columns = {"token_column": options.token_column, "tag_column": options.tag_column}
     try:
-        found = conll.read_columns(path, **columns, labelled=True)
+        found = ner.read(path, **columns, labelled=True)
     except UserError as error:  # which names a config's fields
         raise UserError(str(error).replace("config.task.", "--")) from error
     return [
-        Example(sentence.words, sentence.words, sentence.tags or ())
+        Example(sentence["words"], sentence["words"], sentence["tags"] or ())
         for sentence in found.sentences
     ]
 
 
 def sentiment(folder: str, split: str) -> list[Example]:
     """SST-2's sentences."""
-    labels = glue.TASKS["sst2"].labels
     try:
-        found = glue.read("sst2", folder, split, labels, Counter())
+        found = glue.read("sst2", folder, split, Counter())
     except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
         raise UserError(text) from error
-    return [Example(x.text, (), (str(x.label),)) for x in found or ()]
+    return [Example(x["text"], (), (x["label"],)) for x in found or ()]
 
 
 def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:

@@ -23,11 +23,12 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Batch, Feature, Rows
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.tasks import TASKS
-from bert_jax.tasks.ner.task import Example, Ner
+from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
 from experiments.lib import programs
@@ -100,16 +101,16 @@ class VectorNer(Ner):
         assert isinstance(vectors, np.ndarray)
         return vectors
 
-    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """A row of each sentence: `input_ids` are the numbers of its words."""
         known = {label: index for index, label in enumerate(self.labels)}
         features, begin = [], 0
         for index, example in enumerate(examples):
-            count = len(example.sentence.words)
+            count = len(example["words"])
             row: dict[str, Any] = {"input_ids": np.arange(begin, begin + count)}
             row["segment_ids"] = np.zeros(count, int)
-            if example.sentence.tags is not None:
-                row["labels"] = self._label_ids(example.sentence, known, split)
+            if example["tags"] is not None:
+                row["labels"] = self._label_ids(example, known, split)
             features.append(Feature(index, row, np.arange(count)))
             begin += count
         if begin != (there := self._vectors(split).shape[1]):

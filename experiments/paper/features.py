@@ -163,7 +163,7 @@ def plan(
         for split, vectors in data.paths.items()
         for kind, path in (("file", getattr(options, split)), ("vectors", vectors))
     ]
-    tags = repr([[x.sentence.tags for x in data.task.examples(s)] for s in data.paths])
+    tags = repr([[x["tags"] for x in data.task.examples(s)] for s in data.paths])
     names_kept = [path.name for path in data.paths.values()]
     runs = {}
     for name in names:

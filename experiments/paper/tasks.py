@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_jax.data.columns import BY_NAME
+from bert_jax.data.tables import BY_NAME
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
 from bert_jax.tasks.glue.data import TASKS as GLUE

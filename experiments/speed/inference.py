@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import tokenization
-from bert_jax.data.texts import Columns, read_texts
+from bert_jax.data.texts import read_texts
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
@@ -95,9 +95,8 @@ def texts_of(args: argparse.Namespace) -> Texts:
     command_line.check_counts(args, "layers", "rows", "batch", "rounds")
     if args.hidden < 64 or args.hidden % 64:
         raise UserError(f"--hidden={args.hidden}: must be a multiple of 64")
-    columns = Columns("text", "", "label")
-    read = (read_texts(name, columns, "classification", False) for name in args.texts)
-    texts = [row.text for rows in read for row in rows]
+    read = (read_texts(name, labelled=False) for name in args.texts)
+    texts = [row["text"] for rows in read for row in rows]
     random.Random(0).shuffle(texts)
     tokenizer = tokenization.load(args.vocabulary)
     cut = []

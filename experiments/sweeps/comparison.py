@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.results import lower_is_better
+from bert_jax.tasks.task import lower_is_better
 from experiments.lib import kept
 from experiments.lib.report import Table
 from experiments.lib.runner import Run

@@ -35,7 +35,7 @@ from families.elmo.systems import (
 FROZEN = "elmo"  # the part that does not learn
 
 
-class ElmoFinetuning(Finetuning[Any, Any]):
+class ElmoFinetuning(Finetuning):
     """Replaces a task's pieces by words, and BERT by ELMo.
 
     Args:

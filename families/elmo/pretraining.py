@@ -19,8 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import require
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import lm_table
-from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Batch, Data, Predictor, Shapes, Task
+from bert_jax.tasks.task import Batch, Data, Predictor, Results, Shapes, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.elmo import characters, model, sampled_softmax, streams
 from families.elmo.batches import Windows

@@ -10,13 +10,13 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import truncation
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes, Task
+from bert_jax.tasks.text import Text
 from bert_jax.types import Arrays, DropoutKey
 from families.elmo import esim
 from families.elmo.config import flops
@@ -26,7 +26,7 @@ from families.elmo.systems import ATTENTION, Classifier
 from families.elmo.word_tasks import ElmoNer, ElmoSquad
 
 
-class ElmoClassification(ElmoFinetuning, Classification):
+class ElmoClassification(ElmoFinetuning, Text):
     """A text, or a pair whose texts read each other.
 
     A task of pairs has another model than one of single texts: GLUE's ten say which
@@ -41,10 +41,10 @@ class ElmoClassification(ElmoFinetuning, Classification):
             # As in src/models.py, build_classifier, for STS-B.
             config.task.classifier_size = 0
 
-    def parse(self, row: dict[str, Any]) -> TextExample:
+    def parse(self, row: Row) -> Row:
         """As the task's; a model of single texts reads no `text_b`."""
         example = super().parse(row)
-        if example.text_b and not self.pairs:
+        if example["text_b"] and not self.pairs:
             raise ValueError('"text_b": this model was trained on single texts')
         return example
 
@@ -55,17 +55,7 @@ class ElmoClassification(ElmoFinetuning, Classification):
                 f"{split}: a record has a second text, and config.task.text_b is "
                 "empty: name its column, so that the model is one of pairs"
             )
-        longest = self.config.task.max_seq_length
-        if not a:
-            self.notices[f"{split}: texts without any piece"] += 1
-        marks = 4 if b else 2
-        if len(a) + len(b) > longest - marks:
-            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
-            if b:
-                first, second = truncation.pair_lengths(len(a), len(b), longest - marks)
-                a, b = a[:first], b[:second]
-            else:
-                a = truncation.truncated(a, longest - marks, self.truncation)
+        a, b = self._cut(a, b, 4 if b else 2, split)
         begin, end = self.special.cls, self.special.sep
         one = [begin, *a, end]
         two = [begin, *b, end] if b else []
@@ -110,7 +100,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
 
 # The kinds of tasks that there are for ELMo, and what joins them.
 KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
-    (Classification, ElmoClassification),
+    (Text, ElmoClassification),
     (Ner, ElmoNer),
     (Squad, ElmoSquad),
     (Swag, ElmoSwag),

@@ -16,9 +16,10 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Outputs
-from bert_jax.tasks.ner.task import Example, Ner
+from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.tasks.squad.windows import Marks
 from bert_jax.types import Arrays, DropoutKey
@@ -99,7 +100,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         """Also finds the scheme of the training data's tags."""
         task = self.config.task
         if not task.tag_scheme and self.in_entities:
-            tags = [e.sentence.tags or () for e in self.examples("train")]
+            tags = [row["tags"] or () for row in self.examples("train")]
             task.tag_scheme = crf.found_in(tags)
         super().resolve()
 
@@ -109,7 +110,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         system = super().system
         return dataclasses.replace(system, lstm_dropout=system.dropout)
 
-    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """As `Ner.encode`; `tagged` is 1 for the words that a row tags."""
         features = []
         for feature in super().encode(examples, split):
@@ -148,11 +149,11 @@ class ElmoNer(ElmoFinetuning, Ner):
         """Those of the most probable path."""
         return output["tags"]
 
-    def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
+    def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """Each word's number, whatever is in it; lower-cased and without accents if
         the ELMo read such words."""
         del split
-        words = [word for example in examples for word in example.sentence.words]
+        words = [word for example in examples for word in example["words"]]
         if self.config.tokenizer.lowercase:
             words = [self.words.normal(word) for word in words]
         return [[number] for number in self.word_ids(words)]

@@ -24,23 +24,23 @@ from tokenizers import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import encoder_flops
-from bert_jax.tasks.classification import Classification
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.tasks.swag.task import Swag
+from bert_jax.tasks.swag import Swag
 from bert_jax.tasks.task import Shapes, Task
+from bert_jax.tasks.text import Text
 from bert_jax.types import Arrays, DropoutKey, Scalars
 from families.gpt.pretraining import GptPretraining
 
 # The language model's part of the loss, as it is added: times `task.lm_coef`.
 LM_LOSS = "auxiliary_lm_loss"
-_KINDS = (Classification, Swag, Ner, Squad)
+_KINDS = (Text, Swag, Ner, Squad)
 
 
-class GptFinetuning(Finetuning[Any, Any]):
+class GptFinetuning(Finetuning):
     """Adds the language model's loss to that of a task.
 
     Args:
@@ -108,7 +108,7 @@ class GptFinetuning(Finetuning[Any, Any]):
         return math.prod(rows) * each
 
 
-class GptClassification(GptFinetuning, Classification):
+class GptClassification(GptFinetuning, Text):
     """A text, or a pair in one order or in both.
 
     Args:
@@ -186,5 +186,5 @@ def of(name: str, task: Any) -> type[Task]:
             "and pairs, chooses among endings, tags words and finds answers (glue.py, "
             "text.py, imdb.py, swag.py, ner.py, squad.py); take a BERT for this task"
         )
-    ours = GptClassification if issubclass(task, Classification) else GptFinetuning
+    ours = GptClassification if issubclass(task, Text) else GptFinetuning
     return types.new_class(f"Gpt{task.__name__}", (ours, task))

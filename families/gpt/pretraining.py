@@ -14,8 +14,7 @@ from bert_jax.data import encodings, records
 from bert_jax.data.loader import Unmasked
 from bert_jax.data.rows import Feature
 from bert_jax.family import require
-from bert_jax.tasks.fill_mask import Blanks, FillMask, Row
-from bert_jax.tasks.left_to_right import Continue
+from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.types import Arrays
 from families.gpt import vocabulary as byte_pairs

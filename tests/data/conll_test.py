@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner import scores
-from bert_jax.tasks.ner.column_check import check_columns
-from bert_jax.tasks.ner.conll import Sentence, read_columns, with_column
+from bert_jax.tasks.ner.data import check_columns, with_column
+from bert_jax.tasks.ner.data import read as read_columns
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -37,16 +37,17 @@ def read(tmp_path):
 
 
 def test_documents_and_line_numbers(read):
-    assert read(CONLL_2003).sentences == (
-        Sentence(("EU", "rejects"), ("B-ORG", "O"), document=1, line=3),
-        Sentence(("Peter",), ("B-PER",), document=1, line=6),
-        Sentence(("BRUSSELS",), ("B-LOC",), document=2, line=9),
-    )
+    found = read(CONLL_2003).sentences
+    assert [(s["words"], s["tags"], s["document"], s["places"]) for s in found] == [
+        (("EU", "rejects"), ("B-ORG", "O"), 1, (3, 4)),
+        (("Peter",), ("B-PER",), 1, (6,)),
+        (("BRUSSELS",), ("B-LOC",), 2, (9,)),
+    ]
 
 
 def test_any_column_may_hold_the_words(read):
     (sentence,) = read("1\tO\tHe\n2\tO\tsat\n", 2, 1).sentences
-    assert sentence.words == ("He", "sat")
+    assert sentence["words"] == ("He", "sat")
 
 
 @pytest.mark.parametrize(
@@ -61,18 +62,18 @@ def test_any_column_may_hold_the_words(read):
 )
 def test_line_ends_and_empty_lines(read, content):
     sentences = read(content).sentences
-    assert [s.words for s in sentences] == [("a", "b"), ("c",)]
-    assert [s.tags for s in sentences] == [("O", "O"), ("B-X",)]
+    assert [s["words"] for s in sentences] == [("a", "b"), ("c",)]
+    assert [s["tags"] for s in sentences] == [("O", "O"), ("B-X",)]
 
 
 def test_words_may_be_odd(read):
     words = ("\x85", "a\u2028b", '"', "\x00", "\u00a0", "a b", "'")
     text = "".join(f"{word}\tO\n" for word in words)
     file = read(text)
-    assert file.sentences[0].words == words
+    assert file.sentences[0]["words"] == words
     assert with_column(file, [["O"] * len(words)]) == text.replace("\tO\n", "\tO\tO\n")
     spaces = "".join(f"{word} O\n" for word in words if " " not in word)
-    assert read(spaces).sentences[0].words == tuple(w for w in words if " " not in w)
+    assert read(spaces).sentences[0]["words"] == tuple(w for w in words if " " not in w)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_words_may_be_odd(read):
 )
 def test_a_file_without_tags(read, tag_column, text):
     file = read(text, tag_column=tag_column, labelled=False)
-    assert [s.words for s in file.sentences] == [("a", "b"), ("c",)]
-    assert all(s.tags is None for s in file.sentences)
+    assert [s["words"] for s in file.sentences] == [("a", "b"), ("c",)]
+    assert all(s["tags"] is None for s in file.sentences)
     with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
         read(text, tag_column=tag_column)
 
@@ -90,12 +91,12 @@ def test_a_file_without_the_tags_that_others_have(read):
     """CoNLL's test files may end with the chunk's column."""
     text = "EU NNP B-NP\nrejects VBZ B-VP\n"
     file = read(text, labelled=False)
-    assert file.width == 3 and file.sentences[0].tags == ("B-NP", "B-VP")
+    assert file.width == 3 and file.sentences[0]["tags"] == ("B-NP", "B-VP")
     path = {"token_column": 0, "tag_column": -1, "labelled": False}
     (bare,) = read_columns(read.path, **path, tagged_width=4).sentences
-    assert bare.words == ("EU", "rejects") and bare.tags is None
+    assert bare["words"] == ("EU", "rejects") and bare["tags"] is None
     (tagged,) = read_columns(read.path, **path, tagged_width=3).sentences
-    assert tagged.tags == ("B-NP", "B-VP")
+    assert tagged["tags"] == ("B-NP", "B-VP")
 
 
 @pytest.mark.parametrize(
@@ -147,14 +148,14 @@ def independent(text, token, tag):
 
 def test_conll_u(read):
     file = read(CONLL_U, 1, 3)
-    found = [list(zip(s.words, s.tags, strict=True)) for s in file.sentences]
+    found = [list(zip(s["words"], s["tags"], strict=True)) for s in file.sentences]
     assert found == independent(CONLL_U.strip(), 1, 3)
-    assert [sentence.document for sentence in file.sentences] == [1, 1, 2]
+    assert [sentence["document"] for sentence in file.sentences] == [1, 1, 2]
     lines = CONLL_U.split("\n")
     for sentence in file.sentences:
-        there = [lines[number - 1].split("\t")[1] for number in sentence.lines]
-        assert there == list(sentence.words)
-    tags = [["a"] * len(sentence.words) for sentence in file.sentences]
+        there = [lines[number - 1].split("\t")[1] for number in sentence["lines"]]
+        assert there == list(sentence["words"])
+    tags = [["a"] * len(sentence["words"]) for sentence in file.sentences]
     rows = [x.split("\t") for x in lines if x.split("\t")[0].isdigit() or not x]
     # conlleval compares the last two columns.
     written = ["\t".join([*x, x[3], "a"]) if x[1:] else "" for x in rows]
@@ -183,10 +184,10 @@ def test_comments_of_iob2_and_words_like_them(read, comments, words):
     rows = [line.split() for line in words.splitlines()]
     block = f"{comments}{words}\n"
     file = read(block * 2, labelled=len(rows[0]) > 1)
-    assert [s.words for s in file.sentences] == [tuple(row[0] for row in rows)] * 2
+    assert [s["words"] for s in file.sentences] == [tuple(row[0] for row in rows)] * 2
     if len(rows[0]) > 1:
-        assert file.sentences[1].tags == tuple(row[-1] for row in rows)
-    assert file.sentences[1].document == (2 if "MEDLINE" in comments else 0)
+        assert file.sentences[1]["tags"] == tuple(row[-1] for row in rows)
+    assert file.sentences[1]["document"] == (2 if "MEDLINE" in comments else 0)
 
 
 letters = st.text(
@@ -208,14 +209,14 @@ def test_what_is_written_is_read(tmp_path_factory, sentences, separator):
     blocks = [[separator.join(fields) for fields in s] for s in sentences]
     path.write_text("\n\n".join("\n".join(b) for b in blocks), "utf-8", newline="")
     file = read_columns(path, tag_column=1, **columns)
-    assert [list(zip(s.words, s.tags, strict=True)) for s in file.sentences] == [
+    assert [list(zip(s["words"], s["tags"], strict=True)) for s in file.sentences] == [
         [(a, b) for a, b, _ in s] for s in sentences
     ]
     added = [[c * 2 for _, _, c in s] for s in sentences]
     path.write_text(with_column(file, added), "utf-8", newline="")
     again = read_columns(path, tag_column=-1, **columns)
-    assert [list(s.tags) for s in again.sentences] == added
-    assert [s.words for s in again.sentences] == [s.words for s in file.sentences]
+    assert [list(s["tags"]) for s in again.sentences] == added
+    assert [s["words"] for s in again.sentences] == [s["words"] for s in file.sentences]
 
 
 @pytest.mark.slow
@@ -231,8 +232,8 @@ def test_wnut17(shared_data, name, sentences, words):
     path = shared_data(f"ner/{name}")
     file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
     assert len(file.sentences) == sentences
-    assert sum(len(sentence.words) for sentence in file.sentences) == words
-    ours = with_column(file, [s.tags for s in file.sentences]).split("\n")
+    assert sum(len(sentence["words"]) for sentence in file.sentences) == words
+    ours = with_column(file, [s["tags"] for s in file.sentences]).split("\n")
     theirs = path.read_text("utf-8").split("\n")
     for mine, line in zip(ours, theirs, strict=True):
         assert mine == (f"{line}\t{line.split(chr(9))[1]}" if line.strip() else "")
@@ -249,10 +250,10 @@ def test_conll_from_tfds(tmp_path, make_builder):
     ]
     source = f"tfds:{make_builder(tmp_path, 'conll2003', rows, features)}:train"
     file = read_columns(source, token_column=5, tag_column=3, labelled=True)
-    assert file.sentences == (
-        Sentence(("EU", "rejects"), ("B-ORG", "O"), line=1, row=1),
-        Sentence(("#", "1"), ("O", "O"), line=4, row=2),
-    )
+    assert [(s["words"], s["tags"], s["places"]) for s in file.sentences] == [
+        (("EU", "rejects"), ("B-ORG", "O"), (1, 1)),
+        (("#", "1"), ("O", "O"), (2, 2)),
+    ]
 
 
 UNER = """\
@@ -278,7 +279,7 @@ def conlleval_f1(text, delimiter):
 
 def test_tags_in_the_middle_can_be_scored(read):
     file = read(UNER, 1, 2)
-    tags = [list(sentence.tags) for sentence in file.sentences]
+    tags = [list(sentence["tags"]) for sentence in file.sentences]
     assert conlleval_f1(with_column(file, tags), "\t") == 1
     tags[0][-1] = "O"
     text = with_column(file, tags)
@@ -294,11 +295,11 @@ def test_tags_in_the_middle_can_be_scored(read):
 def test_tags_in_misc(read, name):
     lines = CONLL_U.replace("_\t_\n", f"_\tSpaceAfter=No|{name}=B-X|Ref=3\n", 1)
     file = read(lines, 1)
-    assert file.sentences[0].tags == ("B-X", *["O"] * 4)
-    assert set(file.sentences[1].tags) == {"O"}
-    tags = [list(sentence.tags) for sentence in file.sentences]
+    assert file.sentences[0]["tags"] == ("B-X", *["O"] * 4)
+    assert set(file.sentences[1]["tags"]) == {"O"}
+    tags = [list(sentence["tags"]) for sentence in file.sentences]
     assert conlleval_f1(with_column(file, tags), "\t") == 1
-    assert read(CONLL_U, 1, labelled=False).sentences[0].tags is None
+    assert read(CONLL_U, 1, labelled=False).sentences[0]["tags"] is None
 
 
 def check(file, token, tag, in_entities=True):

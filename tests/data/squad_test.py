@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.squad import data as squad
-from bert_jax.tasks.squad.data import Example, Gold
+from tests.tasks.small_squad import gold_answer, squad_row
 
 GOOD = {
     "data": [
@@ -51,9 +51,9 @@ def test_what_is_read(tmp_path):
         examples, counts = squad.read(tmp_path / name)
         context = GOOD["data"][0]["paragraphs"][0]["context"]
         assert examples == [
-            Example("7", "What is hot?", context, (Gold("lait", 8),), False),
-            Example("x", "", context, (), True),
-            Example("x", "Who?\u0000", context, None, False),
+            squad_row("7", "What is hot?", context, [gold_answer("lait", 8)]),
+            squad_row("x", "", context, [], True),
+            squad_row("x", "Who?\u0000", context, None),
         ]
         assert counts == {
             "repeated ids (the last one's answer is kept)": 1,
@@ -94,11 +94,11 @@ ROWS = [
 def test_rows(tmp_path, content, name):
     (tmp_path / name).write_text(content, encoding="utf-8")
     examples, counts = squad.read(tmp_path / name)
-    rome = Gold("Rome", 13)
-    answers = [(rome, Gold("in Rome", 10)), (), (rome,), None]
-    assert [example.answers for example in examples] == answers
-    assert [example.id for example in examples] == ["0", "1", "2", "3"]
-    assert {example.question for example in examples} == {"Where?"}
+    rome = gold_answer("Rome", 13)
+    answers = [[rome, gold_answer("in Rome", 10)], [], [rome], None]
+    assert [example["answers"] for example in examples] == answers
+    assert [example["id"] for example in examples] == ["0", "1", "2", "3"]
+    assert {example["question"] for example in examples} == {"Where?"}
     assert not counts
 
 
@@ -137,11 +137,11 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     }
     (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
     (example,), _ = squad.read(tmp_path / "a.json")
-    (gold,) = example.answers
+    (found,) = example["answers"]
     expected = composed(answer, context)
     begin = len(composed(before, context))
-    assert gold.text == expected
-    assert squad.find(example.context, gold) == (begin, begin + len(expected))
+    assert found["text"] == expected
+    assert squad.find(example["context"], found) == (begin, begin + len(expected))
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -170,9 +170,9 @@ def test_answers_counted_otherwise_beside_equal_ones(
     }
     (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
     (example,), _ = squad.read(tmp_path / "a.json")
-    (gold,) = example.answers
-    assert gold.text == unicodedata.normalize(context, answer)
-    assert gold.start == len(unicodedata.normalize(context, before))
+    (found,) = example["answers"]
+    assert found["text"] == unicodedata.normalize(context, answer)
+    assert found["answer_start"] == len(unicodedata.normalize(context, before))
 
 
 @pytest.mark.slow
@@ -192,16 +192,18 @@ def test_answers_counted_otherwise_beside_equal_ones(
 def test_real_files(shared_data, name, questions, unanswered, repeated):
     examples, counts = squad.read(shared_data(name))
     assert len(examples) == questions
-    assert sum(not example.answers for example in examples) == unanswered
-    assert sum(example.impossible for example in examples) == unanswered
+    assert sum(not example["answers"] for example in examples) == unanswered
+    assert sum(example["is_impossible"] for example in examples) == unanswered
     assert sum(counts.values()) == repeated
     moved = 0
     for example in examples:
-        for answer in example.answers:
-            begin, end = squad.find(example.context, answer)
-            found = example.context[begin:end]
-            assert found.split() == answer.text.split()
-            moved += not example.context.startswith(answer.text, answer.start)
+        for answer in example["answers"]:
+            begin, end = squad.find(example["context"], answer)
+            found = example["context"][begin:end]
+            assert found.split() == answer["text"].split()
+            moved += not example["context"].startswith(
+                answer["text"], answer["answer_start"]
+            )
     # Of the 234 in the file, 21 stand in a context that Unicode can write otherwise:
     # their start is corrected as they are read.
     assert moved == (213 if "covid" in name else 0)
@@ -210,17 +212,17 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (Gold("big cat", 4), "big  \ncat"),
-        (Gold(" big", 3), "big"),
-        (Gold(" big", 4), "big"),
-        (Gold("cat ", 2), "cat"),
-        (Gold("the", 13), "the"),
-        (Gold("the", 32), None),
-        (Gold("the", -11), None),
-        (Gold("dog", 4), None),
-        (Gold("c.t", 9), None),
-        (Gold("  ", 4), None),
-        (Gold("the", 10**12), None),
+        (gold_answer("big cat", 4), "big  \ncat"),
+        (gold_answer(" big", 3), "big"),
+        (gold_answer(" big", 4), "big"),
+        (gold_answer("cat ", 2), "cat"),
+        (gold_answer("the", 13), "the"),
+        (gold_answer("the", 32), None),
+        (gold_answer("the", -11), None),
+        (gold_answer("dog", 4), None),
+        (gold_answer("c.t", 9), None),
+        (gold_answer("  ", 4), None),
+        (gold_answer("the", 10**12), None),
     ],
 )
 def test_answers_near_their_place(answer, found):
@@ -230,8 +232,8 @@ def test_answers_near_their_place(answer, found):
 
 
 def test_of_several_places_the_nearest():
-    assert squad.find("aa bb aa bb aa", Gold("aa", 5)) == (6, 8)
-    assert squad.find("aa bb aa bb aa", Gold("bb", 5)) == (3, 5)
+    assert squad.find("aa bb aa bb aa", gold_answer("aa", 5)) == (6, 8)
+    assert squad.find("aa bb aa bb aa", gold_answer("bb", 5)) == (3, 5)
 
 
 @given(st.text(alphabet="ab \n", max_size=30), st.data())
@@ -239,7 +241,7 @@ def test_an_answer_that_stands_there_is_found_there(context, data):
     start = data.draw(st.integers(0, len(context)))
     end = data.draw(st.integers(start, len(context)))
     text = context[start:end]
-    place = squad.find(context, Gold(text, start))
+    place = squad.find(context, gold_answer(text, start))
     if text.strip():
         assert place[0] == start + len(text) - len(text.lstrip())
         assert context[slice(*place)] == text.strip()

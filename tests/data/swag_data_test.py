@@ -8,7 +8,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.swag.data import Choices, read_choices
+from bert_jax.tasks.swag import read_choices
+from tests.tasks.small_texts import choice_row
 
 HEADER = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source"]
 ENDINGS = ["ending0", "ending1", "ending2", "ending3"]
@@ -41,19 +42,17 @@ def test_the_official_sample(shared_data):
     assert len(found) == len(expected) == 11
     for record, fields in zip(found, expected, strict=True):
         # startphrase is both sentences: nothing of it is lost.
-        begins = f"{record.context} {fields['sent2']}"
+        begins = f"{record['context']} {fields['sent2']}"
         assert begins == fields["startphrase"]
-        assert record.endings == tuple(
-            f"{fields['sent2']} {fields[e]}" for e in ENDINGS
-        )
-        assert record.label == int(fields["label"])
+        assert record["endings"] == [f"{fields['sent2']} {fields[e]}" for e in ENDINGS]
+        assert record["label"] == int(fields["label"])
 
 
 def test_a_test_file_has_no_labels(tmp_path):
     source = write_csv(tmp_path / "test.csv", [*HEADER, *ENDINGS], [row(None)])
     endings = ("He a", "He b", "He c", "He d")
-    assert read_choices(source, labelled=False) == [Choices("He ran.", endings)]
-    assert "test.csv:1: no column 'label'" in error(source)
+    assert read_choices(source, labelled=False) == [choice_row("He ran.", endings)]
+    assert "test.csv:2: 'label' is ''" in error(source)
 
 
 @pytest.mark.parametrize("label", ["4", ""])
@@ -68,12 +67,12 @@ def test_a_wrong_number_of_choices(tmp_path):
     source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
     assert error(source).startswith(f"{source}:3: has 11 fields, but the header")
     source = write_csv(tmp_path / "b.csv", [*HEADER, *ENDINGS[:3], "label"], rows[1:])
-    assert "b.csv:1: no column 'ending3'" in error(source)
+    assert 'b.csv:2: "ending3" is required' in error(source)
 
 
 @pytest.mark.parametrize(
     ("endings", "words"),
-    [(["a", "b", "c"], "3 endings; there must be 4"), ("abcd", "it must be a list")],
+    [(["a", "b", "c"], "3 endings; there must be 4"), ("abcd", "a list of strings")],
 )
 def test_json_lines_are_checked(tmp_path, endings, words):
     path = tmp_path / "a.jsonl"
@@ -97,8 +96,8 @@ def test_hellaswag_from_tfds(tmp_path, make_builder):
     }
     rows = [{**given, "label": 3}, {**given, "label": -1}]
     source = f"tfds:{make_builder(tmp_path, 'hellaswag', rows, features)}:train"
-    expected = Choices(given["context"], tuple(given["endings"]), 3)
+    expected = choice_row(given["context"], tuple(given["endings"]), 3)
     assert read_choices(f"{source}[:1]", labelled=True) == [expected]
-    without = expected._replace(label=None)
+    without = expected | {"label": None}
     assert read_choices(source, labelled=False) == [expected, without]
     assert error(source).startswith(f"{source}:2: 'label' is '-1'")

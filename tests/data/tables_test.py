@@ -11,8 +11,7 @@ import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.columns import Wanted
-from bert_jax.data.tables import read_table
+from bert_jax.data.tables import Wanted, read_table
 from bert_jax.errors import UserError
 
 FIELDS = {
@@ -158,6 +157,11 @@ def test_numbers_of_columns_that_are_not_there(tmp_path):
     )
     source = write(tmp_path, "b.tsv", "x\ta\ny\n")
     assert "b.tsv:2: has 1 fields, but line 1 has 2" in error(source, ["0"])
+
+
+def test_a_header_is_no_row_of_columns_by_number(tmp_path):
+    source = write(tmp_path, "a.tsv", "text\tLabel\na\tx\n")
+    assert "a.tsv:1: is it a header (text, Label)?" in error(source, ["0", "1"])
 
 
 @pytest.mark.parametrize("separator", ";\t|")

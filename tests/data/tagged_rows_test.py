@@ -6,7 +6,8 @@ import json
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner.conll import read_columns, with_column
+from bert_jax.tasks.ner.data import read as read_columns
+from bert_jax.tasks.ner.data import with_column
 
 ROWS = [
     {"id": 1, "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},
@@ -23,7 +24,7 @@ def test_rows_of_json(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
-    found = [(s.words, s.tags, s.row) for s in file.sentences]
+    found = [(s["words"], s["tags"], s["places"][0]) for s in file.sentences]
     assert found == [
         (("EU", "rejects"), ("B-ORG", "O"), 1),
         (("Peter",), ("B-PER",), 3),
@@ -36,7 +37,7 @@ def test_numbers_are_the_labels_that_are_given(tmp_path):
     path.write_text('\n{"tokens": ["EU", "a"], "ner_tags": [1, 0]}\n')
     columns = {"token_column": 0, "tag_column": -1, "labelled": True}
     (sentence,) = read_columns(path, **columns, labels=("O", "B-ORG")).sentences
-    assert sentence.tags == ("B-ORG", "O") and sentence.places == (2, 2)
+    assert sentence["tags"] == ("B-ORG", "O") and sentence["places"] == (2, 2)
     for labels in ((), ("O",)):
         with pytest.raises(
             UserError, match=r"a.jsonl:2: word 0 .*task\.labels"
@@ -77,7 +78,7 @@ def test_words_of_rows_may_have_spaces(tmp_path, has_tags):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     file = read_columns(path, token_column=0, tag_column=-1, labelled=has_tags)
-    found = [list(sentence.words) for sentence in file.sentences]
+    found = [list(sentence["words"]) for sentence in file.sentences]
     assert found == [["# a", "10 000"], *words[1:]]
-    known = [sentence.tags and list(sentence.tags) for sentence in file.sentences]
+    known = [sentence["tags"] and list(sentence["tags"]) for sentence in file.sentences]
     assert known == (tags if has_tags else [None] * 4)

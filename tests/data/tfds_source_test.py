@@ -25,9 +25,8 @@ def home(tmp_path, monkeypatch):
 
 
 def glue_records(name, source, split):
-    labels = glue.TASKS[name].labels
-    found = glue.read(name, str(source), split, labels, Counter())
-    return [record[1:] for record in found]
+    found = glue.read(name, str(source), split, Counter())
+    return [(row["text"], row["text_b"], row["label"]) for row in found]
 
 
 @pytest.mark.slow
@@ -60,5 +59,5 @@ def test_questions_of_squad(home, shared_data):
     home(files)
     expected, _ = squad.read(official)
     found, counts = squad.read("tfds:squad/v1.1:validation")
-    assert sorted(found) == sorted(expected) != []
+    assert sorted(found, key=str) == sorted(expected, key=str) != []
     assert not counts

@@ -11,15 +11,15 @@ from scipy import special
 
 from bert_jax import main, tasks
 from bert_jax.config import configuration
-from bert_jax.tasks.swag.data import Choices
 from tests.close import assert_close
+from tests.tasks.small_texts import choice_row
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
 SPEC = "configs/finetune/swag.py:size=tiny,model=elmo"
 EXAMPLES = [
-    Choices("He sat down.", ("He ate.", "The cat is far away.", "", "So!"), 2),
-    Choices("A", ("b", "c d e f g h i j k l m n o p", "q", "r"), 1),
+    choice_row("He sat down.", ("He ate.", "The cat is far away.", "", "So!"), 2),
+    choice_row("A", ("b", "c d e f g h i j k l m n o p", "q", "r"), 1),
 ]
 
 
@@ -57,7 +57,7 @@ def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
     longer = np.asarray(run(params, table.batch(np.arange(2), 40))["logits"])
     assert_close(longer, found[:2])
     expected = [
-        special.logsumexp(own) - own[e.label]
+        special.logsumexp(own) - own[e["label"]]
         for own, e in zip(found, EXAMPLES, strict=False)
     ]
     losses = jax.jit(task.losses)({"logits": found}, batch)[:2]

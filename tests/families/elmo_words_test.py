@@ -13,8 +13,8 @@ from scipy import special
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.tasks.ner.scores import entities
-from bert_jax.tasks.squad.data import Example, Gold
 from families.elmo import crf
+from tests.tasks.small_squad import gold_answer, squad_row
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
@@ -163,8 +163,8 @@ def test_answers_are_words_of_the_context(make):
                 "task.max_query_length=3", "task.doc_stride=4")  # fmt: skip
     context = "Al saw the old-time house in Li Paix near Rome."
     examples = [
-        Example("0", "Where?", context, (Gold("Li Paix", context.index("Li")),)),
-        Example("1", "Who is it?", "Nobody", (), impossible=True),
+        squad_row("0", "Where?", context, [gold_answer("Li Paix", 29)]),
+        squad_row("1", "Who is it?", "Nobody", [], impossible=True),
     ]
     features = task.encode(examples, "train")
     ids = features[0].columns["input_ids"]
@@ -194,4 +194,4 @@ def test_answers_are_words_of_the_context(make):
     ):
         for guess in answer.guesses:
             if guess.text:
-                assert example.context[guess.start : guess.end] == guess.text
+                assert example["context"][guess.start : guess.end] == guess.text

@@ -12,14 +12,13 @@ from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import layout
 from bert_jax.data.rows import Rows
-from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.squad import data as squad
-from bert_jax.tasks.squad import features as squad_features
-from bert_jax.tasks.squad.data import Example, Gold
-from bert_jax.tasks.swag.data import Choices
+from bert_jax.tasks.squad import windows as squad_windows
 from families.gpt.finetuning import LM_LOSS
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.vocabulary import BYTE_PAIRS
+from tests.tasks.small_squad import gold_answer, squad_row
+from tests.tasks.small_texts import choice_row, text_row
 
 TEXT = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
 SIZES = {
@@ -103,13 +102,15 @@ def test_choices(make):
     """As for ROCStories: each ending after the story, the softmax over both."""
     task = make("swag.py:")
     examples = [
-        Choices("the quick fox", ("jumps over it", "go"), 0),
-        Choices("seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1),
-        Choices("a dog", ("brown", "quick lazy brown"), 1),
+        choice_row("the quick fox", ("jumps over it", "go"), 0),
+        choice_row(
+            "seven cats watch the lazy dog while", ("it go", "the fox jumps"), 1
+        ),
+        choice_row("a dog", ("brown", "quick lazy brown"), 1),
     ]
     loss, clf_h, head, features = compare(task, examples, 2)
     logits = (clf_h @ head["kernel"] + head["bias"]).reshape(-1, 2)
-    labels = [example.label for example in examples]
+    labels = [example["label"] for example in examples]
     expected = -special.log_softmax(logits, axis=1)[np.arange(3), labels].mean()
     assert loss == pytest.approx(expected, rel=1e-5)
     start, delimiter, end = 117, 118, 119
@@ -124,15 +125,15 @@ def test_pairs_in_one_order_and_in_both(make, both):
     task = make("text.py:", f"--config.task.both_orders={both}",
                 "--config.task.labels=('no','yes','maybe')")  # fmt: skip
     examples = [
-        TextExample(0, "the quick fox", "jumps over it", 2),
-        TextExample(1, "seven cats watch it go " * 3, "the lazy dog while " * 3, 0),
-        TextExample(2, "a dog", None, 1),
+        text_row(0, "the quick fox", "jumps over it", 2),
+        text_row(1, "seven cats watch it go " * 3, "the lazy dog while " * 3, 0),
+        text_row(2, "a dog", None, 1),
     ]
     loss, clf_h, head, features = compare(task, examples, 2 if both else 1)
     if both:
         clf_h = clf_h.reshape(3, 2, -1).sum(1)
     logits = clf_h @ head["kernel"] + head["bias"]
-    labels = [example.label for example in examples]
+    labels = [example["label"] for example in examples]
     expected = -special.log_softmax(logits, axis=1)[np.arange(3), labels].mean()
     assert loss == pytest.approx(expected, rel=1e-5)
     a, b = ids_of(task, "the quick fox"), ids_of(task, "jumps over it")
@@ -155,7 +156,7 @@ def test_a_number_for_real_pairs(make, shared_data):
     examples = task.read("dev")[:64]
     loss, clf_h, head, features = compare(task, examples, 2)
     scores = clf_h.reshape(64, 2, -1).sum(1) @ head["kernel"] + head["bias"]
-    labels = np.array([example.label for example in examples])
+    labels = np.array([example["label"] for example in examples])
     assert loss == pytest.approx(np.square(scores[:, 0] - labels).mean(), rel=1e-4)
     for feature in features:
         one, two = feature.columns["input_ids"].tolist()
@@ -166,7 +167,7 @@ def test_a_number_for_real_pairs(make, shared_data):
 def test_without_the_language_model(make):
     task = make("text.py:", "--config.task.lm_coef=0.0",
                 "--config.task.labels=('no','yes')")  # fmt: skip
-    features = task.encode([TextExample(0, "a dog", None, 1)], "train")
+    features = task.encode([text_row(0, "a dog", None, 1)], "train")
     batch = Rows(features, task.padding).batch(np.array([0]), 20)
     params = initial_params(task.init_params)
     losses = jax.jit(task.loss)(params, batch, None)
@@ -223,8 +224,8 @@ def test_a_question_stands_before_its_context(make):
     task = make("squad.py:version=2.0", *(f"--config.task.{x}" for x in fields))
     context = "the quick brown fox jumps over the lazy dog while seven cats watch it go"
     examples = [
-        Example("0", "a fox", context, (Gold("lazy dog", context.index("lazy")),)),
-        Example("1", "the cats", "it go", (), impossible=True),
+        squad_row("0", "a fox", context, [gold_answer("lazy dog", 35)]),
+        squad_row("1", "the cats", "it go", [], impossible=True),
     ]
     features = task.encode(examples, "train")
     ids, question = ids_of(task, context), ids_of(task, "a fox")
@@ -260,8 +261,8 @@ def test_a_question_stands_before_its_context(make):
 def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
     """6,202 of 6,224; the others are parts of words, as "8" in "20-18"."""
     path = str(shared_data("squad/dev-v1.1.json"))
-    examples = [e for e in squad.read(path)[0] if not e.context.isascii()]
-    texts = list(dict.fromkeys(example.context for example in examples))
+    examples = [e for e in squad.read(path)[0] if not e["context"].isascii()]
+    texts = list(dict.fromkeys(example["context"] for example in examples))
     tokenizer = BYTE_PAIRS.train(texts, 1000, lowercase=True)
     tokenizer.encode_special_tokens = True
 
@@ -269,18 +270,19 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
         return tokenizer.encode_batch(list(texts), add_special_tokens=False)
 
     each = [
-        example._replace(answers=(answer,))
+        {**example, "answers": [answer]}
         for example in examples
-        for answer in dict.fromkeys(example.answers)
+        for number, answer in enumerate(example["answers"])
+        if answer not in example["answers"][:number]
     ]
-    tokens = squad_features.tokens(each, tokenize)
+    tokens = squad_windows.tokens(each, tokenize)
     exact = 0
     for example, (_, ids, offsets, gold) in zip(each, tokens, strict=True):
-        found = squad_features.answer(example, ids, offsets, gold, null_answers=False)
+        found = squad_windows.answer(example, ids, offsets, gold, null_answers=False)
         first, last = found.tokens
-        text = example.context[offsets[first, 0] : offsets[last, 1]]
-        exact += text == example.answers[0].text.strip()
-        assert example.answers[0].text.strip() in text
+        text = example["context"][offsets[first, 0] : offsets[last, 1]]
+        exact += text == example["answers"][0]["text"].strip()
+        assert example["answers"][0]["text"].strip() in text
     assert len(each) == 6224 and exact >= 6190
 
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from bert_jax.data import corpus as corpora
-from bert_jax.data import folders, lines
+from bert_jax.data import lines, texts
 from bert_jax.errors import UserError
 from bert_jax.runtime import failures, storage
 
@@ -68,8 +68,8 @@ def test_texts_of_a_bucket_are_read_as_those_of_a_disk(here):
     here.upload("texts", "all/lines.tsv.gz", gzip.compress(b"one\ntwo\n"))
     read = list(lines.read_lines("gs://texts/all/lines.tsv.gz"))
     assert read == [(1, "one"), (2, "two")]
-    texts = folders.read_folders("gs://texts/all")
-    assert [(text.text, text.label) for text in texts] == [
+    found = texts.read_folders("gs://texts/all")
+    assert [(text["text"], text["label"]) for text in found] == [
         ("Bad.", "neg"),
         ("Good.", "pos"),
     ]

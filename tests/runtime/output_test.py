@@ -9,7 +9,7 @@ import pytest
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import failures, storage
-from bert_jax.tasks import streaming
+from bert_jax.tasks import row_files
 
 
 def write(place, text="text\n"):
@@ -45,7 +45,7 @@ def test_a_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
     monkeypatch.setattr(sys, "stdout", os.fdopen(file, "w", closefd=False))
     with (
         pytest.raises(OSError, match="File too large") as found,
-        streaming.output("-") as output,
+        row_files.output("-") as output,
     ):
         output.write("x")
         output.flush()

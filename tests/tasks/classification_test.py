@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from micro import initial_params
 from sklearn import metrics
+from small_texts import text_row
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import Classification, TextExample
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.text import Text
 from configs import base
 from configs.finetune import common
 
@@ -20,7 +21,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
 CLS, SEP, A, B, C, D = 2, 3, 5, 6, 7, 8
 
 
-class Texts(Classification):
+class Texts(Text):
     """The task with its records given."""
 
     def __init__(self, config, examples):
@@ -50,7 +51,7 @@ def make(tmp_path):
 
 
 def sequences(task, *examples):
-    features = task.encode([TextExample(0, *texts) for texts in examples], "dev")
+    features = task.encode([text_row(0, *texts) for texts in examples], "dev")
     return [
         (f.columns["input_ids"].tolist(), f.columns["segment_ids"].tolist())
         for f in features
@@ -136,7 +137,7 @@ def test_loss_of_scores(make):
 def test_logits_with_nan_have_no_score(make, kind):
     """The largest of NaN is the first class, which may well be the commonest."""
     labels, targets = KINDS[kind]
-    examples = [TextExample(i, "a", None, label) for i, label in enumerate(targets)]
+    examples = [text_row(i, "a", None, label) for i, label in enumerate(targets)]
     task = make(examples, kind=kind, labels=labels)
     task.config.evaluate.batch_size = 5
     logits = np.zeros((5, len(labels)), np.float32)
@@ -164,7 +165,7 @@ def test_from_records_to_scores(make, tmp_path, kind):
     labels, targets = KINDS[kind]
     texts = ["a b c d e f", "a", "a b", "a b c", ""]
     pairs = zip(texts, targets, strict=True)
-    examples = [TextExample(i, t, None, label) for i, (t, label) in enumerate(pairs)]
+    examples = [text_row(i, t, None, label) for i, (t, label) in enumerate(pairs)]
     task = make(examples, kind=kind, labels=labels)
     task.config.evaluate.batch_size = 2
     task.resolve()
@@ -192,15 +193,16 @@ def test_from_records_to_scores(make, tmp_path, kind):
         assert numbers["macro_f1"] == pytest.approx(macro)
     results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
-    expected = [
-        {"id": i, **task.result(examples[i], answers[i])} for i in range(len(examples))
-    ]
-    assert [json.loads(line) for line in lines] == expected
-    assert task.scores("test", [TextExample(0, "a")], answers[:1]) == {}
+    for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
+        row, result = json.loads(line), task.result(examples[index], answer)
+        label = result.get("label", result.get("labels", result.get("score")))
+        assert (row["index"], row["label"]) == (index, label)
+        assert row.get("scores") == result.get("scores")
+    assert task.scores("test", [text_row(0, "a")], answers[:1]) == {}
 
 
 def test_answers_for_people(make):
-    example = TextExample(0, "a")
+    example = text_row(0, "a")
     result = make().result(example, np.array([0.0, np.log(3)], np.float32))
     assert result["label"] == "yes"
     assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
@@ -213,7 +215,7 @@ def test_answers_for_people(make):
 
 
 def labelled(*labels):
-    return [TextExample(i, "a", label=label) for i, label in enumerate(labels)]
+    return [text_row(i, "a", label=label) for i, label in enumerate(labels)]
 
 
 def test_the_majority_baseline(make):
@@ -263,7 +265,7 @@ def test_rows_that_are_wrong(make, row, message):
 def test_pairs_for_a_model_of_one_segment(make):
     """JAX would take the first segment's embedding for the second text too."""
     for second in (None, "b"):
-        task = make([TextExample(0, "a", second, 1)])
+        task = make([text_row(0, "a", second, 1)])
         task.config.model.type_vocab_size = 1
         task = Texts(task.config, task.given)
         if second is None:

@@ -33,13 +33,15 @@ def test_imdb(reviews):
     assert task.labels == ("neg", "pos")
     assert task.splits == ("dev", "test")
     train, dev, test = (task.examples(split) for split in ("train", "dev", "test"))
-    assert Counter(x.label for x in train) == {0: 8, 1: 8}
-    assert [(x.id, x.label) for x in dev] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert [x.label for x in test] == [0, 1]
+    assert Counter(x["label"] for x in train) == {0: 8, 1: 8}
+    assert [(x["id"], x["label"]) for x in dev] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert [x["label"] for x in test] == [0, 1]
     # The last by name: 7_1 and 9_1, 6_9 and 8_9.
-    assert [x.text.count(" b") for x in dev] == [7, 9, 6, 8]
-    assert not {x.text for x in train} & {x.text for x in dev}
-    assert all(x.text.startswith(("bad", "good")[x.label]) for x in [*train, *dev])
+    assert [x["text"].count(" b") for x in dev] == [7, 9, 6, 8]
+    assert not {x["text"] for x in train} & {x["text"] for x in dev}
+    assert all(
+        x["text"].startswith(("bad", "good")[x["label"]]) for x in [*train, *dev]
+    )
 
 
 def test_imdb_without_dev_or_test(reviews, tmp_path):
@@ -63,12 +65,12 @@ def test_imdb_holds_out_whole_films(reviews, tmp_path):
     for split in ("train", "dev"):
         found[split] = set()
         for example in task.examples(split):
-            index = example.text.count(" b")
-            step = 1 if example.text.startswith("good") else 3
+            index = example["text"].count(" b")
+            step = 1 if example["text"].startswith("good") else 3
             found[split].add(step * index // 2 % 5)
     assert found["train"] | found["dev"] == set(range(5))
     assert not found["train"] & found["dev"]
-    assert Counter(x.label for x in task.examples("dev")) == {0: 4, 1: 4}
+    assert Counter(x["label"] for x in task.examples("dev")) == {0: 4, 1: 4}
 
 
 @pytest.mark.slow
@@ -90,11 +92,11 @@ def test_imdb_from_tfds(reviews, make_builder, tmp_path, shared_data):
         assert task.labels == ("neg", "pos")
         train, dev = task.examples("train"), task.examples("dev")
         assert len(train) + len(dev) == len(rows)
-        assert not {x.text for x in train} & {x.text for x in dev}
-        assert Counter(x.label for x in dev) == {
+        assert not {x["text"] for x in train} & {x["text"] for x in dev}
+        assert Counter(x["label"] for x in dev) == {
             label: sum(row["label"] == label for row in rows) // 10 for label in (0, 1)
         }
         (notice,) = task.notices
         assert "do not name their films" in notice and task.notices[notice] == len(dev)
-        held.append(sorted(x.text for x in dev))
+        held.append(sorted(x["text"] for x in dev))
     assert held[0] == held[1]

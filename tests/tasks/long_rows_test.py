@@ -1,13 +1,11 @@
 """Rows with texts that are far too long: predict reads them as evaluation does."""
 
 import micro
-import numpy as np
 import pytest
 from small_texts import shrunk
 
 from bert_jax.extract import Extractor
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.tasks.classification import TextExample
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.text import Text
 from bert_jax.tokenization.byte_level import ANGLED
@@ -16,7 +14,6 @@ from configs.finetune import text
 LONG = {
     "words": "good bad a " * 30_000 + "bad bad b",
     "spaces": "a" + " \n" * 200_000 + "good",
-    "word": "good " + "a" * 300_000 + " bad",
 }
 
 
@@ -34,20 +31,6 @@ def task(config):
 
 def columns(task, parsed):
     return task.encode([parsed], "predict")[0].columns
-
-
-@pytest.mark.parametrize("mode", ["head", "tail", "head_tail"])
-@pytest.mark.parametrize("kind", LONG)
-@pytest.mark.parametrize("other", [None, "b", LONG["words"]], ids=["", "b", "long"])
-def test_a_row_has_the_pieces_of_its_whole_texts(config, mode, kind, other):
-    config.task.truncation = mode
-    task = Text(config)
-    parsed = task.parse({"text": LONG[kind], "text_b": other})
-    found, expected = (
-        columns(task, each) for each in (parsed, TextExample(0, LONG[kind], other))
-    )
-    for name in ("input_ids", "segment_ids"):
-        np.testing.assert_array_equal(found[name], expected[name])
 
 
 def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):

@@ -9,7 +9,7 @@ from ner_tasks import TRAIN, encoded, pieces, task_in
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner.windows import parts, widen
+from bert_jax.tasks.ner.task import parts, widen
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ def test_a_test_file_that_lacks_the_column_of_tags(task):
     """Its last column, a part of speech, is not taken for tags; of dev it is."""
     made = task("Pa N B-X\nb N I-X\n", dev="a B-X\nb O\n", test="a N\nb V\n")
     made.examples("train")
-    assert [e.sentence.tags for e in made.examples("dev")] == [("B-X", "O")]
-    assert [e.sentence.tags for e in made.examples("test")] == [None]
+    assert [e["tags"] for e in made.examples("dev")] == [("B-X", "O")]
+    assert [e["tags"] for e in made.examples("test")] == [None]
     assert made.notices == {"test: files without tags, not scored": 1}
 
 
@@ -253,14 +253,14 @@ def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):
     tokenizer = tokenization.load(vocab, lowercase)
     made._tokenizer = tokenization.load(vocab, lowercase)
     examples = made.examples("train")
-    words = [list(example.sentence.words) for example in examples]
+    words = [list(example["words"]) for example in examples]
     theirs = tokenizer.encode_batch(words, is_pretokenized=True)
     empty = 0
     for feature, encoding in zip(encoded(made, "train"), theirs, strict=True):
         seen: set[int | None] = {None}
         labels = []
         for word in encoding.word_ids:
-            tags = examples[feature.example].sentence.tags
+            tags = examples[feature.example]["tags"]
             labels.append(-1 if word in seen else made.labels.index(tags[word]))
             seen.add(word)
         if len(seen) - 1 < len(words[feature.example]):

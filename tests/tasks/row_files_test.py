@@ -8,7 +8,7 @@ import lzma
 
 import pytest
 
-from bert_jax.data.columns import Wanted
+from bert_jax.data.tables import Wanted
 from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 
@@ -16,7 +16,7 @@ FIELDS = {"text": 'a "b",\nc', "id": "7"}
 
 
 def read(path):
-    return [json.loads(text) for _, text in row_files.reader(str(path))]
+    return [json.loads(text) for _, text in row_files.lines(str(path))]
 
 
 def test_tables_and_lines_become_rows(tmp_path):
@@ -26,7 +26,7 @@ def test_tables_and_lines_become_rows(tmp_path):
         rows.writeheader()
         rows.writerows([FIELDS, FIELDS | {"id": ""}])
     assert read(table) == [FIELDS, FIELDS | {"id": ""}]
-    (place, _), *_ = row_files.reader(str(table))
+    (place, _), *_ = row_files.lines(str(table))
     assert place == f"{table}:2"
     tabs = tmp_path / "rows.tsv.gz"
     tabs.write_bytes(gzip.compress(b'text\tid\n"a\t1\n'))
@@ -34,7 +34,6 @@ def test_tables_and_lines_become_rows(tmp_path):
     lines = tmp_path / "rows.txt"
     lines.write_text("\ufeffone {}\r\n\n two\u2028three")
     assert read(lines) == [{"text": "one {}"}, {"text": " two\u2028three"}]
-    assert row_files.reader("rows.jsonl") is None
     packed = tmp_path / "rows.jsonl.xz"
     packed.write_bytes(lzma.compress(b'{"text": "a"}\n\n{"text": "b"}\n'))
     assert read(packed) == [{"text": "a"}, {"text": "b"}]
@@ -49,7 +48,7 @@ def test_what_is_only_read_is_not_written(name):
 def test_a_table_without_a_header(tmp_path):
     table = tmp_path / "rows.tsv"
     table.write_text("a b\t1\n0\t2\n")
-    found = row_files.reader(str(table), Wanted(("0",), ("1",)))
+    found = row_files.lines(str(table), Wanted(("0",), ("1",)))
     assert [(place, json.loads(text)) for place, text in found] == [
         (f"{table}:1", {"0": "a b", "1": "1"}),
         (f"{table}:2", {"0": "0", "1": "2"}),
@@ -143,9 +142,9 @@ def test_a_format_by_name(tmp_path, name, form, content, expected):
     path = tmp_path / name
     data = content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    ((_, row),) = row_files.reader(str(path), Wanted(format=form))
+    ((_, row),) = row_files.lines(str(path), Wanted(format=form))
     assert json.loads(row) == expected
-    by_ending = row_files.reader(str(path), Wanted(format=form, overrides=False))
+    by_ending = row_files.lines(str(path), Wanted(format=form, overrides=False))
     if "." + form in name or name.endswith((".data", ".txt", ".gz")):
         assert json.loads(next(by_ending)[1]) == expected
     else:

@@ -31,3 +31,14 @@ def every(step, path, folder):
     source["data"] = [{"title": "", "paragraphs": paragraphs[::step]}]
     (folder / path.name).write_text(json.dumps(source), encoding="utf-8")
     return folder / path.name
+
+
+def gold_answer(text, start):
+    """An answer in its context."""
+    return {"text": text, "answer_start": start}
+
+
+def squad_row(name, text, context, answers=None, impossible=False):
+    """A row of SQuAD, as its reader makes it."""
+    row = {"id": name, "question": text, "context": context, "answers": answers}
+    return row | {"is_impossible": impossible}

@@ -22,3 +22,13 @@ def shrunk(config, folder):
 
 def rows_of(path):
     return [json.loads(line) for line in path.open(encoding="utf-8")]
+
+
+def text_row(index, text="a", text_b=None, label=None):
+    """A row of a task on texts, as `read` and `parse` make it."""
+    return {"id": index, "text": text, "text_b": text_b, "label": label}
+
+
+def choice_row(context, endings, label=None):
+    """A row of SWAG, as `read` and `parse` make it."""
+    return {"context": context, "endings": list(endings), "label": label}

@@ -157,11 +157,11 @@ def test_gold_spans_as_logits(
     reasons = Counter()
     kept = []
     for number, (example, answer) in enumerate(zip(examples, predictions, strict=True)):
-        if not example.answers:
+        if not example["answers"]:
             kept.append(number)
             continue
         assert number in lengths  # the answer is whole in some window
-        gold = example.answers[0].text
+        gold = example["answers"][0]["text"]
         if lengths[number] > config.task.max_answer_length:
             reasons["long"] += 1
         elif answer.best.text == gold:
@@ -169,8 +169,8 @@ def test_gold_spans_as_logits(
             kept.append(number)
         else:
             reasons["within a word"] += 1
-            start = example.answers[0].start
-            around = example.context[max(0, start - 1) : start + len(gold) + 1]
+            start = example["answers"][0]["answer_start"]
+            around = example["context"][max(0, start - 1) : start + len(gold) + 1]
             assert gold in answer.best.text
             assert any(
                 len(word) > len(gold.split()[i])

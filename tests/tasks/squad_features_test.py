@@ -193,10 +193,10 @@ def test_features_of_transformers(shared_data, tmp_path, name):
     theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path)
     examples, features = task.examples("dev"), iter(task.features("dev"))
     for example in examples:
-        question = len(theirs(example.question, add_special_tokens=False).input_ids)
+        question = len(theirs(example["question"], add_special_tokens=False).input_ids)
         encoded = theirs(
-            example.question,
-            example.context,
+            example["question"],
+            example["context"],
             truncation="only_second",
             max_length=384,
             stride=384 - 3 - question - 128,
@@ -326,12 +326,12 @@ def test_labels_are_those_of_run_squad(shared_data, name):
     tokenizer = tokenization.load(shared_data(VOCABULARY))
     examples, _ = data.read(shared_data(f"squad/{name}.json"))
     unlike = []
-    for context, some in itertools.groupby(examples, lambda x: x.context):
+    for context, some in itertools.groupby(examples, lambda x: x["context"]):
         encoding = tokenizer.encode(context, add_special_tokens=False)
         ids, offsets = np.array(encoding.ids), np.array(encoding.offsets)
         spaces = [i for i, letter in enumerate(context) if letter in " \t\r\n\u202f"]
         for example in some:
-            begin, end = place = data.find(context, example.answers[0])
+            begin, end = place = data.find(context, example["answers"][0])
             answer = tokenizer.encode(context[begin:end], add_special_tokens=False).ids
             low = max((i + 1 for i in spaces if i < begin), default=0)
             high = min((i for i in spaces if i >= end), default=len(context))

@@ -1,17 +1,20 @@
 """One's own texts: labels found, each split read, files, prediction."""
 
 import csv
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from micro import answerer, initial_params
 from scipy import special
+from sklearn import metrics, utils
 from small_texts import PIECES, rows_of, shrunk
 
-from bert_jax.data.columns import ANY, Wanted
+from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.tasks.text import Text
+from bert_jax.tasks.text import Text, class_tables
 from configs.finetune import text
 
 TRAIN = [("a good b", "10"), ("bad", "9"), ("good good", "10"), ("", "-1")]
@@ -47,17 +50,17 @@ def test_labels_are_found_and_kept(config):
     task = Text(config)
     task.resolve()
     assert config.task.labels == task.labels == ("-1", "9", "10")
-    assert [tuple(x) for x in task.read("train")] == [
-        (0, "a good b", None, 2),
-        (1, "bad", None, 1),
-        (2, "good good", None, 2),
-        (3, "", None, 0),
+    assert [(x["id"], x["text"], x["label"]) for x in task.read("train")] == [
+        (0, "a good b", 2),
+        (1, "bad", 1),
+        (2, "good good", 2),
+        (3, "", 0),
     ]
     assert task.read("dev") is None
     assert task.read("test") is None
     assert task.splits == ()
     config.task.labels = ("10", "9", "-1")  # named: their order is kept
-    assert [x.label for x in Text(config).read("train")] == [0, 1, 0, 2]
+    assert [x["label"] for x in Text(config).read("train")] == [0, 1, 0, 2]
 
 
 def test_columns_by_number(config, tmp_path):
@@ -68,7 +71,7 @@ def test_columns_by_number(config, tmp_path):
     config.task.text, config.task.label = "2", "1"
     task = Text(config)
     task.resolve()
-    assert [(x.text, task.labels[x.label]) for x in task.read("train")] == [
+    assert [(x["text"], task.labels[x["label"]]) for x in task.read("train")] == [
         ("a good b", "10"),
         ("bad", "9"),
         ("c", "10"),
@@ -77,8 +80,8 @@ def test_columns_by_number(config, tmp_path):
     assert task.place_of_text({"0": "", "2": ""}) == (
         "column 2, counted from 0, of 2 (no header)"
     )
-    assert task.parse({"0": "x", "2": "good"}).text == "good"
-    assert task.parse({"text": "bad", "2": "good"}).text == "good"
+    assert task.parse({"0": "x", "2": "good"})["text"] == "good"
+    assert task.parse({"text": "bad", "2": "good"})["text"] == "good"
     assert not task.notices
     config.task.label = "label"  # of the run's own data; these rows have none
     assert Text(config).row_columns == Wanted(("2",))
@@ -97,20 +100,20 @@ def test_names_of_numbered_labels(config, tmp_path, numbers, labels):
     assert task.labels == ("ham", "eggs")
     assert config.task.label_names == (f"{labels[0]}=ham", f"{labels[1]}=eggs")
     expected = [labels.index(number[0]) for number in numbers]
-    assert [x.label for x in task.read("train")] == expected
+    assert [x["label"] for x in task.read("train")] == expected
     _, results, _ = evaluate(task, "dev")
     results.write(tmp_path)
     golds = [row["gold"] for row in rows_of(tmp_path / "dev.jsonl")]
     assert golds == [task.labels[index] for index in expected]
     # A later mode reads the recorded config, and no training data.
     config.task.train_file = ""
-    assert [x.label for x in Text(config).read("dev")] == expected
+    assert [x["label"] for x in Text(config).read("dev")] == expected
 
 
 def test_names_of_a_released_model_s_labels(config, tmp_path):
     config.task.dev_file = write(tmp_path / "n.csv", [("a", "1"), ("b", "0")])
     config.task.labels = config.task.label_names = ("neg", "pos")
-    assert [x.label for x in Text(config).read("dev")] == [1, 0]
+    assert [x["label"] for x in Text(config).read("dev")] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -179,11 +182,11 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
     config.task.text = "review"
     parse = Text(config).parse
     for row in ({"review": "a good b"}, {"review": "a good b", **other}):
-        assert parse(row)[1:3] == ("a good b", None)
-    assert parse(other)[1:3] == ("c c", "d")  # no column of its own
+        assert parse(row) == {"text": "a good b", "text_b": None}
+    assert parse(other) == {"text": "c c", "text_b": "d"}  # no column of its own
     config.task.text_b = "reply"
     parse = Text(config).parse
-    assert parse({"review": "a", "reply": "b", **other})[1:3] == ("a", "b")
+    assert parse({"review": "a", "reply": "b", **other}) == {"text": "a", "text_b": "b"}
     with pytest.raises(ValueError, match='"text_b" is required'):
         parse({"review": "a", "repyl": "b"})
 
@@ -215,7 +218,7 @@ def test_several_labels(config, tmp_path):
     task = Text(config)
     task.resolve()
     assert task.labels == ("x", "y", "z")
-    assert [x.label for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
+    assert [x["label"] for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
     batch = next(task.batches(0, slice(None), 0))
     assert batch["label"].shape == (32, 3)
     _, results, answers = evaluate(task, "dev")
@@ -240,15 +243,15 @@ def test_numbers(config, tmp_path, shared_data):
     assert task.labels == ("score",)
     examples = task.examples("dev")
     assert len(examples) == 1500
-    answers = [np.array([5 - example.label], np.float32) for example in examples]
+    answers = [np.array([5 - example["label"]], np.float32) for example in examples]
     assert task.scores("dev", examples, answers) == {
         "pearson": pytest.approx(-1),
         "spearman": pytest.approx(-1),
     }
     task.write(tmp_path, "dev", examples, answers)
     row = rows_of(tmp_path / "dev.jsonl")[7]
-    assert row["gold"] == examples[7].label
-    assert row["label"] == pytest.approx(5 - examples[7].label, abs=1e-6)
+    assert row["gold"] == examples[7]["label"]
+    assert row["label"] == pytest.approx(5 - examples[7]["label"], abs=1e-6)
     assert isinstance(task.encode(examples[:1], "dev")[0].columns["label"], float)
 
 
@@ -305,3 +308,64 @@ def test_awkward_texts_are_counted(config, tmp_path, truncation):
     tails["head_tail"] = "abcdcdabcdefgh"
     assert "".join(pieces[0]) == tails[truncation]
     assert pieces[1:] == [[], [], ["[UNK]", "[UNK]", "[UNK]", "a"]]
+
+
+NAMES = ("bad", "good", "<&>", "never")
+
+
+@pytest.fixture
+def drawn():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)  # the last class has neither labels nor guesses
+    return labels, np.where(rng.random(200) < 0.6, labels, rng.integers(0, 3, 200))
+
+
+def test_scores_are_those_of_scikit_learn(drawn):
+    found = metrics.confusion_matrix(*drawn, labels=range(4))
+    scores, matrix = class_tables(NAMES, found).split("\n\n")
+    each = metrics.precision_recall_fscore_support(
+        *drawn, labels=range(4), zero_division=0
+    )
+    for line, name, *values in zip(scores.splitlines()[2:], NAMES, *each, strict=True):
+        cells = re.split(r"\s{2,}", line.strip())
+        assert cells == [
+            name,
+            *(f"{value:.4f}" for value in values[:3]),
+            str(values[3]),
+        ]
+    rows = [line.split()[1:] for line in matrix.splitlines()[2:]]
+    assert rows == [[str(n) for n in row] for row in found]
+
+
+def weighted(config, tmp_path):
+    """A task of two classes, a fifth of whose records are held out."""
+    rows = [("a" * (n + 1), "xxxy"[n % 4]) for n in range(40)]
+    config.task.train_file = write(tmp_path / "classes.csv", [*rows, rows[0]])
+    config.task.dev_fraction, config.task.class_weights = 0.2, "balanced"
+    task = Text(config)
+    task.resolve()
+    return task
+
+
+def test_dev_is_held_out_of_each_class(config, tmp_path):
+    task = weighted(config, tmp_path)
+    dev, train = (
+        [(example["text"], example["label"]) for example in task.examples(split)]
+        for split in ("dev", "train")
+    )
+    assert len(dev) + len(train) == 41 and not set(dev) & set(train)
+    labels = [label for _, label in dev]
+    assert labels.count(0) == 6 and labels.count(1) == 2  # of 31 and 10
+
+
+def test_class_weights_are_those_of_scikit_learn(config, tmp_path):
+    task = weighted(config, tmp_path)
+    labels = np.array([example["label"] for example in task.examples("train")])
+    expected = utils.class_weight.compute_class_weight(
+        "balanced", classes=np.unique(labels), y=labels
+    )
+    batch = {"label": labels, "row_weights": np.ones(len(labels), np.float32)}
+    batch["row_weights"][0] = 0  # padding
+    found = np.asarray(task.weights({k: jnp.asarray(v) for k, v in batch.items()}))
+    np.testing.assert_allclose(found[1:], expected[labels][1:], rtol=1e-6)
+    assert found[0] == 0

@@ -7,9 +7,9 @@ import pytest
 from micro import initial_params
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.classification import TextExample
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.tasks.classification_test import Texts, make
+from tests.tasks.small_texts import text_row
 
 __all__ = ["make"]  # a fixture
 
@@ -26,7 +26,7 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
             "regression": index / 7,
             "multilabel": (index % 2, index % 3 // 2),
         }[kind]
-        examples.append(TextExample(index, text, "c d" if index % 3 else None, label))
+        examples.append(text_row(index, text, "c d" if index % 3 else None, label))
     labels = ("score",) if kind == "regression" else ("no", "yes")
     found = []
     for texts in (1, 4):
@@ -61,9 +61,7 @@ def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
         def weights(self, batch):
             return batch["row_weights"] * (1 + batch["label"])
 
-    examples = [
-        TextExample(n, " ".join("abcd"[: 1 + n % 4]), None, n) for n in range(9)
-    ]
+    examples = [text_row(n, " ".join("abcd"[: 1 + n % 4]), None, n) for n in range(9)]
     found = []
     for texts in (1, 3):
         given = make((), 8, ("score",), kind="regression", texts_per_row=texts).config
@@ -84,7 +82,7 @@ def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
 
 @pytest.mark.slow
 def test_a_text_does_not_see_the_others_of_its_row(make):
-    examples = [TextExample(n, "a b c d", None, n % 2) for n in range(4)]
+    examples = [text_row(n, "a b c d", None, n % 2) for n in range(4)]
     task = make(examples, 8, texts_per_row=4)
     task.config.train.batch_size = 4
     params = initial_params(task.init_params)

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax.runtime.clock import Stopwatch
-from bert_jax.tasks.results import Results
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Results, Task
 from bert_jax.training import sharding
 from bert_jax.training.evaluator import Evaluator
 from bert_jax.training.seeds import Seeds

@@ -8,6 +8,7 @@ Hub's own conversion has (refs/convert/parquet).
 """
 
 import contextlib
+import json
 import math
 import os
 import pathlib
@@ -16,13 +17,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
-# A configuration or split: a folder or two, never a step upwards or a wildcard.
-_PLACE = re.compile(r"(?!\.)[\w.-]*\w(/(?!\.)[\w.-]*\w){0,3}")
 
 
 def files(source: str, split: str) -> list[pathlib.Path]:
@@ -31,16 +30,10 @@ def files(source: str, split: str) -> list[pathlib.Path]:
     Empty if the data set has none.
 
     Raises:
-      UserError: the name of the configuration or split is none; see `hub.snapshot`.
+      UserError: See `hub.snapshot`.
     """
     name, _, config = source.removeprefix(hub.PREFIX).partition(":")
     name = hub.PREFIX + name
-    for what, place in (("config", config), ("split", split)):
-        if place and not _PLACE.fullmatch(place):
-            raise UserError(
-                f"{source}: the {what} {untrusted.shown(place)} is none: letters, "
-                "digits, _, - and . are allowed, and up to three / between them"
-            )
     homes = (config,) if config else ("data", "default", "plain_text", "")
     patterns = tuple(
         f"{home}/{split}{end}".lstrip("/")
@@ -87,29 +80,38 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """The rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
 
     Raises:
-      UserError: it is not written so; see also `required` and `rows`.
+      UserError: It is not written so; see also `required` and `rows`.
     """
+    for path in required(*_parts(source)):
+        yield from rows(path)
+
+
+def has_split(source: str) -> bool:
+    """Whether hf:OWNER/NAME[:CONFIG] has the SPLIT; raises as `split_rows`."""
+    return bool(files(*_parts(source)))
+
+
+def _parts(source: str) -> tuple[str, str]:
     name, _, split = source.removeprefix(hub.PREFIX).rpartition(":")
     if not name or not split:
         raise UserError(
             f"{source}: write hf:OWNER/NAME:SPLIT or hf:OWNER/NAME:CONFIG:SPLIT, such "
             "as hf:stanfordnlp/imdb:train"
         )
-    for path in required(f"{hub.PREFIX}{name}", split):
-        yield from rows(path)
+    return f"{hub.PREFIX}{name}", split
 
 
 def rows(
-    path: str | Path, *, named: bool = True, columns: Sequence[str] | None = None
+    path: str | Path, *, columns: Sequence[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet file, one at a time. Bytes are UTF-8 text.
+    """The rows of a parquet file, one at a time. Bytes are UTF-8 text; classes have
+    their names, and -1 is None.
 
     Args:
-      named: give classes by their names, and -1 as None; else as their numbers.
-      columns: read these only; each must be there.
+      columns: Read these only; each must be there.
 
     Raises:
-      UserError: it cannot be read, or is damaged; a column is missing.
+      UserError: It cannot be read, or is damaged; a column is missing.
     """
     import pyarrow
     from pyarrow import parquet
@@ -117,25 +119,38 @@ def rows(
     try:
         with storage.reading(storage.path(path)) as file:
             table = parquet.ParquetFile(file)
-            metadata = table.schema_arrow.metadata or {}
-            names = _class_names(metadata, path) if named else {}
+            schema = table.schema_arrow
             for column in columns or ():
-                if column not in table.schema_arrow.names:
-                    there = ", ".join(table.schema_arrow.names)
+                if column not in schema.names:
+                    there = ", ".join(schema.names)
                     raise UserError(f"{path}: no column {column}; there are: {there}")
+            about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+            names = _class_names(about.get("info", {}).get("features", {}))
             for batch in table.iter_batches(_ROWS, columns=columns):
                 for row in batch.to_pylist():
                     for column in names.keys() & row.keys():
                         row[column] = _class_name(row[column], names[column])
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        reason, real = first_line(error), os.path.realpath(path)
+        real = os.path.realpath(path)
         # Of the Hub's cache: a link, to a file that a new download would not replace.
         again = f"; delete {real}, and the same command downloads it again"
-        again = again if "/datasets--" in real else ""
         raise UserError(
-            f"{path}: cannot be read as parquet ({reason}){again}"
+            f"{path}: cannot be read as parquet ({first_line(error)})"
+            f"{again if '/datasets--' in real else ''}"
         ) from error
+
+
+def _class_names(features: dict[str, Any]) -> dict[str, list[str]]:
+    """The names of each column of classes, or of lists of them, as `datasets` writes
+    them into the file's metadata."""
+    names = {}
+    for column, feature in features.items():
+        inner = feature.get("feature") if isinstance(feature, dict) else None
+        feature = inner if isinstance(inner, dict) else feature
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            names[column] = [str(name) for name in feature["names"]]
+    return names
 
 
 def _class_name(value: Any, classes: list[str]) -> Any:
@@ -151,24 +166,3 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, float) and math.isnan(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value
-
-
-def _class_names(
-    metadata: dict[bytes, bytes], path: str | Path
-) -> dict[str, list[str]]:
-    """The names of each column of classes, or of lists of them, from what `datasets`
-    writes; raises UserError if it has not written that."""
-    where = f"{path}: what it says about its columns (metadata `huggingface`)"
-    about = untrusted.parse(metadata.get(b"huggingface", b"{}"), where)
-    names = {}
-    try:
-        for column, feature in about.get("info", {}).get("features", {}).items():
-            if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):
-                feature = feature["feature"]
-            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-                names[column] = [str(name) for name in feature["names"]]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{where} is not what `datasets` writes; write the file again without it"
-        ) from error
-    return names

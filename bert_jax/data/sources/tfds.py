@@ -1,6 +1,6 @@
-"""Opens TFDS data sets without TensorFlow (array_record).
+"""TFDS data sets: opened without TensorFlow (array_record) where that is possible.
 
-TFDS is imported on use: it is slow, and most runs have no data of its.
+TFDS is imported on use: it takes seconds, and most runs have no data of its.
 """
 
 import contextlib
@@ -10,14 +10,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
 
-# What TFDS may lack, by the name of the package.
-_EXTRAS = {
-    "tensorflow": "TensorFlow: install the extra (pip install '.[google]')",
-    "apache_beam": "Apache Beam: install the extra (pip install '.[beam]')",
-}
+_NO_TENSORFLOW = "needs TensorFlow: install the extra (pip install '.[google]')"
 
 
 def prepared(name: str) -> Any:
@@ -27,16 +25,17 @@ def prepared(name: str) -> Any:
     to take an archive apart (GLUE's others, IMDb) it needs it.
 
     Args:
-      name: its name, in TFDS_DATA_DIR, or the folder it was prepared in.
+      name: Its name, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
       UserError: TFDS has no such data set, or cannot prepare it.
     """
     import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.download import download_manager, extractor, util
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
     if (storage.path(name) / "dataset_info.json").exists():
-        return _opened(name)
+        return tfds.builder_from_directory(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
     try:
         # TFDS prints on standard output, where our answers go.
@@ -46,94 +45,103 @@ def prepared(name: str) -> Any:
                 return builder_from_files(name, data_dir=data_dir)
             builder = tfds.builder(name, data_dir=data_dir)
             builder.download_and_prepare(file_format="array_record")
-    except _failures() as error:
-        raise UserError(
-            f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
-            f"cannot prepare it ({_reason(error)}); or prepare it elsewhere with "
-            "file_format=array_record, and set TFDS_DATA_DIR"
-        ) from error
-    return builder
-
-
-def _opened(folder: str) -> Any:
-    import tensorflow_datasets as tfds
-    from google.protobuf.json_format import Error  # of a damaged dataset_info.json
-
-    try:
-        return tfds.builder_from_directory(folder)
     except (
-        *(AttributeError, ImportError, LookupError, OSError, TypeError, ValueError),
-        Error,
-    ) as error:
-        raise UserError(
-            f"tfds:{folder}: dataset_info.json or features.json is damaged "
-            f"({first_line(error)}); prepare it again"
-        ) from error
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    from tensorflow_datasets.core.download import download_manager, extractor, util
-
-    return (
         *(ImportError, OSError, ValueError, AssertionError),
         *(util.DownloadError, extractor.ExtractError),
         download_manager.NonMatchingChecksumError,
-    )
-
-
-def _reason(error: BaseException) -> str:
-    """What a person can do about it, or the error's first line."""
-    import tensorflow_datasets as tfds
-
-    if isinstance(error, tfds.core.DatasetNotFoundError):
-        return f"it knows none of this name, or lacks {_EXTRAS['tensorflow']}"
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ImportError) and cause.name in _EXTRAS:
-            return f"it needs {_EXTRAS[cause.name]}"
-        cause = cause.__cause__
-    return first_line(error)
+    ) as error:
+        why = first_line(error)
+        if importlib.util.find_spec("tensorflow") is None:
+            why = f"{why}; or it {_NO_TENSORFLOW}"
+        raise UserError(
+            f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
+            f"cannot prepare it ({why}); or prepare it elsewhere with "
+            "file_format=array_record, and set TFDS_DATA_DIR"
+        ) from error
+    return builder
 
 
 def examples(name: str, builder: Any, split: str) -> Iterator[Any]:
     """Yields the records of a split, in order, without TensorFlow if possible.
 
     Args:
-      builder: its.
+      builder: Its.
 
     Raises:
-      UserError: it was prepared in a format that needs TensorFlow; there is no such
+      UserError: It was prepared in a format that needs TensorFlow; there is no such
         split; a record cannot be read.
     """
     from google.protobuf.message import DecodeError  # of a damaged record
 
+    where = f"tfds:{name}:{split}"
     try:
         source = builder.as_data_source(split)
     except (ValueError, KeyError) as error:
-        there = ", ".join(builder.info.splits)
-        why = f"no such split; there are: {there}"
-        if (
-            split.partition("[")[0] in builder.info.splits
-        ):  # of train[:10%] the brackets
+        why = f"no such split; there are: {', '.join(builder.info.splits)}"
+        if split.partition("[")[0] in builder.info.splits:  # the brackets are wrong
             why = f"cannot be read ({first_line(error)})"
-        raise UserError(f"tfds:{name}:{split}: {why}") from error
+        raise UserError(f"{where}: {why}") from error
     except NotImplementedError as error:
         if importlib.util.find_spec("tensorflow") is None:
             raise UserError(
-                f"tfds:{name}: {builder.data_dir} is not array_record, so reading it "
-                "needs TensorFlow: install the extra (pip install '.[google]')"
+                f"{where}: {builder.data_dir} is not array_record, so reading it "
+                f"{_NO_TENSORFLOW}"
             ) from error
         import tensorflow_datasets as tfds
 
         yield from tfds.as_numpy(builder.as_dataset(split=split))
     else:
-        for index in range(len(source)):
-            try:
-                example = source[index]
-            except (ValueError, KeyError, OSError, RuntimeError, DecodeError) as error:
-                raise UserError(
-                    f"tfds:{name}: record {index + 1} of {split} cannot be read "
-                    f"({first_line(error)}); delete {builder.data_dir}, and prepare it "
-                    "again"
-                ) from error
-            yield example
+        try:
+            for index in range(len(source)):
+                yield source[index]
+        except (ValueError, KeyError, OSError, RuntimeError, DecodeError) as error:
+            raise UserError(
+                f"{where}: record {index + 1} cannot be read ({first_line(error)}); "
+                f"delete {builder.data_dir}, and prepare it again"
+            ) from error
+
+
+def split_rows(source: str) -> Iterator[dict[str, Any]]:
+    """The rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
+
+    Raises:
+      UserError: It is not written so; see also `prepared` and `examples`.
+    """
+    name, split = _parts(source)
+    builder = prepared(name)
+    for example in examples(name, builder, split):
+        features = builder.info.features
+        yield {k: _plain(features[k], value) for k, value in example.items()}
+
+
+def has_split(source: str) -> bool:
+    """Whether tfds:NAME has the SPLIT; raises as `split_rows`."""
+    name, split = _parts(source)
+    return split in prepared(name).info.splits
+
+
+def _parts(source: str) -> tuple[str, str]:
+    _, name, split = [*source.split(":", 2), ""][:3]
+    if not name or not split:
+        raise UserError(
+            f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
+        )
+    return name, split
+
+
+def _plain(feature: Any, value: Any) -> Any:
+    """Converts a TFDS value to a JSON value."""
+    import tensorflow_datasets as tfds
+
+    each = getattr(feature, "feature", None)  # of a sequence
+    if isinstance(feature, tfds.features.ClassLabel):
+        return feature.int2str(int(value)) if value >= 0 else None
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(each, item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(None, item) for name, item in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

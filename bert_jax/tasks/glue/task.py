@@ -1,22 +1,24 @@
 """GLUE (section 4.1): classifies a sentence or a pair; for STS-B predicts a score."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks.classification import Classification, TextExample
+from bert_jax.tasks.finetuning import Answers
 from bert_jax.tasks.glue import data
+from bert_jax.tasks.text import Text
 
 # MNLI's test sets and the diagnostic set are submitted as separate files.
 _MNLI_FILES = {"test": "MNLI-m", "test_mismatched": "MNLI-mm", "ax": "AX"}
 
 
-class Glue(Classification):
-    """The task of GLUE that `config.task.name` names.
+class Glue(Text):
+    """The task of GLUE that `config.task.name` names: a row of `data.TASKS`.
 
     `config.task.data_dir` names its data: the folder of its official files,
     "tfds:glue/NAME" or "hf:nyu-mll/glue". `config.task.labels` may reorder the labels.
@@ -24,8 +26,7 @@ class Glue(Classification):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         self.glue = data.TASKS[config.task.name]
-        kind = "classification" if self.glue.labels else "regression"
-        super().__init__(config, tokenizer, kind)
+        super().__init__(config, tokenizer)
         self.main_score = self.glue.main_score
         if self.glue.labels and not config.task.labels:
             config.task.labels = self.glue.labels
@@ -36,6 +37,12 @@ class Glue(Classification):
             )
 
     @property
+    def kind(self) -> str:
+        return "classification" if self.glue.labels else "regression"
+
+    shown_names: Mapping[str, str] = {}  # type: ignore[assignment] # as GLUE has them
+
+    @property
     def pairs(self) -> bool:
         return len(self.glue.texts) == 2
 
@@ -43,8 +50,8 @@ class Glue(Classification):
     def score_names(self) -> tuple[str, ...]:
         return self.glue.scores
 
-    def read(self, split: str) -> Sequence[TextExample] | None:
-        """The records of a split; see `data.read`.
+    def load(self, split: str) -> list[Row] | None:
+        """The rows of a split; see `data.read`.
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
@@ -54,15 +61,10 @@ class Glue(Classification):
                 "config.task.data_dir is empty: name the folder of "
                 f"{self.glue.title}'s files, tfds:glue/{task.name} or hf:nyu-mll/glue"
             )
-        records = data.read(task.name, task.data_dir, split, self.labels, self.notices)
-        return None if records is None else [TextExample(*x) for x in records]
+        return data.read(task.name, task.data_dir, split, self.notices)
 
     def write(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[TextExample],
-        answers: Sequence[np.ndarray],
+        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """For a test set, the file to submit, such as `MNLI-m.tsv`; otherwise
         `TASK-SPLIT.tsv`. Columns: `index`, `prediction`; submitted scores are 0-5."""
@@ -81,5 +83,10 @@ class Glue(Classification):
                 prediction = repr(float(np.clip(guess, 0.0, 5.0)))
             else:
                 prediction = repr(guess)
-            lines.append(f"{example.id}\t{prediction}")
+            lines.append(f"{example['id']}\t{prediction}")
         write_atomically(folder / f"{name}.tsv", "".join(f"{line}\n" for line in lines))
+
+    def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
+        """None: GLUE's own scores say it."""
+        del examples, answers
+        return ""

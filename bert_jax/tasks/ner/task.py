@@ -1,15 +1,13 @@
 """Tags of words: named entities (section 5.3), parts of speech.
 
 Classifies the first piece of each word (in a causal model the last, which alone has
-seen the whole word), without a CRF. The data are column files
-(bert_jax/tasks/ner/conll.py).
+seen the whole word), without a CRF. The data are files of columns or rows (data.py).
 """
 
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,14 +18,14 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.data import word_rule_learning, word_splitting
 from bert_jax.data.rows import Feature
+from bert_jax.data.tables import Row
 from bert_jax.data.word_splitting import Spans, WordSplitter
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.ner import conll, scores
-from bert_jax.tasks.ner.column_check import check_columns, check_labels
-from bert_jax.tasks.ner.windows import parts, widen
+from bert_jax.tasks.ner import data as tagged
+from bert_jax.tasks.ner import scores
 from bert_jax.tasks.task import Data
 from bert_jax.types import Arrays
 
@@ -35,16 +33,12 @@ _NO_LABEL = -1  # for pieces that are not tagged
 Tags = list[str]
 
 
-class Example(NamedTuple):
-    """A sentence; if it comes from a text, also the text and its words' offsets."""
+class Ner(Finetuning):
+    """Token tagging; an answer is the sentence's tags.
 
-    sentence: conll.Sentence
-    text: str | None = None
-    spans: tuple[tuple[int, int], ...] = ()  # characters, [start, end)
-
-
-class Ner(Finetuning[Example, Tags]):
-    """Token tagging; an answer is the sentence's tags."""
+    A row is a sentence, as `data.read` has them; one that comes from a text has also
+    the `text` and the `spans` of its words: characters, [start, end).
+    """
 
     head = "token_classification"
     loss_name = "tagging_loss"
@@ -56,48 +50,42 @@ class Ner(Finetuning[Example, Tags]):
         self.in_entities = config.task.scheme == "entities"
         self.main_score = "f1" if self.in_entities else "accuracy"
         if self.in_entities:
-            check_labels(self.labels)
-        self._files: dict[str, conll.ColumnFile] = {}
+            tagged.check_labels(self.labels)
+        self._files: dict[str, tagged.TaggedFile] = {}
 
-    def read(self, split: str) -> Sequence[Example] | None:
+    def read(self, split: str) -> Sequence[Row] | None:
         """The sentences of `config.task.<split>_file`; a test file may have no tags."""
         task = self.config.task
         path = task.get(f"{split}_file")
         if not path:
             return None
         widths = (file.width for file in self._files.values())
-        file = conll.read_columns(
+        columns = {name: task[name] for name in ("token_column", "tag_column")}
+        file = tagged.read(
             path,
-            token_column=task.token_column,
-            tag_column=task.tag_column,
+            **columns,
             labelled=split != "test",
             tagged_width=max(widths, default=0) if split == "test" else 0,
             labels=self.labels,
         )
-        if split == "test" and file.sentences[0].tags is None:
+        if split == "test" and file.sentences[0]["tags"] is None:
             self.notices["test: files without tags, not scored"] += 1
-        check_columns(
-            path,
-            file,
-            token_column=task.token_column,
-            tag_column=task.tag_column,
-            in_entities=self.in_entities,
-        )
-        if task.document_context and not file.sentences[-1].document:
+        tagged.check_columns(path, file, **columns, in_entities=self.in_entities)
+        if task.document_context and not file.sentences[-1]["document"]:
             what = f"{split}: files without -DOCSTART-, taken as one document"
             self.notices[what] += 1
         self._files[split] = file
-        return [Example(sentence) for sentence in file.sentences]
+        return file.sentences
 
     def find_labels(self) -> Sequence[str]:
         """The tags of the training data, sorted, O first."""
-        tags = {t for e in self.examples("train") for t in e.sentence.tags or ()}
+        tags = {t for row in self.examples("train") for t in row["tags"] or ()}
         return sorted(tags, key=lambda tag: (tag != "O", tag))
 
     def training_data(self) -> Data:
         """Also learns how a text is split into words; see `Data.record`."""
         data = super().training_data()
-        sentences = [example.sentence.words for example in self.examples("train")]
+        sentences = [row["words"] for row in self.examples("train")]
         data.record["facts"] = {"words": word_rule_learning.learn(sentences)}
         return data
 
@@ -115,7 +103,7 @@ class Ner(Finetuning[Example, Tags]):
                 rule = self.facts.get("words", word_splitting.USUAL)
         return WordSplitter(rule).spans
 
-    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """[CLS] words [SEP], each word tokenised by itself.
 
         A sentence that is too long becomes several windows, and each word is tagged in
@@ -131,15 +119,14 @@ class Ner(Finetuning[Example, Tags]):
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
         ends_with = tokenization.last_id(self.tokenizer)
-        counts = itertools.accumulate(len(e.sentence.words) for e in examples)
+        counts = itertools.accumulate(len(row["words"]) for row in examples)
         bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)
         known = {label: index for index, label in enumerate(self.labels)}
-        labelled = all(example.sentence.tags is not None for example in examples)
+        labelled = all(row.get("tags") is not None for row in examples)
         features = []
         for index, (begin, end) in enumerate(bounds):
-            sentence = examples[index].sentence
-            labels = self._label_ids(sentence, known, split)
+            labels = self._label_ids(examples[index], known, split)
             cut = list(parts(sizes, begin, end, room))
             if len(cut) > 1:
                 what = f"{split}: sentences longer than max_seq_length, split"
@@ -176,7 +163,7 @@ class Ner(Finetuning[Example, Tags]):
 
     def answers(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Tags]:
@@ -192,12 +179,12 @@ class Ner(Finetuning[Example, Tags]):
         return np.argmax(output["logits"], axis=-1)
 
     def scores(
-        self, split: str, examples: Sequence[Example], answers: Sequence[Tags]
+        self, split: str, examples: Sequence[Row], answers: Sequence[Tags]
     ) -> dict[str, float]:
         """`precision`, `recall`, `f1` of the entities as in conlleval, and `accuracy`
         of the tags, as fractions; for plain tags only the accuracy."""
         del split
-        gold = [e.sentence.tags for e in examples if e.sentence.tags is not None]
+        gold = [row["tags"] for row in examples if row["tags"] is not None]
         if not gold:
             return {}
         accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
@@ -205,30 +192,30 @@ class Ner(Finetuning[Example, Tags]):
             return accuracy
         return scores.entity_scores(gold, answers) | accuracy
 
-    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """The scores of the split's majority tag, nearly always O, for every word."""
-        tags = Counter(t for e in examples for t in e.sentence.tags or ())
+        tags = Counter(t for row in examples for t in row["tags"] or ())
         if not tags:
             return {}
         majority = tags.most_common(1)[0][0]
-        answers = [[majority] * len(example.sentence.words) for example in examples]
+        answers = [[majority] * len(row["words"]) for row in examples]
         return self.scores(split, examples, answers)
 
     def write(
         self,
         folder: Path,
         split: str,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         answers: Sequence[Tags],
     ) -> None:
         """`<split>.conll`: the file's columns, its tags again if they are not in the
         last one, and the predicted tags, for conlleval (with -d "\\t" where the file
         has tabs)."""
         del examples
-        text = conll.with_column(self._files[split], answers)
+        text = tagged.with_column(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
 
-    def parse(self, row: dict[str, Any]) -> Example:
+    def parse(self, row: Row) -> Row:
         """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
         the training data was."""
         if ("words" in row) == ("text" in row):
@@ -239,32 +226,34 @@ class Ner(Finetuning[Example, Tags]):
                 raise ValueError('"words" must be a list')
             if not all(isinstance(word, str) and word for word in words):
                 raise ValueError('"words" must hold strings, none of them empty')
-            return Example(conll.Sentence(tuple(words)))
+            return {"words": words}
         text = row["text"]
         if not isinstance(text, str):
             raise ValueError('"text" must be a string')
         spans = tuple(self.split_words(text))
         words = tuple(text[start:end] for start, end in spans)
-        return Example(conll.Sentence(words), text, spans)
+        return {"words": words, "text": text, "spans": spans}
 
-    def result(self, example: Example, answer: Tags) -> dict[str, Any]:
+    def result(self, example: Row, answer: Tags) -> Row:
         """`tags`, one per word; for a text, also its `words`; and `entities`, each with
         `type`, `start` and `end` (exclusive): offsets of characters, with the `text`
         between them, or indices of words, with the `words` between them."""
-        result: dict[str, Any] = {"tags": answer}
-        if example.text is not None:
-            result = {"words": list(example.sentence.words), **result}
+        result: Row = {"tags": answer}
+        if "text" in example:
+            result = {"words": list(example["words"]), **result}
         if self.in_entities:
             entities = scores.entities(answer)
             result["entities"] = [_place(example, entity) for entity in entities]
         return result
 
     def _label_ids(
-        self, sentence: conll.Sentence, known: Mapping[str, int], split: str
+        self, sentence: Row, known: Mapping[str, int], split: str
     ) -> list[int]:
-        for place, tag in zip(sentence.places, sentence.tags or (), strict=False):
+        tags = sentence.get("tags") or ()
+        for index, tag in enumerate(tags):
             if tag in known:
                 continue
+            place = sentence["places"][index]
             if split == "train":
                 raise UserError(
                     f"{self.config.task.train_file}:{place}: the tag {tag!r} is not in "
@@ -273,12 +262,12 @@ class Ner(Finetuning[Example, Tags]):
                 )
             what = f"{split}: tags that are not in training, scored as wrong"
             self.notices[what] += 1
-        return [known.get(tag, _NO_LABEL) for tag in sentence.tags or ()]
+        return [known.get(tag, _NO_LABEL) for tag in tags]
 
-    def _pieces(self, examples: Sequence[Example], split: str) -> list[list[int]]:
+    def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """The ids of every word of all sentences, in order; none is empty."""
         room = self.config.task.max_seq_length - 2
-        words = [word for example in examples for word in example.sentence.words]
+        words = [word for example in examples for word in example["words"]]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
         encodings = self.tokenize([f"{space}{word}" for word in unique], offsets=False)
@@ -292,7 +281,7 @@ class Ner(Finetuning[Example, Tags]):
 
     def _documents(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         bounds: Sequence[tuple[int, int]],
         split: str,
     ) -> Sequence[tuple[int, int]]:
@@ -302,16 +291,58 @@ class Ner(Finetuning[Example, Tags]):
             return bounds
         documents: dict[int, tuple[int, int]] = {}
         for example, (begin, end) in zip(examples, bounds, strict=True):
-            document = example.sentence.document
+            document = example["document"]
             documents[document] = (documents.get(document, (begin, end))[0], end)
-        return [documents[example.sentence.document] for example in examples]
+        return [documents[example["document"]] for example in examples]
 
 
-def _place(example: Example, entity: scores.Entity) -> dict[str, Any]:
+def _place(example: Row, entity: scores.Entity) -> Row:
     type_, start, end = entity
-    if example.text is None:
-        words = list(example.sentence.words[start:end])
+    if "text" not in example:
+        words = list(example["words"][start:end])
         return {"type": type_, "start": start, "end": end, "words": words}
-    first, last = example.spans[start][0], example.spans[end - 1][1]
-    text = example.text[first:last]
+    first, last = example["spans"][start][0], example["spans"][end - 1][1]
+    text = example["text"][first:last]
     return {"type": type_, "start": first, "end": last, "text": text}
+
+
+def parts(
+    sizes: Sequence[int], begin: int, end: int, room: int
+) -> Iterator[tuple[int, int]]:
+    """Cuts the words [begin, end) into parts to be tagged.
+
+    Args:
+      sizes: pieces of each word, at most `room`.
+      room: pieces of a window. Words that all fit are one part; otherwise each part
+        has at most room / 2 pieces, or is one word.
+    """
+    if sum(sizes[begin:end]) <= room:
+        yield begin, end
+        return
+    first, total = begin, 0
+    for index in range(begin, end):
+        if total + sizes[index] > room // 2 and index > first:
+            yield first, index
+            first, total = index, 0
+        total += sizes[index]
+    yield first, end
+
+
+def widen(
+    sizes: Sequence[int], part: tuple[int, int], around: tuple[int, int], room: int
+) -> tuple[int, int]:
+    """Adds words of `around` to a part, alternating right and left, while they fit."""
+    left, right = part
+    rest = room - sum(sizes[left:right])
+    grows = True
+    while grows:
+        grows = False
+        if right < around[1] and sizes[right] <= rest:
+            rest -= sizes[right]
+            right += 1
+            grows = True
+        if left > around[0] and sizes[left - 1] <= rest:
+            left -= 1
+            rest -= sizes[left]
+            grows = True
+    return left, right

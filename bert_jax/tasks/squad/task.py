@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,22 +13,21 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad import data, scores
-from bert_jax.tasks.squad import features as squad_features
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
-from bert_jax.tasks.squad.data import Example
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
 
-class Squad(Finetuning[Example, Prediction]):
+class Squad(Finetuning):
     """The answer is a span of the context; in 2.0 there may be no answer.
 
     Answers a question if the log odds of "no answer" are at most
@@ -55,7 +53,7 @@ class Squad(Finetuning[Example, Prediction]):
         """What stands around a question and its context."""
         return squad_windows.Marks.of(self.tokenizer, self.causal)
 
-    def read(self, split: str) -> Sequence[Example] | None:
+    def read(self, split: str) -> Sequence[Row] | None:
         path = self.config.task.get(f"{split}_file", "")
         if not path:
             return None
@@ -63,20 +61,20 @@ class Squad(Finetuning[Example, Prediction]):
         for what, count in counts.items():
             self.notices[f"{split}: {what}"] += count
         if split != "train" and not self.config.task.null_answers:
-            bare = sum(example.answers == () for example in examples)
+            bare = sum(example["answers"] == [] for example in examples)
             if bare:
                 what = f"{split}: questions without an answer, not scored"
                 self.notices[what] += bare
         return examples
 
-    def encode(self, examples: Sequence[Example], split: str) -> list[Feature]:
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """The windows of each example.
 
         A training question has no features if its answer cannot be found or, without
         `null_answers`, if it has none; `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        tokens = squad_features.tokens(examples, self.tokenize)
+        tokens = squad_windows.tokens(examples, self.tokenize)
         features: list[Feature] = []
         for number, (example, (question, ids, offsets, gold)) in enumerate(
             zip(examples, tokens, strict=True)
@@ -94,7 +92,7 @@ class Squad(Finetuning[Example, Prediction]):
             )
             answer = None
             if training:
-                located = squad_features.answer(
+                located = squad_windows.answer(
                     example, ids, offsets, gold, null_answers=task.null_answers
                 )
                 self.notices.update(f"train: {what}" for what in located.notices)
@@ -132,7 +130,7 @@ class Squad(Finetuning[Example, Prediction]):
 
     def answers(
         self,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Prediction]:
@@ -151,7 +149,7 @@ class Squad(Finetuning[Example, Prediction]):
                 )
             predictions.append(
                 squad_answers.predict(
-                    examples[number].context,
+                    examples[number]["context"],
                     windows,
                     logits,
                     n_best_size=task.n_best_size,
@@ -166,13 +164,13 @@ class Squad(Finetuning[Example, Prediction]):
         pairs = list(zip(self.examples(split), answers, strict=True))
         golds = self._golds([example for example, _ in pairs])
         if golds and self.config.task.null_answers:
-            best = {example.id: answer.best.text for example, answer in pairs}
-            odds = {example.id: answer.null_odds for example, answer in pairs}
+            best = {example["id"]: answer.best.text for example, answer in pairs}
+            odds = {example["id"]: answer.null_odds for example, answer in pairs}
             _, threshold = scores.best_threshold(best, golds, odds)
             self.facts["null_threshold"] = threshold
 
     def scores(
-        self, split: str, examples: Sequence[Example], answers: Sequence[Prediction]
+        self, split: str, examples: Sequence[Row], answers: Sequence[Prediction]
     ) -> dict[str, float]:
         """Percentages, as in the official scripts.
 
@@ -185,8 +183,8 @@ class Squad(Finetuning[Example, Prediction]):
         if not self.config.task.null_answers:
             return scores.version1(self._texts(examples, answers), golds)
         pairs = list(zip(examples, answers, strict=True))
-        best = {example.id: answer.best.text for example, answer in pairs}
-        odds = {example.id: answer.null_odds for example, answer in pairs}
+        best = {example["id"]: answer.best.text for example, answer in pairs}
+        odds = {example["id"]: answer.null_odds for example, answer in pairs}
         best_f1, _ = scores.best_threshold(best, golds, odds)
         best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
         return {
@@ -196,7 +194,7 @@ class Squad(Finetuning[Example, Prediction]):
             "null_threshold": self._threshold,
         }
 
-    def baseline(self, split: str, examples: Sequence[Example]) -> dict[str, float]:
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """The scores of never answering; only for 2.0."""
         golds = self._golds(examples)
         if not golds or not self.config.task.null_answers:
@@ -207,13 +205,13 @@ class Squad(Finetuning[Example, Prediction]):
         self,
         folder: Path,
         split: str,
-        examples: Sequence[Example],
+        examples: Sequence[Row],
         answers: Sequence[Prediction],
     ) -> None:
         """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json."""
         del split
         nbest = {
-            example.id: [
+            example["id"]: [
                 {
                     "text": guess.text,
                     "probability": guess.probability,
@@ -230,25 +228,21 @@ class Squad(Finetuning[Example, Prediction]):
         }
         if self.config.task.null_answers:
             files["null_odds.json"] = {
-                example.id: answer.null_odds
+                example["id"]: answer.null_odds
                 for example, answer in zip(examples, answers, strict=True)
             }
         for name, content in files.items():
             text = json.dumps(content, indent=4) + "\n"
             write_atomically(folder / name, text)
 
-    def parse(self, row: dict[str, Any]) -> Example:
-        texts = []
-        for key in ("question", "context"):
-            if key not in row:
-                raise ValueError(f'has no "{key}"')
-            try:
-                texts.append(data.check_text(row[key]))
-            except ValueError as error:
-                raise ValueError(f'"{key}" {error}') from error
-        return Example("", texts[0], texts[1])
+    def parse(self, row: Row) -> Row:
+        parsed = {name: row.get(name) for name in ("question", "context")}
+        for name, text in parsed.items():
+            if not isinstance(text, str):
+                raise ValueError(f'"{name}" is required, a string')
+        return parsed
 
-    def result(self, example: Example, answer: Prediction) -> dict[str, Any]:
+    def result(self, example: Row, answer: Prediction) -> Row:
         """`start` and `end` are characters of the context, null without an answer;
         `score` is the answer's probability among the n best."""
         guess = self._chosen(answer)
@@ -264,13 +258,7 @@ class Squad(Finetuning[Example, Prediction]):
     def _threshold(self) -> float:
         if "null_threshold" not in self.facts:
             return self._default_threshold
-        kept = self.facts["null_threshold"]
-        if not isinstance(kept, int | float) or math.isnan(kept):
-            raise UserError(
-                f"null_threshold={kept!r:.80}, kept beside the weights (task.json, or "
-                "bert_jax in an export's config.json), is not a number; remove it there"
-            )
-        return kept
+        return float(self.facts["null_threshold"])
 
     @functools.cached_property
     def _default_threshold(self) -> float:
@@ -287,16 +275,16 @@ class Squad(Finetuning[Example, Prediction]):
         return answer.guesses[0]
 
     def _texts(
-        self, examples: Sequence[Example], answers: Sequence[Prediction]
+        self, examples: Sequence[Row], answers: Sequence[Prediction]
     ) -> dict[str, str]:
         pairs = zip(examples, answers, strict=True)
-        return {example.id: self._chosen(answer).text for example, answer in pairs}
+        return {example["id"]: self._chosen(answer).text for example, answer in pairs}
 
-    def _golds(self, examples: Sequence[Example]) -> list[tuple[str, list[str]]]:
+    def _golds(self, examples: Sequence[Row]) -> list[tuple[str, list[str]]]:
         """Ids and gold answers of the questions that are scored."""
         null = self.config.task.null_answers
         return [
-            (example.id, [gold.text for gold in example.answers or ()])
+            (example["id"], [gold["text"] for gold in example["answers"] or ()])
             for example in examples
-            if example.answers or (null and example.answers is not None)
+            if example["answers"] or (null and example["answers"] is not None)
         ]

@@ -1,6 +1,5 @@
-"""SWAG (section 4.4): chooses the ending that follows a context."""
+"""SWAG (section 4.4) and HellaSwag: chooses the ending that follows a context."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,20 +9,87 @@ from jaxtyping import Array, Float
 from bert_jax import tokenization
 from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
-from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.data.tables import ANY, Row, read_table
+from bert_jax.errors import UserError
+from bert_jax.runtime.storage import Path
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.swag.data import CHOICES, OFFICIAL, Choices, official, read_choices
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
 from bert_jax.types import Arrays
 
+CHOICES = 4
+# SWAG's own columns.
+OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.
 _EXAMPLES_AT_ONCE = 5000
 
 
-class Swag(Finetuning[Choices, np.ndarray]):
+def read_choices(source: str, labelled: bool) -> list[Row]:
+    """Reads SWAG's official CSV, or the same columns from the Hub
+    (hf:allenai/swag:regular:train); or `context`, `endings` and `label` from JSON lines
+    or TFDS (tfds:hellaswag:train).
+
+    SWAG's own context is `sent1`, a whole sentence. An ending is `sent2`, the start of
+    the next sentence, plus one of `ending0` to `ending3` (section 4.4: the given
+    sentence is A, a possible continuation is B).
+
+    Args:
+      labelled: each record must have a label; otherwise it may be missing, empty or -1.
+
+    Returns:
+      Rows of `context`, `endings` and `label`, the index of the right one or None.
+
+    Raises:
+      UserError: a record has another format; names file and line.
+    """
+    rows = []
+    for where, fields in read_table(source, ANY):
+        try:
+            row = choices(fields, CHOICES)
+        except ValueError as error:
+            there = ", ".join(fields)
+            raise UserError(f"{where}: {error}; there are: {there:.200}") from error
+        label = str(fields.get("label", ""))
+        if label in map(str, range(CHOICES)):
+            row["label"] = int(label)
+        elif labelled or label not in ("", "None", "-1"):
+            raise UserError(
+                f"{where}: 'label' is {label!r:.60}; it must be a number from 0 to "
+                f"{CHOICES - 1}, the right ending's"
+            )
+        rows.append(row)
+    return rows
+
+
+def choices(fields: Row, most: int = 0) -> Row:
+    """Returns `context`, `endings` and no `label`, from these fields or SWAG's columns.
+
+    Args:
+      most: how many endings there must be; 0 means two or more.
+
+    Raises:
+      ValueError: a field is missing or wrong.
+    """
+    if "sent1" in fields:
+        for name in OFFICIAL:
+            if not isinstance(fields.get(name), str):
+                raise ValueError(f'"{name}" is required, a string')
+        context, begin, *ends = (fields[name] for name in OFFICIAL)
+        endings: Any = [f"{begin} {ending}" for ending in ends]
+    else:
+        context, endings = fields.get("context"), fields.get("endings")
+    if not isinstance(context, str):
+        raise ValueError('"context" is required, a string')
+    if not isinstance(endings, list) or not all(isinstance(x, str) for x in endings):
+        raise ValueError('"endings" is required, a list of strings')
+    if len(endings) < 2 or most not in (0, len(endings)):
+        raise ValueError(f"{len(endings)} endings; there must be {most or 2}")
+    return {"context": context, "endings": endings, "label": None}
+
+
+class Swag(Finetuning):
     """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
 
     The logit of an ending is the dot product of a learned vector with its pooled
@@ -41,26 +107,26 @@ class Swag(Finetuning[Choices, np.ndarray]):
     loss_name = "choice_loss"
     main_score = "accuracy"
 
-    def read(self, split: str) -> list[Choices] | None:
+    def read(self, split: str) -> list[Row] | None:
         """The records of `config.task.SPLIT_file`; `test` may be unlabelled."""
         source = self.config.task.get(f"{split}_file", "")
         if not source:
             return None
         return read_choices(source, labelled=split != "test")
 
-    def encode(self, examples: Sequence[Choices], split: str) -> list[Feature]:
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Features of [endings, length] arrays, padded to the example's longest ending
         and to the largest number of endings in `examples`.
 
         Cuts long pairs as run_classifier.py does.
         """
-        most = max((len(example.endings) for example in examples), default=0)
-        labelled = all(example.label is not None for example in examples)
+        most = max((len(example["endings"]) for example in examples), default=0)
+        labelled = all(example["label"] is not None for example in examples)
         features = []
         for index, pairs in enumerate(self._pairs(examples)):
             columns = self._group(pairs, most, split)
             if labelled:
-                columns["label"] = examples[index].label
+                columns["label"] = examples[index]["label"]
             features.append(Feature(index, columns))
         return features
 
@@ -70,76 +136,55 @@ class Swag(Finetuning[Choices, np.ndarray]):
 
     def answers(
         self,
-        examples: Sequence[Choices],
+        examples: Sequence[Row],
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[np.ndarray]:
         """The logits of each example's own endings."""
         del features
         return [
-            output["logits"][: len(example.endings)]
+            output["logits"][: len(example["endings"])]
             for example, output in zip(examples, outputs, strict=True)
         ]
 
     def scores(
-        self, split: str, examples: Sequence[Choices], answers: Sequence[np.ndarray]
+        self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
         """`accuracy`, a fraction; empty if a label is unknown."""
         del split
-        if not examples or any(example.label is None for example in examples):
+        if not examples or any(example["label"] is None for example in examples):
             return {}
-        labels = np.array([example.label for example in examples])
+        labels = np.array([example["label"] for example in examples])
         guesses = np.array([np.argmax(answer) for answer in answers])
         return {"accuracy": scores.accuracy(labels, guesses)}
 
-    def baseline(self, split: str, examples: Sequence[Choices]) -> dict[str, float]:
+    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """The scores of always choosing this split's most frequent label."""
-        if not examples or any(example.label is None for example in examples):
+        if not examples or any(example["label"] is None for example in examples):
             return {}
-        majority = np.argmax(np.bincount(np.array([e.label for e in examples])))
+        majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 
     def write(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[Choices],
-        answers: Sequence[np.ndarray],
+        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """`SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
         chosen), `scores`, and `gold` if known."""
-        lines = []
+        rows = []
         for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
             result = self.result(example, answer)
-            row = {
-                "index": index,
-                "label": result["choice"],
-                "scores": result["scores"],
-            }
-            if example.label is not None:
-                row["gold"] = example.label
-            lines.append(json.dumps(row) + "\n")
-        write_atomically(folder / f"{split}.jsonl", "".join(lines))
+            row = {"index": index, "label": result["choice"]}
+            row["scores"] = result["scores"]
+            if example["label"] is not None:
+                row["gold"] = example["label"]
+            rows.append(row)
+        write_rows(folder / f"{split}.jsonl", rows)
 
-    def parse(self, row: dict[str, Any]) -> Choices:
+    def parse(self, row: Row) -> Row:
         """`context`, and `endings`: two or more; or SWAG's own columns."""
-        if "sent1" in row:
-            for name in OFFICIAL:
-                if not isinstance(row.get(name), str):
-                    raise ValueError(f'"{name}" is required, a string')
-            return Choices(*official(row))
-        context, endings = row.get("context"), row.get("endings")
-        if not isinstance(context, str):
-            raise ValueError('"context" is required, a string')
-        if (
-            not isinstance(endings, list)
-            or len(endings) < 2
-            or not all(isinstance(ending, str) for ending in endings)
-        ):
-            raise ValueError('"endings" is required, a list of two or more strings')
-        return Choices(context, tuple(endings))
+        return choices(row)
 
-    def result(self, example: Choices, answer: np.ndarray) -> dict[str, Any]:
+    def result(self, example: Row, answer: np.ndarray) -> Row:
         """`choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
         shares = softmax(answer.astype(np.float64))
@@ -155,15 +200,15 @@ class Swag(Finetuning[Choices, np.ndarray]):
         """What stands between a context and its ending; its first is the context's."""
         return list(tokenization.between(self.tokenizer))
 
-    def _pairs(self, examples: Sequence[Choices]) -> Iterator[list[Pair]]:
+    def _pairs(self, examples: Sequence[Row]) -> Iterator[list[Pair]]:
         """The pieces of each example's context with those of each ending."""
         for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
             part = examples[start : start + _EXAMPLES_AT_ONCE]
-            contexts = self.tokenize([one.context for one in part], offsets=False)
-            texts = [ending for one in part for ending in one.endings]
+            contexts = self.tokenize([one["context"] for one in part], offsets=False)
+            texts = [ending for one in part for ending in one["endings"]]
             endings = iter(self.tokenize(texts, offsets=False))
             for example, context in zip(part, contexts, strict=True):
-                yield [(context.ids, next(endings).ids) for _ in example.endings]
+                yield [(context.ids, next(endings).ids) for _ in example["endings"]]
 
     def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
         between = self.between

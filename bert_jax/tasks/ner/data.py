@@ -1,0 +1,485 @@
+"""Sentences with tags: in columns, as the CoNLL shared tasks write them, or in rows.
+
+    -DOCSTART- -X- -X- O
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+
+Tabs separate columns where most lines have them, otherwise spaces and tabs. An empty
+line ends a sentence. A line that starts with -DOCSTART- starts a document. Before a
+sentence's first word there may be comments, as in CoNLL-U and some IOB2 files. A word
+may still be `#`:
+
+    # newdoc id = weblog-1
+    # text = I don't know.
+    1	I	I	PRON	...
+    2-3	don't	_	_	...
+    2	do	do	AUX	...
+
+`# newdoc` starts a document. Where the first column numbers the words, as here, lines
+of several words (2-3) and of words that are not in the text (8.1) are skipped. Tags may
+be in MISC, the last of CoNLL-U's ten columns: `SpaceAfter=No|NER=B-LOC`.
+
+A row, of JSON, parquet or a data set by name, has words and tags, which may be numbers:
+
+    {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
+
+What is read are rows of `words`, `tags` (None if they are not known), the number of
+their `document`, `places` (the line or row of each word, for errors) and `lines` (of
+each word in `TaggedFile.lines`, from 1).
+"""
+
+import collections
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from bert_jax.data import tables
+from bert_jax.data.lines import read_lines, uncompressed
+from bert_jax.data.tables import BY_NAME, Row, Wanted
+from bert_jax.errors import UserError
+from bert_jax.runtime import untrusted
+from bert_jax.tasks.ner import scores
+
+TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that is there
+_DOCUMENT = "-DOCSTART-"
+_BLANK = " \t"
+_NAMED_COMMENT = re.compile(r"# *[\w.:-]+ *= ")  # such as `# sent_id = 7`
+_NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's files
+_FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
+_WORDLESS = re.compile(r"\d+-\d+|\d+\.\d+")  # such a number's line has no word
+_NUMBER = re.compile(r"[\d.,:/-]+")
+_MISC = 9
+_LISTED = 10  # the most labels that an error lists
+_HINT = (
+    "; name the tags of the numbers from 0, in order: "
+    "--config.task.labels=\"('O', 'B-PER', ...)\""
+)
+
+
+class TaggedFile(NamedTuple):
+    """A file's raw lines, and the sentences in them.
+
+    Attributes:
+      lines: Those of a file of columns; rows are a word, a tab and its tag in each.
+      separator: A tab; or a space, for spaces and tabs.
+      documents: Tags of the -DOCSTART- lines that have one, by line.
+      width: Number of columns.
+      skipped: Comments and other lines without a word.
+      tags_last: The last column has the tags, as conlleval requires.
+    """
+
+    sentences: list[Row]
+    lines: Sequence[str]
+    separator: str = "\t"
+    width: int = 2
+    documents: Mapping[int, str] = MappingProxyType({})
+    skipped: frozenset[int] = frozenset()
+    tags_last: bool = True
+
+
+def read(
+    path: str | Path,
+    *,
+    token_column: int,
+    tag_column: int,
+    labelled: bool,
+    tagged_width: int = 0,
+    labels: Sequence[str] = (),
+) -> TaggedFile:
+    """Reads a file of columns, or rows of words and tags: JSON, parquet, or a data set
+    by name (hf:eriktks/conll2003:train, tfds:conll2003:train).
+
+    Args:
+      token_column: From 0; negative ones count from the last column, which is -1. Not
+        for rows.
+      tag_column: Likewise.
+      labelled: Tags are required. Otherwise a file without a tag column, or with
+        words only, has no tags.
+      tagged_width: Columns of the files that have tags; one with fewer lacks what a
+        negative `tag_column` names there.
+      labels: The names of tags that are numbers, in rows.
+
+    Raises:
+      UserError: A column is missing; a line has more or fewer columns than the others,
+        or no word or tag; the file has no sentence; see also `read_lines`.
+    """
+    path = str(path)
+    if _has_rows(path):
+        file = _read_rows(path, labels)
+    else:
+        lines = tuple(line for _, line in read_lines(path))
+        columns = _Columns(path, lines, token_column, tag_column)
+        columns.find_tags(lines, labelled, tagged_width)
+        file = columns.read(lines)
+    if not file.sentences:
+        raise UserError(f"{path}: has no sentence; write one word per line")
+    if labelled and file.sentences[0]["tags"] is None:
+        raise UserError(f"{path}: rows have no tags ({', '.join(TAGS)})")
+    return file
+
+
+class _Columns:
+    """A file's columns, and what tells words, comments and other lines apart."""
+
+    def __init__(self, path: str, lines: Sequence[str], token: int, tag: int):
+        filled = [(n, x) for n, x in enumerate(lines, 1) if x.strip(_BLANK)]
+        # Without what may be a comment, unless there is nothing else.
+        sure = [(n, x) for n, x in filled if not x.startswith("#")] or filled
+        with_tab = sum("\t" in line for _, line in sure)
+        self.separator = "\t" if 2 * with_tab >= len(sure) > 0 else " "
+        words = (line for line in sure if not line[1].startswith(_DOCUMENT))
+        self.first, first = next(words, (1, ""))
+        fields = split_line(first, self.separator)
+        self.path, self.width = path, len(fields)
+        self.token_column, self.tag_column = token, tag
+        self.word = column_index(token, self.width)
+        self.numbered = bool(self.word and _FIRST.fullmatch(fields[0]))
+        self.tag: int | None = None
+        self.misc = ""  # the name of the tags in MISC
+
+    def find_tags(
+        self, lines: Sequence[str], labelled: bool, tagged_width: int
+    ) -> None:
+        """Sets the column of tags; arguments are those of `read`."""
+        if self.word == 0 and uncompressed(self.path).endswith(".conllu"):
+            raise UserError(
+                f"{self.path}: in CoNLL-U the words are column 1: set "
+                "config.task.token_column=1, and for parts of speech "
+                "config.task.tag_column=3 (UPOS) or 4 (XPOS)"
+            )
+        if not self.width:
+            return
+        if self.word is None:
+            what = f"; config.task.token_column={self.token_column} does not exist"
+            raise self._error(self.first, self.width, what)
+        tag = column_index(self.tag_column, max(self.width, tagged_width))
+        if tag is not None and tag < self.width and tag != self.word:
+            self.tag = tag
+        if self.numbered and self.tag == _MISC == self.width - 1:
+            name = _misc_name(lines, self.separator)
+            if name is None and not labelled:
+                self.tag = None
+            self.misc = name or ""
+        if labelled and self.tag is None:
+            what = f"; config.task.tag_column={self.tag_column} is not a column of tags"
+            raise self._error(self.first, self.width, what)
+
+    def read(self, lines: Sequence[str]) -> TaggedFile:
+        """Reads the sentences."""
+        sentences: list[Row] = []
+        documents: dict[int, str] = {}
+        skipped: set[int] = set()
+        document = 0
+        words: dict[int, tuple[str, ...]] = {}  # and their tags, by line
+        for number, line in enumerate((*lines, ""), 1):
+            fields = split_line(line, self.separator)
+            if not words and self._is_comment(line, fields):
+                skipped.add(number)
+                document += bool(_NEW_DOCUMENT.match(line))
+            elif not fields or fields[0].startswith(_DOCUMENT):
+                if words:
+                    sentences.append(_sentence(words, document))
+                    words = {}
+                document += bool(fields)
+                if fields and (index := column_index(self.tag_column, len(fields))):
+                    documents[number] = fields[index]
+            elif self.numbered and _WORDLESS.fullmatch(fields[0]):
+                skipped.add(number)
+            else:
+                words[number] = self._word(fields, number)
+        last = not self.misc and self.tag == self.width - 1
+        return TaggedFile(
+            *(sentences, lines, self.separator, self.width, documents),
+            *(frozenset(skipped), last),
+        )
+
+    def _is_comment(self, line: str, fields: Sequence[str]) -> bool:
+        """Whether it is a comment, if it stands before a sentence's first word."""
+        if not line.startswith("#"):
+            return False
+        whole = len(fields) == self.width
+        if line.startswith("# "):
+            has_tab = "\t" in f"{self.separator}{line}"
+            return not whole or has_tab or bool(_NAMED_COMMENT.match(line))
+        return not whole and (line.startswith("##") or self.word != 0)
+
+    def _word(self, fields: Sequence[str], number: int) -> tuple[str, ...]:
+        """The word of a line and, if there is one, its tag."""
+        assert self.word is not None
+        if len(fields) != self.width:
+            there = f", but line {self.first} has {self.width}; fix the line"
+            raise self._error(number, len(fields), there)
+        if not fields[self.word]:
+            raise UserError(f"{self.path}:{number}: the word is empty; fix the line")
+        if self.tag is None:
+            return (fields[self.word],)
+        tag = fields[self.tag].strip(" ")
+        if self.misc:
+            tag = _misc(fields).get(self.misc, "O")
+        if not tag:
+            raise UserError(f"{self.path}:{number}: the tag is empty; fix the line")
+        return fields[self.word], tag
+
+    def _error(self, number: int, count: int, text: str) -> UserError:
+        between = "tabs" if self.separator == "\t" else "spaces"
+        columns = f"{count} column{'' if count == 1 else 's'} between {between}"
+        return UserError(f"{self.path}:{number}: {columns}{text}")
+
+
+def _sentence(words: dict[int, tuple[str, ...]], document: int) -> Row:
+    columns = list(zip(*words.values(), strict=True))
+    return {
+        "words": columns[0],
+        "tags": columns[1] if len(columns) > 1 else None,
+        "document": document,
+        "places": tuple(words),
+        "lines": tuple(words),
+    }
+
+
+def split_line(line: str, separator: str) -> list[str]:
+    """Splits a line; empty where the line has only spaces and tabs."""
+    if not line.strip(_BLANK):
+        return []
+    # Not at all white space: some occurs inside words.
+    tabs = separator == "\t"
+    return line.split("\t") if tabs else re.split("[ \t]+", line.strip(_BLANK))
+
+
+def column_index(column: int, width: int) -> int | None:
+    """A column's number from 0; None if there are not so many."""
+    index = column + width if column < 0 else column
+    return index if 0 <= index < width else None
+
+
+def _misc(fields: Sequence[str]) -> dict[str, str]:
+    """The values in a line's MISC by their names."""
+    parts = "".join(fields[_MISC : _MISC + 1]).split("|")
+    return dict(part.split("=", 1) for part in parts if "=" in part)
+
+
+def _misc_name(lines: Sequence[str], separator: str) -> str | None:
+    """The name of the tags of entities in MISC: all its values are such. None if there
+    is none."""
+    by_name: dict[str, list[str]] = collections.defaultdict(list)
+    for line in lines:
+        for name, value in _misc(split_line(line, separator)).items():
+            by_name[name].append(value)
+    tags = [name for name, some in by_name.items() if all(map(scores.is_tag, some))]
+    return max(tags, key=lambda name: len(by_name[name]), default=None)
+
+
+def _is_table(path: str) -> bool:
+    return path.startswith(BY_NAME) or path.endswith(".parquet")
+
+
+def _has_rows(path: str) -> bool:
+    """Whether a file or data set has rows, and not lines of columns."""
+    if _is_table(path) or uncompressed(path).endswith((".jsonl", ".json")):
+        return True
+    first = next((line for _, line in read_lines(path) if line.strip()), "")
+    return first.lstrip().startswith('{"')
+
+
+def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
+    sentences: list[Row] = []
+    lines: list[str] = []
+    for number, where, fields in _numbered(path):
+        words, tags = _words(where, fields, labels)
+        if not words:
+            continue
+        if sentences and (tags is None) != (sentences[0]["tags"] is None):
+            raise UserError(
+                f"{where}: only some rows have tags ({', '.join(TAGS)}); give all of "
+                "them tags, or none in a test file"
+            )
+        cells = zip(words, tags, strict=True) if tags else ((word,) for word in words)
+        begin = len(lines) + 1
+        lines += [*map("\t".join, cells), ""]
+        sentences.append(
+            {
+                "words": words,
+                "tags": tags,
+                "document": 0,
+                "places": (number,) * len(words),
+                "lines": tuple(range(begin, begin + len(words))),
+            }
+        )
+    return TaggedFile(sentences, lines)
+
+
+def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
+    """Each row's number from 1, place for errors, and fields."""
+    if _is_table(path):
+        records = tables.read_rows(path, Wanted(("tokens",)))
+        yield from ((n, *record) for n, record in enumerate(records, 1))
+        return
+    filled = [(number, line) for number, line in read_lines(path) if line.strip()]
+    if filled and filled[0][1].lstrip().startswith("["):  # one list of rows
+        whole = untrusted.parse("\n".join(line for _, line in filled), path)
+        rows: Any = enumerate(whole, 1)
+    else:
+        rows = ((n, untrusted.parse(line, f"{path}:{n}")) for n, line in filled)
+    for number, row in rows:
+        if not isinstance(row, dict) or "tokens" not in row:
+            raise UserError(
+                f"{path}:{number}: not a row of words; write one object per line, such "
+                'as {"tokens": ["EU"], "ner_tags": ["B-ORG"]}'
+            )
+        yield number, f"{path}:{number}", row
+
+
+def _words(
+    where: str, row: Row, labels: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """A row's words and tags, each without white space but single spaces."""
+    words = row["tokens"]
+    tags = next((row[name] for name in TAGS if name in row), None)
+    if not isinstance(words, list) or not isinstance(tags, list | None):
+        raise UserError(f"{where}: the words and the tags must be lists")
+    if tags is not None and len(tags) != len(words):
+        raise UserError(f"{where}: {len(words)} words, but {len(tags)} tags")
+    cells = [words] if tags is None else [words, [_named(tag, labels) for tag in tags]]
+    for index, both in enumerate(zip(*cells, strict=True)):
+        if not all(isinstance(cell, str) and cell.strip() for cell in both):
+            hint = _HINT if isinstance(both[-1], int) else ""
+            raise UserError(f"{where}: word {index} is {both!r:.60}, not text{hint}")
+    texts = [tuple(" ".join(cell.split()) for cell in column) for column in cells]
+    return texts[0], None if tags is None else texts[1]
+
+
+def _named(tag: Any, labels: Sequence[str]) -> Any:
+    """The name of a tag that is a number; other tags as they are."""
+    if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(labels):
+        return labels[tag]
+    return tag
+
+
+def with_column(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
+    """Returns the file's text with `tags` appended as the last column.
+
+    conlleval compares the last two columns, so where the file's own tags are not in its
+    last column they are repeated before. Empty lines and -DOCSTART- lines stay. A
+    -DOCSTART- line repeats its own tag, since conlleval requires the same columns on
+    every line; for it comments and lines without a word are left out.
+
+    Args:
+      tags: One for each word of each sentence.
+    """
+    added = {number: (tag, tag) for number, tag in file.documents.items()}
+    for sentence, values in zip(file.sentences, tags, strict=True):
+        given = sentence["tags"] or ("",) * len(values)
+        added |= zip(sentence["lines"], zip(given, values, strict=True), strict=True)
+    text = ""
+    for number, line in enumerate(file.lines, 1):
+        if number in added:
+            own, tag = added[number]
+            columns = [tag] if file.tags_last or not own else [own, tag]
+            # In a file of spaces, a tab between columns would be part of a word.
+            line = line.rstrip(" ").replace("\t", file.separator)
+            text += file.separator.join([line, *columns]) + "\n"
+        elif number not in file.skipped:
+            text += line.strip(_BLANK) + "\n"
+    return text
+
+
+def check_labels(labels: Sequence[str]) -> None:
+    """Raises UserError if a label of the config or the weights is not a tag."""
+    for label in labels:
+        if not scores.is_tag(label):
+            rest = ", ..." if len(labels) > _LISTED else ""
+            raise UserError(
+                f"config.task.labels: {label!r} has no prefix such as B- or I- (the "
+                f"model's outputs are {', '.join(labels[:_LISTED])}{rest}); name the "
+                "tags in the weights' order, --config.task.labels=\"('O', 'B-PER', "
+                '...)", or for plain tags set --config.task.scheme=none'
+            )
+
+
+def check_columns(
+    path: str,
+    file: TaggedFile,
+    *,
+    token_column: int,
+    tag_column: int,
+    in_entities: bool,
+) -> None:
+    """Checks that words are not the numbers of words, and that tags are tags.
+
+    Args:
+      token_column: The column that the words were read from.
+      tag_column: The column that the tags were read from.
+      in_entities: Each tag must be O or have a prefix such as B-.
+
+    Raises:
+      UserError: They are not; names the columns that look like words and tags.
+    """
+    words = [sentence["words"] for sentence in file.sentences]
+    if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
+        place = file.sentences[0]["places"][0]
+        raise UserError(
+            f"{path}:{place}: config.task.token_column={token_column} has the numbers "
+            f"of the words{_advice(file, token_column, tag_column)}"
+        )
+    for sentence in file.sentences if in_entities else ():
+        for place, tag in zip(sentence["places"], sentence["tags"] or (), strict=False):
+            if not scores.is_tag(tag):
+                raise UserError(
+                    f"{path}:{place}: the tag {tag!r} has no prefix such as B- or I-"
+                    f"{_advice(file, token_column, tag_column)}"
+                )
+
+
+def _are_numbered(words: Sequence[str]) -> bool:
+    """Whether they are 1, 2, ... or 0, 1, ..., besides CoNLL-U's 1-2 and 1.1."""
+    numbers = [word for word in words if not re.fullmatch(r"\d+[-.]\d+", word)]
+    counts = [[str(first + n) for n in range(len(numbers))] for first in (0, 1)]
+    return numbers in counts
+
+
+def _advice(file: TaggedFile, token_column: int, tag_column: int) -> str:
+    """The columns that look like words and tags, and the flags that name them."""
+    rows = [
+        split_line(file.lines[line - 1], file.separator)
+        for sentence in file.sentences
+        for line in sentence["lines"]
+    ]
+    columns = list(zip(*rows, strict=True))
+    tags = [n for n, column in enumerate(columns) if _are_tags(column)]
+    different = [
+        0 if n in tags or all(map(_NUMBER.fullmatch, column)) else len(set(column))
+        for n, column in enumerate(columns)
+    ]
+    # CoNLL-U's lemmas and dependencies may be as many, but are after the words.
+    word = next(n for n, count in enumerate(different) if 2 * count >= max(different))
+    look, flags = [], ""
+    right = [column_index(n, len(columns)) for n in (token_column, tag_column)]
+    if word != right[0]:
+        look.append(f"column {word} looks like the words ({columns[word][0]!r:.40})")
+        flags += f" --config.task.token_column={word}"
+    elif right[1] in tags:
+        return ", as others of its column have; fix the line"
+    if tags:
+        example = next(filter(_has_type, columns[tags[-1]]))
+        look.append(f"column {tags[-1]} looks like the tags ({example!r:.40})")
+        flags += f" --config.task.tag_column={tags[-1]}"
+    else:
+        look.append(
+            "no column looks like tags of entities; for plain tags, such as "
+            "parts of speech, name their column with --config.task.tag_column"
+        )
+        flags += " --config.task.scheme=none"
+    return f": {' and '.join(look)}; set{flags}"
+
+
+def _are_tags(values: Sequence[str]) -> bool:
+    """Whether nearly all are tags, some of them of entities."""
+    count = sum(map(scores.is_tag, values))
+    return count >= 0.9 * len(values) and any(map(_has_type, values))
+
+
+def _has_type(value: str) -> bool:
+    return "-" in value and scores.is_tag(value)

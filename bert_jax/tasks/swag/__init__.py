@@ -1,1 +1,0 @@
-"""SWAG (section 4.4): data and the task."""
