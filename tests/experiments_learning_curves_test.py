@@ -20,7 +20,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from experiments.claims import both_losses, curves_report
 from experiments.claims import learning_curves as curves
-from experiments.lib import by_size, plots, report, runner, vectors
+from experiments.lib import plots, report, runner, vectors
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -108,24 +108,24 @@ def command(data, plain, tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_beginning_is_stratified(seed):
     labels = [*"a" * 30, *"b" * 60, *"c" * 10]
-    order = by_size.nested(labels, seed)
+    order = curves.nested(labels, seed)
     assert sorted(order) == list(range(100))
     for count in range(1, 101):
         chosen = [labels[index] for index in order[:count]]
         for label, share in (("a", 0.3), ("b", 0.6), ("c", 0.1)):
             assert abs(chosen.count(label) - share * count) <= 1
-    assert order.tolist() == by_size.nested(labels, seed).tolist()
-    assert order.tolist() != by_size.nested(labels, seed + 1).tolist()
+    assert order.tolist() == curves.nested(labels, seed).tolist()
+    assert order.tolist() != curves.nested(labels, seed + 1).tolist()
     # Not the first of each class: any example may be in a small set.
-    firsts = {by_size.nested(labels, s)[0] for s in range(40)}
+    firsts = {curves.nested(labels, s)[0] for s in range(40)}
     assert len(firsts) > 10
 
 
 def test_sizes():
-    assert by_size.sizes("8,4,all", 20) == [4, 8, 20]
+    assert curves.sizes("8,4,all", 20) == [4, 8, 20]
     for wrong in ("4,21", "1", "", "x", "-4", "4.5"):
         with pytest.raises(UserError, match="--examples"):
-            by_size.sizes(wrong, 20)
+            curves.sizes(wrong, 20)
 
 
 def task_of(plain, data, **fields):

@@ -17,6 +17,7 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.metrics import MetricWriter
+from bert_jax.workdir.trackers import Trackers
 
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
 PEAK_FLOPS = {
@@ -49,8 +50,6 @@ class Log:
         self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
         self._trackers = None
         if is_first and config.train.trackers:
-            from bert_jax.workdir.trackers import Trackers
-
             names = config.train.trackers
             self._trackers = Trackers(names, folder, workdir.fields(config))
         self._writers = []

@@ -12,11 +12,12 @@ it stopped. docs/paper.md says how to read what it writes.
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 import bert_jax
 from bert_jax.config import configuration
@@ -27,7 +28,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
 from experiments.claims import both_losses, curves_report
 from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.lib import by_size, command_line, ending, kept, report, runner, vectors
+from experiments.lib import command_line, kept, report, runner, vectors
 from experiments.lib.runner import Run, digest
 from experiments.paper.tables import SIZES
 
@@ -82,7 +83,7 @@ class Data(NamedTuple):
                 write_atomically(path, "".join(lines))
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
@@ -148,7 +149,7 @@ def read(options: argparse.Namespace) -> Data:
         else:
             parts.append(folders.read_folders(place / split))
     train, test = parts
-    options.examples = by_size.sizes(options.examples, len(train))
+    options.examples = sizes(options.examples, len(train))
     labels = {text.label for text in train}
     if len(labels) < 2:
         raise UserError(f"--data={place}: the training examples have one class only")
@@ -157,7 +158,7 @@ def read(options: argparse.Namespace) -> Data:
             raise UserError(f"{text.where}: label {text.label!r} is not in training")
     rows = [[split, str(text.label), text.text] for split, part in
             zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
-    orders = [by_size.nested([text.label for text in train], draw)
+    orders = [nested([text.label for text in train], draw)
               for draw in range(options.draws)]  # fmt: skip
     return Data(train, test, digest(json.dumps(rows)), orders)
 
@@ -239,6 +240,39 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
     return {(system, size, draw): [scores] for system, size, draw, scores in fits}
 
 
+def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]:
+    """An order of the examples whose every beginning is a stratified random subset.
+
+    Each class is shuffled and spread evenly over the order, so the first n examples
+    have of each class its share of n, rounded up or down; a smaller subset is part of
+    a larger one.
+    """
+    rng = np.random.default_rng(seed)
+    place = np.empty(len(labels))
+    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    classes = np.array([codes[label] for label in labels])
+    for code in range(len(codes)):
+        own = rng.permutation(np.flatnonzero(classes == code))
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return np.argsort(place, kind="stable")
+
+
+def sizes(text: str, available: int) -> list[int]:
+    """The numbers of examples that --examples names, ascending; `all` is one.
+
+    Raises:
+      UserError: one is not a number from 2 to `available`.
+    """
+    parts = text.replace("all", str(available)).split(",")
+    for part in parts:
+        if not (part.isdecimal() and 2 <= int(part) <= available):
+            raise UserError(
+                f"--examples={text}: {part!r} is not a number from 2 to the "
+                f"{available:,} training examples that there are, nor 'all'"
+            )
+    return sorted(set(map(int, parts)))
+
+
 def classified(
     train: tuple[np.ndarray, np.ndarray], test: tuple[np.ndarray, np.ndarray], seed: int
 ) -> dict[str, float]:
@@ -261,7 +295,7 @@ def classified(
 
     scaler, (_, y) = StandardScaler().fit(train[0]), train
     fold = np.empty(len(y), int)
-    fold[by_size.nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
+    fold[nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
     search = GridSearchCV(
         LogisticRegression(max_iter=1000),
         {"C": [1 / (penalty * len(y)) for penalty in PENALTIES]},
@@ -278,4 +312,4 @@ def classified(
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -27,7 +27,7 @@ from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import conll
 from experiments.insight import probe_fits
-from experiments.lib import command_line, ending, report, vectors
+from experiments.lib import command_line, report, vectors
 
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 
@@ -57,7 +57,7 @@ class Probe(NamedTuple):
     files: tuple[str, str]
 
 
-@ending.printed
+@command_line.printed
 def main(argv: Sequence[str]) -> str:
     """Writes OUTPUT/report.md, its plots and results.json; gives the text."""
     options = parse(argv)
@@ -199,4 +199,4 @@ def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> probe_fits.S
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

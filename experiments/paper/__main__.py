@@ -14,12 +14,12 @@ it stopped; --plan only shows what is done and what remains. docs/paper.md says 
 import sys
 from collections.abc import Sequence
 
-from experiments.lib import command_line, ending, report, runner
+from experiments.lib import command_line, report, runner
 from experiments.paper import results, runs, text
 from experiments.paper.options import Options, parse
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options = parse(argv, __doc__)
@@ -47,4 +47,4 @@ def _write(options: Options, found: results.Results) -> str:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

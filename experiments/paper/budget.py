@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from experiments.lib import command_line, ending, kept, runner
+from experiments.lib import command_line, kept, runner
 
 
 class Budget(NamedTuple):
@@ -45,7 +45,7 @@ def path(workdir: Path) -> Path:
     return workdir.with_name(f"{workdir.name}.budget.json")
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Becomes the run; returns only if that fails."""
     parser = command_line.Parser("experiments.paper.budget", __doc__)
@@ -144,4 +144,4 @@ def _words_of(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

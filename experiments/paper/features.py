@@ -28,7 +28,7 @@ from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, report, runner
+from experiments.lib import command_line, report, runner
 from experiments.lib.runner import Run, digest
 from experiments.paper import feature_cache, feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
@@ -53,11 +53,11 @@ class Data(NamedTuple):
     paths: dict[str, Path]
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
-    ending.compute()
+    command_line.compute()
     data = read(options, fields)
     runs = plan(options, fields, data)
     if normalization(data.task.tokenizer).get("lowercase"):
@@ -207,4 +207,4 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

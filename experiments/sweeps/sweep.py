@@ -23,7 +23,7 @@ from pathlib import Path
 from bert_jax import registry
 from bert_jax.config import configuration
 from bert_jax.errors import UserError, printable
-from experiments.lib import command_line, ending, report, runner
+from experiments.lib import command_line, report, runner
 from experiments.lib.runner import Run, digest
 from experiments.sweeps import comparison
 
@@ -32,7 +32,7 @@ _SEED = "seed"
 _VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
@@ -139,4 +139,4 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -11,7 +11,7 @@ from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.tasks.task import Predictor
-from bert_jax.training import inference, rounding, sharding
+from bert_jax.training import inference, sharding
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
         return model.apply({"params": params}, *batch.values())
 
     traced = jax.jit(outputs).trace(params, batch)
-    rounded = rounding.round_once(params, traced)
+    rounded = inference.round_once(params, traced)
     dtypes = {
         "/".join(key.key for key in path): str(leaf.dtype)
         for path, leaf in jax.tree.leaves_with_path(rounded)
@@ -116,7 +116,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
     for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
         np.testing.assert_array_equal(one, other)
     again = jax.jit(outputs).trace(rounded, batch)
-    same = rounding.round_once(rounded, again)
+    same = inference.round_once(rounded, again)
     assert jax.tree.all(
         jax.tree.map(lambda a, b: a is b or a.dtype == b.dtype, rounded, same)
     )
