@@ -21,7 +21,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.workdir import metrics
-from experiments.paper import feature_cache, feature_task, features
+from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
 
 
@@ -231,7 +231,7 @@ def test_a_killed_command_goes_on(command, data, monkeypatch, capsys):
     one, other = (results(data / name)["choices"] for name in ("out", "undisturbed"))
     assert one == other
     capsys.readouterr()
-    monkeypatch.setattr(feature_cache, "_compute", None)
+    monkeypatch.setattr(features, "_compute", None)
     assert features.main(options) == 0
     assert "run 1" not in capsys.readouterr().err
 

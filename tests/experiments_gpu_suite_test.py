@@ -32,13 +32,13 @@ def test_a_part_that_fails_does_not_stop_the_next(tmp_path, capsys, monkeypatch)
     def fail(self):
         raise RuntimeError("the card is gone")
 
-    monkeypatch.setattr(gpu_suite.Suite, "_predict", fail)
+    monkeypatch.setattr(gpu_suite.Suite, "_others", fail)
     monkeypatch.setattr(gpu_suite.Suite, "_numbers", lambda self: {"status": 0})
-    given = [f"--output={tmp_path}", "--dry-run", "--only=predict,numbers"]
+    given = [f"--output={tmp_path}", "--dry-run", "--only=others,numbers"]
     assert gpu_suite.main(given) == 1
-    assert "failed: predict" in capsys.readouterr().out
+    assert "failed: others" in capsys.readouterr().out
     found = json.loads((tmp_path / "suite.json").read_text())
-    assert found["predict"]["error"] == "RuntimeError: the card is gone"
+    assert found["others"]["error"] == "RuntimeError: the card is gone"
     assert found["numbers"]["status"] == 0
 
 

@@ -18,9 +18,9 @@ from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
-from experiments.claims import both_losses, curves_report
+from experiments.claims import both_losses
 from experiments.claims import learning_curves as curves
-from experiments.lib import plots, report, runner, vectors
+from experiments.lib import plots, report, runner
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -161,10 +161,10 @@ def test_runs_report_and_second_start(command, reading):
     found = json.loads((output / "results.json").read_text())
     assert len(found["runs"]) == 4 * 2 * 2
     of = {(r["system"], r["examples"], r["draw"]): r["epochs"] for r in found["runs"]}
-    last = of[curves_report.FINE, 20, 1][-1]
+    last = of[curves.FINE, 20, 1][-1]
     # The mean of seeds 2 and 3, which the second draw has.
     assert last["test_accuracy"] == pytest.approx(0.7 + 0.0025)
-    assert [line["epoch"] for line in of[curves_report.LTR, 4, 0]] == [1.0, 2.0]
+    assert [line["epoch"] for line in of[curves.LTR, 4, 0]] == [1.0, 2.0]
     words = {c["claim"]: c["verdict"] for c in found["claims"]}
     assert words["Masked LM is better than left to right"] == "undecided"
     assert "all seeds differ by the same" in out
@@ -204,7 +204,7 @@ def test_real_runs(data, plain, tmp_path, capfd):
     given = (f"--data={data}", f"--init_from={plain}", f"--output={output}")
     assert curves.main([*given, *few, *fields]) == 0, capfd.readouterr().err
     found = json.loads((output / "results.json").read_text())["runs"]
-    (lines,) = [r["epochs"] for r in found if r["system"] == curves_report.FINE]
+    (lines,) = [r["epochs"] for r in found if r["system"] == curves.FINE]
     assert [line["epoch"] for line in lines] == [1.0, 2.0]
     for line in lines:
         assert set(line) == {"step", "epoch", "train_accuracy", "train_loss",
@@ -218,15 +218,15 @@ def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "save", lambda figure: b"")
     found = {}
     for draw in range(3):
-        for system in (curves_report.FINE, curves_report.CLS):
+        for system in (curves.FINE, curves.CLS):
             found[system, 8, draw] = [
                 {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
                 | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
                 for step in (1, 2)
             ]
-    found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
-    found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
-    said = curves_report.write(tmp_path, found, report.facts("x", []), 3)
+    found[curves.FINE, 8, 1][0]["test_loss"] = math.nan
+    found[curves.FINE, 8, 1][1]["test_accuracy"] = math.nan
+    said = curves.write_report(tmp_path, found, report.facts("x", []), 3)
     assert "inf" not in said
     rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
     assert rows[0] == ["fine-tuned", "nan"]
@@ -240,7 +240,9 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     bert = bert_jax.load(plain)
     row = [reviews.test[3].text]
     kinds = (("cls", 1), ("mean", 0))  # of one layer
-    read = {unit: vectors.read(bert, unit, row, (layer,)) for unit, layer in kinds}
+    read = {
+        unit: curves.read_vectors(bert, unit, row, (layer,)) for unit, layer in kinds
+    }
     ids = np.array([bert.tokenizer.encode(reviews.test[3].text).ids])
     states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
     np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
@@ -249,9 +251,7 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     options = SimpleNamespace(output=tmp_path, init_from=str(plain), examples=[4, 20])
     found = curves.frozen(options, reviews)
     assert set(found) == {
-        (system, size, 0)
-        for system in (curves_report.CLS, curves_report.MEAN)
-        for size in (4, 20)
+        (system, size, 0) for system in (curves.CLS, curves.MEAN) for size in (4, 20)
     }
     assert curves.frozen(options, reviews) == found
 

@@ -12,7 +12,6 @@ ends. A part that fails or takes too long leaves its error there, and the next b
               program and XLA's choice of kernels are kept in FOLDER
     others    Base with 512 tokens, Large, and Large with packed rows, before and after
     numbers   outputs and gradients on the card beside the processor's (tests/device)
-    predict   answers by einsum and by the fused kernel
 
 "As it was" is the code of another commit: a checkout into which this file and sides.py
 were copied. A side of "in turns" has a process of its own. Two turns of a side that
@@ -20,13 +19,10 @@ differ by more than 1% mark it with *. `--dry-run` runs every part on a processo
 tiny sizes and interpreted kernels: it proves that the command works and measures
 nothing.
 
-It needs neither data nor a network. Where there is one, on the same Python and in this
-folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
-`pip install --no-index --find-links=wheels ".[gpu]"`. A profile has no CUDA graphs: it
-would not name the kernels that one starts.
+It needs neither data nor a network. A profile has no CUDA graphs: it would not name
+the kernels that one starts.
 """
 
-import argparse
 import contextlib
 import gzip
 import os
@@ -40,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line, kept
+from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, several
 from experiments.speed import sides
 
@@ -103,7 +99,7 @@ class Suite:
             print(result["error"])
         result["seconds"] = round(time.monotonic() - began, 1)
         self.found[name] = result
-        kept.write(self._folder / "suite.json", self.found)
+        runner.write_json(self._folder / "suite.json", self.found)
 
     def case(self, name: str, size: str, length: int, batch: int, **how: Any) -> dict:
         """A side's case; a rehearsal's is tiny."""
@@ -215,41 +211,21 @@ class Suite:
             command.append("--collect-only")
         else:
             environment["JAX_PLATFORMS"] = "cuda,cpu"
-        with (self._folder / "numbers.txt").open("w") as output:
-            status = subprocess.run(
-                [*command, "-k", chosen],
-                cwd=sides.ROOT,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=1200 if self._dry else 200,
-            ).returncode
-        lines = (self._folder / "numbers.txt").read_text().splitlines()
+        done = subprocess.run(
+            [*command, "-k", chosen],
+            cwd=sides.ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=1200 if self._dry else 200,
+        )
+        (self._folder / "numbers.txt").write_text(done.stdout)
+        lines = done.stdout.splitlines()
         print("\n".join(lines[-15:]))
-        return {"status": status, "last": lines[-1:]}
-
-    def _predict(self) -> dict[str, Any]:
-        """Texts as long as film reviews, many and one; a classifier of Base's size with
-        random weights."""
-        import numpy as np
-
-        from experiments.speed import inference
-
-        (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
-        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
-        words = [word for word in vocabulary.read_text().split() if word.isalpha()]
-        rng = np.random.default_rng(0)
-        sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
-        texts = [" ".join(rng.choice(words, size)) for size in sizes]
-        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
-        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
-        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
-        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
-        print(table(inference.rows(found), inference.HEADER), flush=True)
-        return found
+        return {"status": done.returncode, "last": lines[-1:]}
 
 
-PARTS = ["ablation", "whole", "profile", "others", "numbers", "predict"]
+PARTS = ["ablation", "whole", "profile", "others", "numbers"]
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -28,7 +28,7 @@ from bert_jax.data.texts import Columns, read_texts
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line, kept, report
+from experiments.lib import command_line, report, runner
 from experiments.speed import sides
 from experiments.speed.train_step import DTYPES
 
@@ -295,7 +295,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{figures['same_label']:.1%}\n\n{table(rows(figures), HEADER)}"
     )
     if args.output:
-        kept.write(args.output, {**facts, **figures})
+        runner.write_json(args.output, {**facts, **figures})
     return 0
 
 

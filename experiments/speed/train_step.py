@@ -30,7 +30,7 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line, kept, report
+from experiments.lib import command_line, report, runner
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import our_step, sides
 
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str]) -> int:
     for case in cases(options):
         done.append(measure(case))
         if options.output:
-            kept.write(options.output, {**facts, "cases": done})
+            runner.write_json(options.output, {**facts, "cases": done})
         lines = (table(rows_of(done[-1]), HEADER), *notes(done[-1]))
         print("\n" + "\n".join(lines), flush=True)
     if len(done) > 1:
