@@ -40,9 +40,3 @@ def test_a_part_that_fails_does_not_stop_the_next(tmp_path, capsys, monkeypatch)
     found = json.loads((tmp_path / "suite.json").read_text())
     assert found["others"]["error"] == "RuntimeError: the card is gone"
     assert found["numbers"]["status"] == 0
-
-
-@pytest.mark.parametrize("arguments", [[], ["--output=x", "--only=nothing"]])
-def test_wrong_options_are_one_line(arguments, capsys):
-    assert gpu_suite.main(arguments) == 2
-    assert capsys.readouterr().err.startswith("error: ")

@@ -1,7 +1,6 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.classification import TextExample
 from experiments.claims import both_losses
 from experiments.claims import learning_curves as curves
-from experiments.lib import plots, report, runner
+from experiments.lib import runner
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -182,19 +181,6 @@ def test_runs_report_and_second_start(command, reading):
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--examples=4,99"], "'99' is not a number from 2 to the 20"),
-        (["--config.train.seeds=3"], "train.seeds is set here"),
-    ],
-)
-def test_bad_input_is_one_line(command, plain, args, message):
-    status, ran, _, err = command(*[arg.replace("PLAIN", str(plain)) for arg in args])
-    assert status == 2 and not ran
-    assert message in err and err.startswith("error: ") and err.count("\n") == 1
-
-
 def test_real_runs(data, plain, tmp_path, capfd):
     """Both losses after each epoch of a run of bert_jax.main itself."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
@@ -210,27 +196,6 @@ def test_real_runs(data, plain, tmp_path, capfd):
         assert set(line) == {"step", "epoch", "train_accuracy", "train_loss",
                              "test_accuracy", "test_loss"}  # fmt: skip
         assert all(np.isfinite(value) for value in line.values())
-
-
-def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
-    """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
-    monkeypatch.setattr(plots, "lines", lambda panels: None)
-    monkeypatch.setattr(plots, "save", lambda figure: b"")
-    found = {}
-    for draw in range(3):
-        for system in (curves.FINE, curves.CLS):
-            found[system, 8, draw] = [
-                {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
-                | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
-                for step in (1, 2)
-            ]
-    found[curves.FINE, 8, 1][0]["test_loss"] = math.nan
-    found[curves.FINE, 8, 1][1]["test_accuracy"] = math.nan
-    said = curves.write_report(tmp_path, found, report.facts("x", []), 3)
-    assert "inf" not in said
-    rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
-    assert rows[0] == ["fine-tuned", "nan"]
-    assert rows[-1][1:4] == ["8", "2.0", "0.500"]
 
 
 def test_the_vectors_are_the_models(plain, data, tmp_path):

@@ -187,20 +187,3 @@ def test_the_whole_script(data, plain, capsys):
     assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
     assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--train=",), "--train and --dev go together"),
-        (("--parts=31",), "/dev: 30 sentences cannot make --parts=31"),
-    ],
-)
-def test_wrong_options_are_one_line(flags, said, data, plain, capsys, monkeypatch):
-    monkeypatch.chdir(data)
-    (data / "one").write_text("cats N x\n\n" * 40)
-    assert probes.main(command(data, plain, *flags)) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert said in error
-    assert not (data / "out").exists()

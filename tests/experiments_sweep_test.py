@@ -80,14 +80,6 @@ def test_the_best_checkpoint_counts(tmp_path):
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
 
 
-@pytest.mark.parametrize("seeds", ["0", "1,0"])
-def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
-    given = [f"--grid=seed={seeds}", "--together", f"--output={tmp_path}", "--plan"]
-    assert sweep.main(["--config=configs/tiny.py", *given]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --")
-
-
 def test_grid_values_in_brackets():
     found = sweep.parse(["--config=x", "--grid=a=('a','b'),('c',)", "--grid=b='a,b',2"])
     assert found[0].grid == {"a": ["('a','b')", "('c',)"], "b": ["'a,b'", "2"]}
@@ -156,28 +148,6 @@ def files(micro, tmp_path, monkeypatch):
     Path("micro.py").write_text(Path(micro).read_text())
     monkeypatch.setattr(runner, "MAIN", ("main",))
     stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
-
-
-COMMAND = (
-    *("--config=focal.py", "--config=micro.py", "--config=fast.py", "--together"),
-    *("--grid=seed=0,1", "--output=sweep", "--config.train.num_steps=4"),
-    "--config.train.eval_every=2",
-)
-
-
-@pytest.mark.slow
-def test_files_are_compared_over_seeds(files, capfd):
-    assert sweep.main(list(COMMAND)) == 0
-    out, _ = capfd.readouterr()
-    assert "dev masked_lm_loss" in out.splitlines()[0]
-    found = {row[1]: row[4] for row in rows(out)[:3]}
-    assert found == {"config=focal": "2", "config=micro": "2", "config=fast": "2"}
-    assert sorted(path.name.partition("-")[0] for path in Path("sweep").glob("*/")) == [
-        *("fast", "focal", "micro")
-    ]
-    assert "| config=focal |" in Path("sweep/report.md").read_text()
-    assert sweep.main([*COMMAND, "--score=masked_lm_accuracy"]) == 0  # all are done
-    assert "dev masked_lm_accuracy" in capfd.readouterr().out
 
 
 def plan(*arguments):
