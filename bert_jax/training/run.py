@@ -243,10 +243,8 @@ class Run:
         stack.callback(self.log.close)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
-        self.anomalies = anomaly.Anomalies(
-            config.train.on_anomaly == "stop",
-            *(self.seeds.floats, self.log.anomaly, self.log.note),
-        )
+        stops = config.train.on_anomaly == "stop"
+        self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
         self.evaluator = evaluator.Evaluator(
             task, self.seeds, self.mesh, self.log.clock
         )
