@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-from micro import answerer, bert_config, initial_params
+from micro import answerer, initial_params, small_config
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
@@ -79,15 +79,7 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
 
 def test_parameters_are_rounded_once_and_outputs_are_the_same():
     """Kernels; embeddings, LayerNorm and the head's products are in float32."""
-    config = bert_config(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=16,
-        dtype="bfloat16",
-    )
+    config = small_config(dtype="bfloat16")
     model = BertWithHeads(config, ("sequence_classification",), labels=3)
     params = initial_params(functools.partial(init_with_heads, model))
     rng = np.random.default_rng(0)
