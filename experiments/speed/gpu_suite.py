@@ -25,6 +25,7 @@ the kernels that one starts.
 
 import contextlib
 import gzip
+import importlib
 import os
 import subprocess
 import sys
@@ -248,7 +249,6 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     """The step and its config, with what the case leaves out of today's code."""
     from bert_jax.models import heads
     from bert_jax.runtime import environment
-    from bert_jax.training import step as steps
     from experiments.speed import our_step
 
     environment.keep_programs()
@@ -258,8 +258,9 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     config.model.update({"dtype": "bfloat16", **case["fields"]})
     config.corpus.packing = bool(case.get("packed"))
     if "options" in case:
-        with contextlib.suppress(ImportError):  # an older commit
-            from bert_jax.training import compilation as steps
+        steps: Any = importlib.import_module("bert_jax.training.step")
+        if not hasattr(steps, "PRODUCTS"):  # an older commit
+            steps = importlib.import_module("bert_jax.training.compilation")
         steps.PRODUCTS = {}
         steps.IN_ORDER = {**steps.IN_ORDER, **case["options"]}
     if case.get("float32_logits"):  # of the vocabulary's own size
