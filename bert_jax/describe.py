@@ -11,8 +11,8 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
-from bert_jax.training.compilation import Step
 from bert_jax.training.sharding import bytes_per_device
+from bert_jax.training.step import Step
 
 
 def describe(task: Task, target: str) -> None:

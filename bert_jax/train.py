@@ -6,7 +6,6 @@ from bert_jax.errors import Interrupted
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training.history import warn_if_collapsed
 from bert_jax.training.run import Run
 from bert_jax.workdir import lock as workdir_lock
 from bert_jax.workdir import trackers
@@ -26,21 +25,17 @@ def train(task: Task, folder: Path) -> int:
       UserError: what the user can fix; leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
     """
-    if names := task.config.train.trackers:
-        trackers.require(names)
+    trackers.require(task.config.train.trackers)
     is_first = processes.is_first()
     with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
         with Run(task, folder) as run:
             try:
                 loop(run)
-                baseline, step = run.finish()
+                return run.finish()
             except Interrupted:
                 run.save_on_signal()
                 raise
-        if is_first:
-            warn_if_collapsed(task, folder, baseline)
-    return step
 
 
 def loop(run: Run) -> None:

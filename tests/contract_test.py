@@ -15,8 +15,9 @@ from contract_tasks import CONTRACT, STEPS, create
 from runs import MESH, finish, losses, run, run_killed, start
 
 from bert_jax.tasks.task import Task
-from bert_jax.training import compilation, sharding
+from bert_jax.training import sharding
 from bert_jax.training.seeds import Seeds
+from bert_jax.training.step import Step
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 from tests.close import GRADIENT_TERMS, assert_close
@@ -128,7 +129,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     if len(devices) == 1:
         config.mesh.data = config.mesh.fsdp = config.mesh.tensor = 1
     mesh = sharding.make_mesh(config, devices=devices)
-    program = compilation.Step(task, mesh)
+    program = Step(task, mesh)
     state = program.first_state()
     metrics = []
     for step, batch in enumerate(itertools.islice(task.batches(0, ALL, 0), 2)):

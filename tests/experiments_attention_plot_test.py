@@ -45,17 +45,3 @@ def test_the_map_is_that_head(source, tmp_path):
     assert one.shape == none.shape
     darker = (one[..., 0] < 0.1).mean() - (none[..., 0] < 0.1).mean()
     assert 1 / 6 / 4 < darker < 1 / 6  # of the picture; the map fills most of it
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"row": 3}, "has no attentions_3; it has attentions_0,"),
-        ({"layer": 2}, "--layer=2: "),
-    ],
-)
-def test_wrong_requests(source, tmp_path, capsys, options, says):
-    draw(source, tmp_path / "one.png", status=2, **options)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and says in line
-    assert not (tmp_path / "one.png").exists()

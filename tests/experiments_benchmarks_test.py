@@ -70,18 +70,6 @@ def test_random_batch_is_full(length, chosen):
     ) | {"masked_lm_weights": "float32"}
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *("--sizes=2/100", "--lengths=8,1000", "--batch=1,2,3", "--dtypes=float16"),
-        *("--torch=sdp", "--rounds=0", "--threads=9999"),
-    ],
-)
-def test_an_option_that_cannot_be_is_refused_at_once(wrong):
-    with pytest.raises(UserError, match=wrong.partition("=")[0]):
-        train_step.parse([wrong])
-
-
 def test_a_classifier_predicts_no_positions():
     (first, *_) = train_step.cases(train_step.parse(["--task=classification"]))
     assert first["torch"] == ["sdpa", "eager", "compile"]

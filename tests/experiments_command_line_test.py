@@ -1,4 +1,6 @@
-"""What all programs of experiments/ do with arguments that are wrong."""
+"""What the programs of experiments/ do with arguments that are wrong: one line."""
+
+import importlib
 
 import pytest
 
@@ -8,12 +10,36 @@ from experiments.lib import command_line
 PROGRAMS = (
     *("insight.attention_plot", "insight.probes", "english.docstrings"),
     *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
-    *("paper.features", "paper.__main__", "paper.budget"),
+    *("paper.features", "paper.__main__", "paper.budget", "speed.gpu_suite"),
 )
+MINI = "pretrained/mini"
+PAPER = "table5 --size=tiny --corpus=pydocs --data=DATA"
+WRONG = {
+    "sweeps.sweep --config=configs/tiny.py --grid=seed=1,0 --together": "consecutive",
+    "paper.__main__ table9": "table9: no such table; choose one of table1",
+    "paper.__main__ table1 --systems=bert,xlnet": "'xlnet' is none of bert, gpt, elmo",
+    "paper.__main__ table1 --systems=bert,gpt --size=mini": "--words: at size=mini",
+    "paper.__main__ table1 --weights=nowhere": "nowhere: no such folder",
+    f"paper.__main__ table5 --weights={MINI}": "table5 compares pre-trainings",
+    f"paper.__main__ {PAPER} --config.train.num_steps=4": "at least 5 are needed",
+    f"paper.__main__ {PAPER} --config.task.objective=ltr": "sets task.objective it",
+    f"paper.features --init_from={MINI} --train=x --dev=x --config.seed=1 "
+    "--config.task.bilstm=True": "task.bilstm is set here",
+    f"claims.learning_curves --init_from={MINI} --data=x --config.train.seeds=3": (
+        "train.seeds is set here"
+    ),
+    f"insight.probes --init_from={MINI} --train=x": "--train and --dev go together",
+    "insight.attention_plot --input=x --layer=1 --output=x.png": "--input=x: not a",
+    "speed.gpu_suite --output=x --only=nothing": "'nothing' is none of ablation",
+    "speed.train_step --sizes=2/100": "HIDDEN must be a multiple of 64",
+    "speed.train_step --lengths=8,1000": "--lengths=1000: must be from 8 to 512",
+    "speed.train_step --batch=1,2,3": "--batch: give one, or one for each",
+    "speed.train_step --threads=9999": "--threads=9999: 0 to ",
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_wrong_option_gives_one_line(name, capsys):
+def test_an_option_that_does_not_exist(name, capsys):
     program = pytest.importorskip(f"experiments.{name}", exc_type=ModuleNotFoundError)
     assert program.main(["--nothing", "table1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -21,10 +47,20 @@ def test_a_wrong_option_gives_one_line(name, capsys):
     assert "required" in line or "--nothing" in line
 
 
-def test_a_value_that_argparse_takes_away_is_refused():
+@pytest.mark.parametrize(("command", "words"), WRONG.items())
+def test_an_option_that_cannot_be(command, words, tmp_path, capsys):
+    (tmp_path / "SST-2").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / "SST-2" / f"{split}.tsv").touch()
+    name, *given = command.replace("DATA", str(tmp_path)).split()
+    program = importlib.import_module(f"experiments.{name}")
+    assert program.main(given) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
+
+
+def test_a_bucket_is_refused():
     parser = command_line.Parser("x", None)
     parser.add_argument("--output")
-    with pytest.raises(UserError, match="--output=--: no value; see --help"):
-        parser.parse_args(["--output=--"])
     with pytest.raises(UserError, match="s3:/a: a bucket; name a local place"):
         parser.parse_args(["--output", "s3:/a"])

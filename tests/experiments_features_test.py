@@ -21,7 +21,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.models.tagger import FeatureTagger
 from bert_jax.workdir import metrics
-from experiments.paper import feature_cache, feature_task, features
+from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
 
 
@@ -181,59 +181,6 @@ def test_learns_what_was_planted(command, data, capsys, monkeypatch):
             assert found[name][split]["restarts"] == [1.0, 1.0], out
     assert "100.00 +- 0.00" in out and "95.5" in out
     assert "majority tag everywhere" in out
-
-
-def test_errors(command, data, capsys):
-    def error(*flags, **options):
-        assert features.main([*command(**options), *flags]) == 2
-        *notes, line = capsys.readouterr().err.splitlines()
-        assert line.startswith("error: ")
-        assert not any("Traceback" in note for note in notes)
-        return line
-
-    assert "missing: cannot be read" in error(dev=data / "missing")
-    assert "needs 4 layers, and the model has 1" in error(choices="sum_last_four")
-    assert "task.bilstm is set here" in error("--config.task.bilstm=True")
-    assert not (data / "out").exists()
-
-
-# A run, which ends itself once it has saved the first epoch.
-KILLED = """
-import os, signal, sys
-from bert_jax import main
-from bert_jax.training.run import Run
-
-save = Run.save
-
-def dies(self):
-    save(self, wait=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Run.save = dies
-main.main(sys.argv[1:])
-"""
-
-
-def test_a_killed_command_goes_on(command, data, monkeypatch, capsys):
-    """And ends with the numbers of an undisturbed one; a third start runs nothing."""
-    fork_runs(monkeypatch)
-    given = {"choices": "sum_all", "config.checkpoint.save_every": 3}
-    assert features.main(command(**given, output=data / "undisturbed")) == 0
-    options = command(**given)
-    with monkeypatch.context() as patch:
-        fork_runs(patch, ("-c", KILLED))
-        assert features.main(options) == 2
-    assert "ended with status -9" in capsys.readouterr().err
-    assert not (data / "out" / "results.json").exists()
-    assert features.main(options) == 0
-    (log,) = (data / "out" / "choices").glob("*.log")
-    assert "resuming at step 3" in log.read_text()
-    one, other = (results(data / name)["choices"] for name in ("out", "undisturbed"))
-    assert one == other
-    capsys.readouterr()
-    monkeypatch.setattr(feature_cache, "_compute", None)
-    assert features.main(options) == 0
-    assert "run 1" not in capsys.readouterr().err
 
 
 def test_other_data_or_settings_are_not_mixed_up(command, data):

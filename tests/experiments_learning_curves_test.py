@@ -1,7 +1,6 @@
 """Learning curves: subsets, classifiers on frozen vectors, losses, runs, the report."""
 
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -17,9 +16,9 @@ import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from experiments.claims import both_losses, curves_report
+from experiments.claims import both_losses
 from experiments.claims import learning_curves as curves
-from experiments.lib import by_size, plots, report, runner, vectors
+from experiments.lib import runner
 from tests.tasks.small_texts import text_row
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
@@ -108,24 +107,24 @@ def command(data, plain, tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize("seed", range(3))
 def test_every_beginning_is_stratified(seed):
     labels = [*"a" * 30, *"b" * 60, *"c" * 10]
-    order = by_size.nested(labels, seed)
+    order = curves.nested(labels, seed)
     assert sorted(order) == list(range(100))
     for count in range(1, 101):
         chosen = [labels[index] for index in order[:count]]
         for label, share in (("a", 0.3), ("b", 0.6), ("c", 0.1)):
             assert abs(chosen.count(label) - share * count) <= 1
-    assert order.tolist() == by_size.nested(labels, seed).tolist()
-    assert order.tolist() != by_size.nested(labels, seed + 1).tolist()
+    assert order.tolist() == curves.nested(labels, seed).tolist()
+    assert order.tolist() != curves.nested(labels, seed + 1).tolist()
     # Not the first of each class: any example may be in a small set.
-    firsts = {by_size.nested(labels, s)[0] for s in range(40)}
+    firsts = {curves.nested(labels, s)[0] for s in range(40)}
     assert len(firsts) > 10
 
 
 def test_sizes():
-    assert by_size.sizes("8,4,all", 20) == [4, 8, 20]
+    assert curves.sizes("8,4,all", 20) == [4, 8, 20]
     for wrong in ("4,21", "1", "", "x", "-4", "4.5"):
         with pytest.raises(UserError, match="--examples"):
-            by_size.sizes(wrong, 20)
+            curves.sizes(wrong, 20)
 
 
 def task_of(plain, data, **fields):
@@ -161,10 +160,10 @@ def test_runs_report_and_second_start(command, reading):
     found = json.loads((output / "results.json").read_text())
     assert len(found["runs"]) == 4 * 2 * 2
     of = {(r["system"], r["examples"], r["draw"]): r["epochs"] for r in found["runs"]}
-    last = of[curves_report.FINE, 20, 1][-1]
+    last = of[curves.FINE, 20, 1][-1]
     # The mean of seeds 2 and 3, which the second draw has.
     assert last["test_accuracy"] == pytest.approx(0.7 + 0.0025)
-    assert [line["epoch"] for line in of[curves_report.LTR, 4, 0]] == [1.0, 2.0]
+    assert [line["epoch"] for line in of[curves.LTR, 4, 0]] == [1.0, 2.0]
     words = {c["claim"]: c["verdict"] for c in found["claims"]}
     assert words["Masked LM is better than left to right"] == "undecided"
     assert "all seeds differ by the same" in out
@@ -182,19 +181,6 @@ def test_runs_report_and_second_start(command, reading):
     assert len(command(*args, "--draws=3")[1]) == 4
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--examples=4,99"], "'99' is not a number from 2 to the 20"),
-        (["--config.train.seeds=3"], "train.seeds is set here"),
-    ],
-)
-def test_bad_input_is_one_line(command, plain, args, message):
-    status, ran, _, err = command(*[arg.replace("PLAIN", str(plain)) for arg in args])
-    assert status == 2 and not ran
-    assert message in err and err.startswith("error: ") and err.count("\n") == 1
-
-
 def test_real_runs(data, plain, tmp_path, capfd):
     """Both losses after each epoch of a run of bert_jax.main itself."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
@@ -204,33 +190,12 @@ def test_real_runs(data, plain, tmp_path, capfd):
     given = (f"--data={data}", f"--init_from={plain}", f"--output={output}")
     assert curves.main([*given, *few, *fields]) == 0, capfd.readouterr().err
     found = json.loads((output / "results.json").read_text())["runs"]
-    (lines,) = [r["epochs"] for r in found if r["system"] == curves_report.FINE]
+    (lines,) = [r["epochs"] for r in found if r["system"] == curves.FINE]
     assert [line["epoch"] for line in lines] == [1.0, 2.0]
     for line in lines:
         assert set(line) == {"step", "epoch", "train_accuracy", "train_loss",
                              "test_accuracy", "test_loss"}  # fmt: skip
         assert all(np.isfinite(value) for value in line.values())
-
-
-def test_what_has_no_interval_has_none(tmp_path, monkeypatch):
-    """A NaN was the lowest loss; intervals were "-inf to +inf" and "nan +- inf"."""
-    monkeypatch.setattr(plots, "lines", lambda panels: None)
-    monkeypatch.setattr(plots, "save", lambda figure: b"")
-    found = {}
-    for draw in range(3):
-        for system in (curves_report.FINE, curves_report.CLS):
-            found[system, 8, draw] = [
-                {"step": step, "epoch": float(step), "test_loss": 1.0 / step}
-                | {"train_loss": 0.5, "train_accuracy": 0.5, "test_accuracy": 0.5}
-                for step in (1, 2)
-            ]
-    found[curves_report.FINE, 8, 1][0]["test_loss"] = math.nan
-    found[curves_report.FINE, 8, 1][1]["test_accuracy"] = math.nan
-    said = curves_report.write(tmp_path, found, report.facts("x", []), 3)
-    assert "inf" not in said
-    rows = [line.split() for line in said.splitlines() if line.startswith("fine-tuned")]
-    assert rows[0] == ["fine-tuned", "nan"]
-    assert rows[-1][1:4] == ["8", "2.0", "0.500"]
 
 
 def test_the_vectors_are_the_models(plain, data, tmp_path):
@@ -240,7 +205,9 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     bert = bert_jax.load(plain)
     row = [reviews.test[3]["text"]]
     kinds = (("cls", 1), ("mean", 0))  # of one layer
-    read = {unit: vectors.read(bert, unit, row, (layer,)) for unit, layer in kinds}
+    read = {
+        unit: curves.read_vectors(bert, unit, row, (layer,)) for unit, layer in kinds
+    }
     ids = np.array([bert.tokenizer.encode(reviews.test[3]["text"]).ids])
     states = bert.apply(ids, np.ones_like(ids), np.zeros_like(ids))["hidden_states"]
     np.testing.assert_allclose(read["cls"][0][0, 0], states[-1][0, 0], atol=1e-5)
@@ -249,9 +216,7 @@ def test_the_vectors_are_the_models(plain, data, tmp_path):
     options = SimpleNamespace(output=tmp_path, init_from=str(plain), examples=[4, 20])
     found = curves.frozen(options, reviews)
     assert set(found) == {
-        (system, size, 0)
-        for system in (curves_report.CLS, curves_report.MEAN)
-        for size in (4, 20)
+        (system, size, 0) for system in (curves.CLS, curves.MEAN) for size in (4, 20)
     }
     assert curves.frozen(options, reviews) == found
 

@@ -9,7 +9,6 @@ from paper_runs import command, data, kinds, planned
 
 from bert_jax.config import configuration
 from bert_jax.data import loader
-from experiments.paper import __main__ as paper
 from experiments.paper import beside, budget, options, results
 from families.elmo import streams
 
@@ -125,20 +124,6 @@ def test_claims_are_of_the_systems_that_are_there():
 def test_a_mean_is_of_the_seeds_that_have_all():
     one, other = results.Cell({0: 1.0, 1: 3.0}, 5.0), results.Cell({1: 5.0}, None)
     assert results.mean_of([one, other]) == results.Cell({1: 4.0}, None)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("--systems=bert,xlnet",), "--systems: 'xlnet' is none of bert, gpt, elmo"),
-        (("--systems=bert,gpt", "--size=mini"), "--words: at size=mini say how many"),
-    ],
-)
-def test_what_systems_do_not_take(data, tmp_path, capfd, args, message):
-    given = ["table1", f"--data={data}", "--size=tiny", "--corpus=pydocs"]
-    assert paper.main([*given, f"--output={tmp_path / 'out'}", *args]) == 2
-    error = capfd.readouterr().err
-    assert message in error and error.count("\n") == 1, error
 
 
 WORDS = "Alice was beginning to get very tired of sitting by her sister on the bank"

@@ -5,7 +5,6 @@ import json
 import pytest
 from paper_runs import command, data
 
-from bert_jax.errors import UserError
 from experiments.paper import options, runs
 
 __all__ = ["command", "data"]  # fixtures
@@ -71,20 +70,3 @@ def test_a_claim_is_judged_of_base_and_large(command, weights):
               if s["column"] == "sst2"}  # fmt: skip
     assert papers == {"BERT, large": 94.9, "BERT, base": 93.5}
     assert command("table1", *args)[:2] == (0, [])  # again: nothing is left
-
-
-@pytest.mark.parametrize(
-    ("table", "args", "message"),
-    [
-        ("table5", (), "--weights: table5 compares pre-trainings"),
-        ("table1", ("--weights=nowhere",), "nowhere: no such folder"),
-    ],
-)
-def test_what_it_does_not_take(planned, weights, table, args, message):
-    folders = {"A": weights("one", 1, 8), "B": weights("two", 1, 8)}
-    given = [f"--weights={folders['A']}", *args]
-    for name, folder in folders.items():
-        given = [text.replace(f"={name}", f"={folder}") for text in given]
-        given = [text.replace(f",{name}", f",{folder}") for text in given]
-    with pytest.raises(UserError, match=message):
-        planned(table, *given)

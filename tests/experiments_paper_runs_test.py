@@ -36,47 +36,6 @@ def test_runs_once_and_says_what_it_found(command):
     assert again.partition("Circumstances")[0] == out.partition("Circumstances")[0]
 
 
-def test_failed_run_is_reported(command, monkeypatch):
-    args = ("table5", "--tasks=sst2,mrpc", "--seeds=2")
-    monkeypatch.setenv("BREAK", "no-pairs-")
-    status, ran, out, err = command(*args)
-    assert status == 2 and len(ran) == 14 - 2  # what starts from it is not run
-    assert err.splitlines()[-1].startswith("error: 3 of 14 runs failed")
-    assert "no-pairs- is broken" in out and "not run: " in out
-    monkeypatch.delenv("BREAK")
-    status, ran, *_ = command(*args)
-    assert status == 0 and len(ran) == 3
-
-
-@pytest.mark.parametrize("status", [130, -15])
-def test_signal_stops_and_resumes(command, monkeypatch, status):
-    args = ("table5", "--tasks=sst2", "--seeds=2")
-    monkeypatch.setenv("BREAK", "no-nsp-loss-")
-    monkeypatch.setenv("BREAK_STATUS", str(status))
-    ended, ran, _, err = command(*args)
-    assert ended == (143 if status < 0 else status)
-    assert len(ran) == 3 and "goes on there" in err
-    monkeypatch.delenv("BREAK")
-    ended, ran, *_ = command(*args)
-    assert ended == 0 and len(ran) == 9 - 2
-
-
-def test_a_score_that_is_not_a_number_is_reported(command):
-    args = ("table1", "--tasks=sst2", "--seeds=2")
-    command(*args)
-    (path,) = command.output.glob("finetuning/*/*/seed_1/metrics.jsonl")
-    path.write_text(
-        path.read_text().replace('"accuracy": 0.', '"accuracy": "nan", "x": 0.')
-    )
-    status, ran, out, _ = command(*args)
-    assert status == 0 and not ran
-    assert ["BERT,", "tiny", "nan"] in [line.split() for line in out.splitlines()]
-    (cell,) = json.loads((command.output / "table1-tiny" / "results.json").read_text())[
-        "scores"
-    ]
-    assert cell["seeds"]["1"] is None and cell["mean"] is cell["interval_95"] is None
-
-
 def test_features_and_fine_tuning_side_by_side(command):
     status, ran, out, _ = command("table7", "--seeds=3")
     assert status == 0 and len(ran) == 2

@@ -5,7 +5,6 @@ from paper_runs import command, data, kinds, planned
 
 from bert_jax.errors import UserError
 from experiments.lib.published import TABLE_6
-from experiments.paper import __main__ as paper
 from experiments.paper import options, tables, tasks
 
 __all__ = ["command", "data"]  # fixtures
@@ -133,26 +132,6 @@ def test_rows_are_the_papers(name, size):
             assert {pair.first, pair.second} <= systems and pair.column in keys
     rows = [table.published.rows[s.paper] for s in table.systems if s.paper]
     assert all(keys & row.keys() for row in rows)
-
-
-ARGS = ("--corpus=pydocs", "--tasks=sst2")
-
-
-@pytest.mark.parametrize(
-    ("table", "args", "message"),
-    [
-        ("table9", ARGS, "table9: no such table; choose one of table1"),
-        ("table5", (*ARGS, "--config.task.objective=ltr"), "sets task.objective it"),
-        ("table5", (*ARGS, "--config.train.num_steps=4"), "at least 5 are needed"),
-    ],
-)
-def test_what_it_does_not_take(data, tmp_path, capfd, table, args, message):
-    given = [table, f"--data={data}", f"--output={tmp_path / 'out'}", "--size=tiny"]
-    status = paper.main([*given, *args])
-    error = capfd.readouterr().err
-    assert status == 2 and message in error, error
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert not (tmp_path / "out").exists()
 
 
 def test_tasks_without_data_are_left_out_and_named(data, command):

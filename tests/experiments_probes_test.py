@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import bert_jax
-from experiments.insight import probe_fits, probes
-from experiments.insight.probe_fits import Set
+from experiments.insight import probes
+from experiments.insight.probes import Set
 
 # All are pieces of the run's small vocabulary.
 WORDS = ("the", "watch", "cats", "seven", "it", "go", "while", "a", "la", "se")
@@ -28,7 +28,7 @@ def planted(count, seed):
 
 
 def test_the_layer_that_knows():
-    found = probe_fits.part(planted(600, 0), planted(300, 1), seed=0)
+    found = probes.fit_part(planted(600, 0), planted(300, 1), seed=0)
     noise, tag, word = found["accuracy"]
     assert 0.25 < noise < 0.45
     assert tag > 0.85
@@ -41,17 +41,17 @@ def test_the_layer_that_knows():
 def test_a_control_is_a_tag_for_each_word():
     train, dev = planted(400, 0), planted(100, 1)
     skewed = train._replace(labels=["O"] * 360 + ["X"] * 40)
-    both = probe_fits.control(skewed, dev, 0)
+    both = probes.control(skewed, dev, 0)
     tags = {}
     for data, labels in zip((train, dev), both, strict=True):
         assert len(labels) == len(data.words)
         for word, label in zip(data.words, labels, strict=True):
             assert tags.setdefault(word, label) == label
-    assert probe_fits.control(skewed, dev, 0) == both
+    assert probes.control(skewed, dev, 0) == both
     many = train._replace(words=[str(i) for i in range(400)], labels=skewed.labels)
-    drawn = Counter(probe_fits.control(many, dev, 3)[0])
+    drawn = Counter(probes.control(many, dev, 3)[0])
     assert 10 < drawn["X"] < 80
-    assert probe_fits.control(many, dev, 4)[0] != probe_fits.control(many, dev, 3)[0]
+    assert probes.control(many, dev, 4)[0] != probes.control(many, dev, 3)[0]
 
 
 def test_baselines():
@@ -59,10 +59,10 @@ def test_baselines():
         np.zeros((5, 1, 1)), ["N", "V", "V", "N", "N"], ["a", "b", "b", "b", "c"]
     )
     dev = Set(np.zeros((4, 1, 1)), ["N", "V", "V", "N"], ["a", "b", "c", "new"])
-    found = probe_fits.baselines(train, dev)
+    found = probes.baselines(train, dev)
     assert found == {"majority": 0.5, "word's most frequent tag": 0.75}
     sentences = train._replace(words=())
-    assert list(probe_fits.baselines(sentences, dev)) == ["majority"]
+    assert list(probes.baselines(sentences, dev)) == ["majority"]
 
 
 def test_rounding_is_no_feature():
@@ -70,7 +70,7 @@ def test_rounding_is_no_feature():
     rng = np.random.default_rng(0)
     same = np.full((50, 4), 0.7, np.float32) + rng.normal(size=(50, 4)) * 1e-7
     given = np.concatenate([same, rng.normal(size=(50, 4))], axis=1).astype(np.float32)
-    train, dev = probe_fits.scaled(given, given + 1)
+    train, dev = probes.scaled(given, given + 1)
     assert np.abs(train[:, :4]).max() == 0
     np.testing.assert_allclose(train[:, 4:].std(axis=0), 1, rtol=1e-5)
     np.testing.assert_allclose(train[:, 4:].mean(axis=0), 0, atol=1e-6)
@@ -89,7 +89,7 @@ def test_intervals_beside_scipy():
         }
         for _ in range(4)
     ]
-    found = probe_fits.summary(parts)
+    found = probes.summary(parts)
     series = {
         "accuracy": [part["accuracy"][1] for part in parts],
         "selectivity": [part["accuracy"][1] - part["control"][1] for part in parts],
@@ -187,20 +187,3 @@ def test_the_whole_script(data, plain, capsys):
     assert "tags of words:\n240 for training, 150 in dev" in out
     assert "word's most frequent tag" in out
     assert "(SST_2___CLS_.png)" in (data / "out" / "report.md").read_text()
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--train=",), "--train and --dev go together"),
-        (("--parts=31",), "/dev: 30 sentences cannot make --parts=31"),
-    ],
-)
-def test_wrong_options_are_one_line(flags, said, data, plain, capsys, monkeypatch):
-    monkeypatch.chdir(data)
-    (data / "one").write_text("cats N x\n\n" * 40)
-    assert probes.main(command(data, plain, *flags)) == 2
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ")
-    assert said in error
-    assert not (data / "out").exists()

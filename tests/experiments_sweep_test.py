@@ -12,7 +12,7 @@ from runs import here
 from bert_jax.workdir import metrics
 from experiments.lib import report, runner
 from experiments.lib.runner import Run
-from experiments.sweeps import comparison, sweep
+from experiments.sweeps import sweep
 
 
 def a_run(folder, score, seed=0, steps=2, **groups):
@@ -44,8 +44,8 @@ def rows(text):
 
 
 def table(runs, asked=""):
-    found, score = comparison.settings(runs, asked)
-    return report.plain([report.Section("", [comparison.table(found, score)])])
+    found, score = sweep.settings(runs, asked)
+    return report.plain([report.Section("", [sweep.comparison_table(found, score)])])
 
 
 def test_settings_over_their_seeds(runs):
@@ -68,7 +68,7 @@ def test_a_score_that_is_no_number_stands_last(runs):
         path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
     first, second, _ = rows(table(runs))
     assert first[1:3] == ["rate=1", "0.6"] and second[1:3] == ["rate=2", "nan"]
-    assert comparison.plain(*comparison.settings(runs, ""))["scores"]["rate=2"] == {
+    assert sweep.plain(*sweep.settings(runs, ""))["scores"]["rate=2"] == {
         **{"0": 0.6, "1": None, "2": pytest.approx(0.8)}
     }
 
@@ -78,14 +78,6 @@ def test_the_best_checkpoint_counts(tmp_path):
     run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
     (run.folder / "best" / "1").mkdir(parents=True)
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
-
-
-@pytest.mark.parametrize("seeds", ["0", "1,0"])
-def test_seeds_that_do_not_train_together(seeds, capsys, tmp_path):
-    given = [f"--grid=seed={seeds}", "--together", f"--output={tmp_path}", "--plan"]
-    assert sweep.main(["--config=configs/tiny.py", *given]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --")
 
 
 def test_grid_values_in_brackets():
@@ -158,28 +150,6 @@ def files(micro, tmp_path, monkeypatch):
     stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
 
 
-COMMAND = (
-    *("--config=focal.py", "--config=micro.py", "--config=fast.py", "--together"),
-    *("--grid=seed=0,1", "--output=sweep", "--config.train.num_steps=4"),
-    "--config.train.eval_every=2",
-)
-
-
-@pytest.mark.slow
-def test_files_are_compared_over_seeds(files, capfd):
-    assert sweep.main(list(COMMAND)) == 0
-    out, _ = capfd.readouterr()
-    assert "dev masked_lm_loss" in out.splitlines()[0]
-    found = {row[1]: row[4] for row in rows(out)[:3]}
-    assert found == {"config=focal": "2", "config=micro": "2", "config=fast": "2"}
-    assert sorted(path.name.partition("-")[0] for path in Path("sweep").glob("*/")) == [
-        *("fast", "focal", "micro")
-    ]
-    assert "| config=focal |" in Path("sweep/report.md").read_text()
-    assert sweep.main([*COMMAND, "--score=masked_lm_accuracy"]) == 0  # all are done
-    assert "dev masked_lm_accuracy" in capfd.readouterr().out
-
-
 def plan(*arguments):
     return [run.folder.name for run in sweep.plan(*sweep.parse(arguments))]
 
@@ -195,7 +165,7 @@ def test_a_file_of_another_text_is_another_run(files):
 
 
 def scored(scores):
-    return comparison.Setting("a", scores)
+    return sweep.Setting("a", scores)
 
 
 def test_a_difference_is_over_the_seeds_that_both_have():
@@ -203,7 +173,7 @@ def test_a_difference_is_over_the_seeds_that_both_have():
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}
     second[9] = 0.0  # which the other has not
-    found = comparison.difference(scored(second), scored(first))
+    found = sweep.difference(scored(second), scored(first))
     each = np.array([second[seed] - first[seed] for seed in (1, 3, 5)])
     reach = 4.302652729911275 * each.std(ddof=1) / np.sqrt(3)
     assert found.pairs == 3

@@ -194,7 +194,7 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the parity extra")
     from bert_jax.config import configuration
     from bert_jax.training import optimizer, setup
-    from experiments.lib import torch_side
+    from experiments.speed import torch_step
 
     model = tmp_path / "model"
     run(folder, finished[0], "--mode=export", f"--output={model}")
@@ -214,13 +214,15 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
         attention_probs_dropout_prob=0.0,
     )
     network.train()
-    adam = torch_side.adamw(network, config.optimizer, rate=1.0)
+    adam = torch_step.adamw(network, config.optimizer, rate=1.0)
     schedule = optimizer.learning_rate_schedule(task.config)
     rate = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: float(schedule(step)))
     theirs = []
     batches = task.batches(0, slice(None), 0)
     for batch in itertools.islice(batches, task.config.train.num_steps):
-        inputs = {k: torch.from_numpy(v) for k, v in torch_side.inputs(batch).items()}
+        inputs = {
+            k: torch.from_numpy(v) for k, v in torch_step.model_inputs(batch).items()
+        }
         labels = torch.from_numpy(batch["label"].astype(np.int64))
         loss = network(**inputs, labels=labels).loss
         loss.backward()

@@ -15,7 +15,7 @@ from bert_jax import tokenization
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.workdir import metrics
-from tests.micro import bert_config
+from tests.micro import small_config
 
 CELLS = json.loads((ROOT / "notebooks" / "bert.ipynb").read_text("utf-8"))["cells"]
 CODE = {c["id"]: "".join(c["source"]) for c in CELLS if c["cell_type"] == "code"}
@@ -27,14 +27,7 @@ def model(tmp_path):
     letters = [f"{mark}{x}" for mark in ("", "##") for x in string.ascii_lowercase]
     words = re.findall(r"[a-z]{2,}|[^\w\s]", " ".join(CODE.values()).lower())
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *sorted(set(words))]
-    config = bert_config(
-        hidden_size=32,
-        num_attention_heads=2,
-        num_hidden_layers=2,
-        intermediate_size=64,
-        max_position_embeddings=64,
-        vocab_size=len(pieces),
-    )
+    config = small_config(vocab_size=len(pieces))
     heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
     params = nn.meta.unbox(init_with_heads(heads, jax.random.key(0)))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")

@@ -38,7 +38,7 @@ def batcher(
     width: int = 0,
 ) -> Batcher:
     """Answers rows; has no example, so it compiles nothing ahead."""
-    return Batcher(Model(compute, rows, width), None, 512)
+    return Batcher(Model(compute, rows, width), None)
 
 
 @contextlib.contextmanager

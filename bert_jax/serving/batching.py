@@ -1,7 +1,7 @@
 """Rows of many requests, answered in batches by one thread.
 
-The thread also compiles: a program computes a number of rows of one length. A few are
-compiled before requests need them, and others in pauses; meanwhile rows are padded to a
+The thread also compiles: a program computes a number of rows of one length. One is
+compiled before requests need it, others in pauses; meanwhile rows are padded to a
 longer length, which has one.
 """
 
@@ -31,18 +31,13 @@ _OFTEN = 4  # batches of a length that are padded more; the next waits for its p
 
 
 class CompiledLengths(BatchSize):
-    """A batch size that pads rows to lengths that have a program.
-
-    Attributes:
-      compiled: Those lengths.
-      missing: Programs to compile: numbers of rows and, negative, of tokens.
-      compiling: The length of the program in work; 0 means none.
-    """
+    """A batch size that pads rows to lengths that have a program."""
 
     def __init__(self, *_: int):
-        self.compiled: set[int] = set()
+        # Programs to compile: numbers of rows and, negative, of tokens.
         self.missing: set[tuple[int, int]] = set()
-        self.compiling = 0
+        self.compiled: set[int] = set()
+        self.compiling = 0  # the length of the program in work
         self._batches: Counter[int] = Counter()  # by length
 
     def length(self, longest: int, limit: int) -> int:
@@ -69,19 +64,18 @@ class Batcher:
     Args:
       answerer: The model, whose batch size is the largest.
       example: A short row of its task.
-      limit: Maximum number of tokens of a row.
     """
 
-    def __init__(self, answerer: Answerer, example: Any, limit: int):
+    def __init__(self, answerer: Answerer, example: Any):
         self._answerer, size = answerer, answerer.size
         self._lengths = answerer.size = CompiledLengths(*size)
         # On a CPU rows together gain little, if they are long, and padding costs.
         self._ratio, self._most = (1.25, 3_000) if size.width else (4.0, 1_000_000)
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
-        limit = min(limit, MAX_TOKENS)
         try:
             self._example = answerer.parse(example)
+            limit = min(answerer.predictor.max_seq_length, MAX_TOKENS)
             for tokens in (limit, *(1 << n for n in range(4, limit.bit_length()))):
                 self._lengths.length(tokens, limit)
             self._compile_next()
@@ -90,13 +84,10 @@ class Batcher:
         threading.Thread(target=self._work, name="batches", daemon=True).start()
 
     async def answers(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """Returns rows with their answers.
+        """Returns rows with their answers, or raises HTTPException if one is wrong.
 
         Cancelling it takes the rows from the queue. A long list enters the queue a few
         rows at a time, so others have their turn between.
-
-        Raises:
-          HTTPException: A row is wrong.
         """
         found: list[dict[str, Any]] = []
         for start in range(0, len(rows), self._lengths.rows):
@@ -114,8 +105,6 @@ class Batcher:
             parsed = self._answerer.parse(row)
         except ValueError as error:
             raise HTTPException(400, f"row {number}: {error}") from error
-        except BaseException as error:
-            raise _harmless(error) from error
         return _Row(parsed, max(len(str(row)), _SHORT), Future())
 
     def _work(self) -> None:
@@ -130,8 +119,7 @@ class Batcher:
                     self._compile_next()
 
     def _next_batch(self) -> list[_Row]:
-        batch: list[_Row] = []
-        others: list[_Row] = []
+        batch, others = list[_Row](), list[_Row]()
         for row in self._waiting:
             first = (batch[0] if batch else row).characters
             is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
@@ -147,11 +135,10 @@ class Batcher:
         try:
             answers = self._answerer.start([row.parsed for row in batch])()
         except BaseException as error:  # the thread goes on for the others
+            for row in batch if len(batch) > 1 else ():
+                self._answer([row])
             if len(batch) == 1:
-                batch[0].answer.set_exception(_harmless(error))
-            else:
-                for row in batch:
-                    self._answer([row])
+                batch[0].answer.set_exception(error)
             return
         for row, answer in zip(batch, answers, strict=True):
             row.answer.set_result(answer)
@@ -173,8 +160,3 @@ class Batcher:
         # whenever Python looks through those for garbage.
         gc.collect()
         gc.freeze()
-
-
-def _harmless(error: BaseException) -> Exception:
-    """Returns an Exception also for a panic of the tokenizers, which is none."""
-    return error if isinstance(error, Exception) else RuntimeError(error)

@@ -1,23 +1,20 @@
 """`--mode=serve`: answers rows over HTTP, and on a page for a browser.
 
-POST /predict   a row, or a list of rows, as JSON -> the same with the answers
-GET  /health    {"status": "ok", "task": ..., "fields": ...}
-GET  /          the page
+docs/serving.md describes the requests.
 """
 
 import asyncio
-import concurrent.futures
 import ipaddress
 import json
 import logging
 import re
+import signal
 import socket
 import sys
 from pathlib import Path as LocalPath
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
-from bert_jax.runtime import signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
@@ -40,15 +37,10 @@ log = logging.getLogger(__name__)
 PAGE = LocalPath(__file__).with_name("page.html")
 MAX_BYTES = 1_000_000  # of a request
 MAX_CONNECTIONS = 512
-# The thread that computes and the one that serves wait for each other dozens of times
-# a batch, by default 5 ms each time.
-_SWITCH_SECONDS = 5e-4
-# Types are as said, and no other site shows the page in a frame.
-_HEADERS = [("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")]
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
-    """Serves until SIGTERM or Ctrl-C.
+    """Serves until a signal.
 
     Args:
       folder: The work directory with the checkpoint.
@@ -56,51 +48,33 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
 
     Raises:
       UserError: The port cannot be used; nothing is loaded then.
+      Interrupted: A signal arrived. The requests in work are answered before.
     """
     listening = listen(host, port)
     answerer, fields = inference.of_task(task, folder), fields_of(task)
     example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
-    limit = task.config.task.get("max_seq_length", 0)
-    limit = limit or task.model_config.max_position_embeddings
     about = {"status": "ok", "task": task.config.task.name, "fields": fields}
-    names = (host, *task.config.serve.hosts)
-    app = application(Batcher(answerer, example, limit), about, *names)
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    address, port = listening.getsockname()[:2]
-    shown = f"[{address}]" if ":" in address else address
-    log.info("serving on http://%s:%d (stop with Ctrl-C)", shown, port)
-    run(http_server(app, task.config.serve.grace_seconds), listening)
-
-
-def run(server: uvicorn.Server, listening: socket.socket) -> None:
-    """Runs a server until a signal, which this thread hears: raises Interrupted."""
-    done = concurrent.futures.ThreadPoolExecutor(1).submit(server.run, [listening])
-    try:
-        with signals.deferred():
-            while not done.done():
-                concurrent.futures.wait([done], 0.2)
-                signals.check()
-        done.result()
-    finally:
-        server.should_exit = True
-        concurrent.futures.wait([done])
+    app = application(Batcher(answerer, example), about, host, *task.config.serve.hosts)
+    # The thread that computes and the one that serves wait for each other dozens of
+    # times a batch, by default 5 ms each time.
+    sys.setswitchinterval(5e-4)
+    form = "[%s]:%d" if ":" in host else "%s:%d"
+    log.info(f"serving on http://{form} (Ctrl-C stops)", *listening.getsockname()[:2])
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a closed terminal ends it
+    # On SIGTERM and Ctrl-C, uvicorn ends the server and then raises the signal again.
+    http_server(app, task.config.serve.grace_seconds).run([listening])
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Takes a port. Clients that connect wait until they are served.
-
-    Raises:
-      UserError: It cannot be used.
-    """
+    """Takes a port, whose clients wait until they are served; or raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    both = family == socket.AF_INET6
     try:
         return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except (OSError, UnicodeError) as error:
-        raise UserError(
-            f"--port={port}: cannot be used on --host={host[:100]} ({error}); name "
-            "another, or --port=0 for any that is free"
-        ) from error
+        fix = "name another, or --port=0 for any that is free"
+        raise UserError(f"--port={port}: {error}, on --host={host}; {fix}") from error
 
 
 def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
@@ -110,10 +84,9 @@ def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
         app,
         log_config=None,
         log_level="critical",  # the application logs its failures itself
-        access_log=False,
         http="h11",  # limits the bytes of headers
-        ws="none",
-        headers=_HEADERS,
+        # Types are as said, and no other site shows the page in a frame.
+        headers=[("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")],
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=grace,
     )
@@ -143,16 +116,14 @@ def application(
             if answered.cancel():  # the client has left, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
         found = answered.result()
-        text = json.dumps(found if rows is content else found[0], allow_nan=False)
-        return Response(text, media_type="application/json")
+        return JSONResponse(found if rows is content else found[0])  # refuses NaN
 
-    async def health(request: Request) -> Response:
-        _check_source(request, host, *hosts)
-        return JSONResponse(about)
+    def fixed(response: Response) -> Any:
+        async def endpoint(request: Request) -> Response:
+            _check_source(request, host, *hosts)
+            return response
 
-    async def page(request: Request) -> Response:
-        _check_source(request, host, *hosts)
-        return HTMLResponse(PAGE.read_bytes())
+        return endpoint
 
     async def refused(_: Request, error: Any) -> Response:
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
@@ -166,8 +137,8 @@ def application(
     return Starlette(
         routes=[
             Route("/predict", predict, methods=["POST"], max_body_size=MAX_BYTES),
-            Route("/health", health),
-            Route("/", page),
+            Route("/health", fixed(JSONResponse(about))),
+            Route("/", fixed(HTMLResponse(PAGE.read_bytes()))),
         ],
         exception_handlers={HTTPException: refused, Exception: failed},
     )

@@ -11,8 +11,7 @@ All of it is a function of the state and the batch: a run that is killed and res
 finds the same anomalies and does the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from bert_jax.errors import UserError
-from bert_jax.types import Arrays
+
+if TYPE_CHECKING:
+    from bert_jax.training.log import Log
+    from bert_jax.training.seeds import Seeds
 
 DECAY = 0.99  # of the running means: they cover about the last hundred good steps
 KNOWN_AFTER = 100  # good steps; before that, no finite value counts as a spike
@@ -112,20 +114,12 @@ class Anomalies:
 
     Args:
       stops: an anomaly ends the run (`config.train.on_anomaly=stop`).
-      floats: fetches the metrics of each seed.
-      write: takes the step and each seed's numbers, empty without an anomaly.
-      note: prints a line.
+      seeds: those of the run.
+      log: gets the numbers of each seed with an anomaly, and a line.
     """
 
-    def __init__(
-        self,
-        stops: bool,
-        floats: Callable[[Arrays], list[dict[str, float]]],
-        write: Callable[[int, Sequence[Mapping[str, int | float]]], None],
-        note: Callable[[str], None],
-    ):
-        self._stops, self._floats = stops, floats
-        self._write, self._note = write, note
+    def __init__(self, stops: bool, seeds: "Seeds", log: "Log"):
+        self._stops, self._seeds, self._log = stops, seeds, log
         self._pending: tuple[int, dict[str, Array]] | None = None
 
     def add(self, step: int, metrics: dict[str, Array]) -> None:
@@ -153,9 +147,9 @@ class Anomalies:
             {"batch": step - 1, **{name: one[name] for name in _SHOWN}}
             if one["anomaly"]
             else {}
-            for one in self._floats(metrics)
+            for one in self._seeds.floats(metrics)
         ]
-        self._write(step, each)
+        self._log.anomaly(step, each)
         worst = next(one for one in each if one)
         event = (
             f"step {step}: loss {worst['loss']:.4g} (usually {worst['usual_loss']:.4g})"
@@ -174,4 +168,4 @@ class Anomalies:
                 "lower config.optimizer.learning_rate, warm up longer or raise "
                 "config.train.spike_factor, with another --workdir"
             )
-        self._note(f"{event}; this batch skipped")
+        self._log.note(f"{event}; this batch skipped")

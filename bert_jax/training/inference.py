@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jax.sharding import Mesh
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
@@ -14,13 +16,19 @@ from bert_jax.data.tables import Row
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
-from bert_jax.training import rounding, setup, sharding
+from bert_jax.training import setup, sharding
 
 # On a CPU a batch has at most so many rows, and is computed in pieces: a few rows cost
 # only their own.
 _ROWS, _FEW = 16, 4
 # Bytes of outputs that may wait on the device, besides those of one batch.
 _WAITING = 1 << 28
+
+# What moves numbers and leaves them as they are.
+_MOVES = {
+    *("broadcast_in_dim", "concatenate", "copy", "reshape", "sharding_constraint"),
+    *("slice", "squeeze", "transpose"),
+}
 
 OnDevice = dict[str, jax.Array]
 
@@ -135,7 +143,7 @@ class Answerer:
 
     def _round(self, rows: Batch) -> None:
         traced = trace_outputs(self.predictor.outputs, self.mesh, self.params, rows)
-        self.params = rounding.round_once(self.params, traced)
+        self.params = round_once(self.params, traced)
         self._rounds = False
 
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
@@ -237,3 +245,46 @@ def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
 
 def _bytes(waiting: Iterable[tuple[Any, OnDevice]]) -> int:
     return sum(x.nbytes for _, outputs in waiting for x in outputs.values())
+
+
+def round_once(params: Any, traced: jax.stages.Traced) -> Any:
+    """Returns parameters with which a function of (params, batch) computes the same.
+
+    A parameter is rounded if all that reads it rounds it first, to one dtype: with
+    `model.dtype=bfloat16` kernels, but no embeddings, which are summed in float32.
+
+    Args:
+      traced: The function, traced with `params`.
+    """
+    leaves, tree = jax.tree.flatten(params)
+    jaxpr = traced.jaxpr.jaxpr
+    rounded = []
+    for leaf, variable in zip(leaves, jaxpr.invars, strict=False):
+        dtypes = list(set(_dtypes(jaxpr, variable)))
+        is_rounded = len(dtypes) == 1 and jnp.issubdtype(dtypes[0], jnp.floating)
+        rounded.append(leaf.astype(dtypes[0]) if is_rounded else leaf)
+    return jax.tree.unflatten(tree, rounded)
+
+
+def _dtypes(jaxpr: Jaxpr, variable: Any) -> Iterator[Any]:
+    """Yields the dtypes that a variable is read in, its own where it is not cast."""
+    own: Any = variable.aval.dtype
+    if any(each is variable for each in jaxpr.outvars):
+        yield own
+    for equation in jaxpr.eqns:
+        for index, read in enumerate(equation.invars):
+            if read is not variable:
+                continue
+            inner = [
+                x.jaxpr if isinstance(x, ClosedJaxpr) else x
+                for x in equation.params.values()
+                if isinstance(x, ClosedJaxpr | Jaxpr)
+            ]
+            if equation.primitive.name == "convert_element_type":
+                yield equation.params["new_dtype"]
+            elif equation.primitive.name in _MOVES:
+                yield from _dtypes(jaxpr, equation.outvars[0])
+            elif len(inner) == 1 and len(inner[0].invars) == len(equation.invars):
+                yield from _dtypes(inner[0], inner[0].invars[index])
+            else:
+                yield own

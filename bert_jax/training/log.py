@@ -17,6 +17,7 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.metrics import MetricWriter
+from bert_jax.workdir.trackers import Trackers
 
 # Dense bfloat16 FLOP/s of a device, from the makers' data sheets, by `device_kind`.
 PEAK_FLOPS = {
@@ -49,8 +50,6 @@ class Log:
         self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
         self._trackers = None
         if is_first and config.train.trackers:
-            from bert_jax.workdir.trackers import Trackers
-
             names = config.train.trackers
             self._trackers = Trackers(names, folder, workdir.fields(config))
         self._writers = []
@@ -63,6 +62,7 @@ class Log:
         self._all = self._writers[0]
         if seeds.count > 1:
             self._all = MetricWriter(folder, resume_step=resume_step, active=is_first)
+        self._every = dict.fromkeys((*self._writers, self._all))
         steps = config.train.num_steps
         self._progress = Progress(steps, resume_step or 0, active=is_first)
         self.note, self.tell = self._progress.note, self._progress.tell
@@ -141,11 +141,11 @@ class Log:
 
     def has(self, step: int, split: str) -> bool:
         """Whether every seed has a line for this step and split."""
-        return all(w.has(step, split) for w in (*self._writers, self._all))
+        return all(writer.has(step, split) for writer in self._every)
 
     def flush(self) -> None:
         """Returns once every line is in the folder, also if that is in a bucket."""
-        for writer in dict.fromkeys((*self._writers, self._all)):
+        for writer in self._every:
             writer.flush()
 
     def end_progress(self) -> None:
@@ -155,7 +155,7 @@ class Log:
     def close(self) -> None:
         """Closes the files and the trackers."""
         self._progress.close()
-        for writer in dict.fromkeys((*self._writers, self._all)):
+        for writer in self._every:
             writer.close()
         if self._trackers is not None:
             self._trackers.close(self.finished)

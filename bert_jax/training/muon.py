@@ -3,7 +3,6 @@ kellerjordan.github.io/posts/muon): a small model needs far fewer steps."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import optax
@@ -12,7 +11,7 @@ from ml_collections import ConfigDict
 from optax import contrib
 
 from bert_jax.errors import UserError
-from bert_jax.training.optimizer import layer_axes
+from bert_jax.training.optimizer import layer_axes, map_named
 
 MOMENTUM = 0.95
 # Times the root of a matrix's longer side: its entries then move as far as AdamW's do,
@@ -34,7 +33,7 @@ def muon(
         contrib.scale_by_muon(
             beta=MOMENTUM, eps=optimizer.eps, weight_dimension_numbers=_axes_of_each
         ),
-        optax.stateless(lambda updates, _: _each(_scaled, updates)),
+        optax.stateless(lambda updates, _: map_named(_scaled, updates)),
     )
     rest = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps)
     return optax.chain(
@@ -62,7 +61,7 @@ def axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
 
 
 def _axes_of_each(params: PyTree) -> PyTree:
-    return _each(lambda name, param: axes(name, param.ndim), params)
+    return map_named(lambda name, param: axes(name, param.ndim), params)
 
 
 def _scaled(name: str, update: Array) -> Array:
@@ -73,7 +72,7 @@ def _scaled(name: str, update: Array) -> Array:
 
 
 def _labels(params: PyTree) -> PyTree[str]:
-    label_tree = _each(
+    label_tree = map_named(
         lambda name, param: "matrices" if axes(name, param.ndim) else "rest", params
     )
     labels = jax.tree.leaves(label_tree)
@@ -84,10 +83,3 @@ def _labels(params: PyTree) -> PyTree[str]:
             "this run; choose adamw"
         )
     return label_tree
-
-
-def _each(function: Callable[[str, Any], Any], params: PyTree) -> PyTree:
-    def at(path: tuple, param: Any) -> Any:
-        return function(jax.tree_util.keystr(path, simple=True, separator="/"), param)
-
-    return jax.tree_util.tree_map_with_path(at, params)

@@ -3,7 +3,7 @@ decay by name."""
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
-from bert_jax.training import anomaly, frozen
+from bert_jax.training import anomaly
 
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
@@ -34,6 +34,21 @@ def layer_axes(name: str, rank: int) -> tuple[int, ...]:
       rank: Number of axes of its array.
     """
     return tuple(range(1 if "encoder/layers/" in name else 0, rank))
+
+
+def map_named(function: Callable, params: PyTree, *rest: PyTree) -> PyTree:
+    """Maps a function of each parameter's path, as in `layer_axes`, and its values."""
+
+    def at(path: tuple, *values: Any) -> Any:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        return function(name, *values)
+
+    return jax.tree_util.tree_map_with_path(at, params, *rest)
+
+
+def _is_in(name: str, prefixes: Collection[str]) -> bool:
+    """Whether a path has one of these prefixes; bert/enc is none of bert/encoder."""
+    return any(f"{name}/".startswith(f"{prefix}/") for prefix in prefixes)
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
@@ -159,14 +174,10 @@ def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
       unused: parts without a gradient, such as `bert/pooler` (`Task.unused`).
     """
 
-    def decays(path: tuple, _: Any) -> bool:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        return not (
-            NOT_DECAYED.search(name)
-            or any(f"{name}/".startswith(f"{part}/") for part in unused)
-        )
+    def decays(name: str, _: Any) -> bool:
+        return not (NOT_DECAYED.search(name) or _is_in(name, unused))
 
-    return jax.tree_util.tree_map_with_path(decays, params)
+    return map_named(decays, params)
 
 
 class ScaleByBertAdamState(NamedTuple):
@@ -231,7 +242,7 @@ def make(
 
     def scheduled(schedule: optax.Schedule) -> optax.GradientTransformation:
         whole = optax.chain(_clip(fields.clip_norm), maker(fields, schedule, mask))
-        return frozen.leaving_out(whole, prefixes)
+        return leaving_out(whole, prefixes)
 
     own = scheduled(learning_rate_schedule(config))
 
@@ -251,54 +262,67 @@ def make(
     return optax.GradientTransformationExtraArgs(own.init, update)
 
 
-def check_state(
-    name: str, optimizer: optax.GradientTransformation, params: Any, state: Any
-) -> None:
-    """Checks, from shapes alone, that a state can be carried and saved.
+def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
+    """True for parameters of `config.optimizer.frozen`: prefixes of their paths.
 
-    Args:
-      params: Shapes of the parameters.
-      state: Shapes of the result of `init`.
-
-    Raises:
-      UserError: An array is empty, which no checkpoint holds, or `update` returns a
-        state of another structure.
+    They get no gradient, no moments and no weight decay, and have no part in the
+    gradient's norm.
     """
+    return map_named(lambda name, _: _is_in(name, prefixes), params)
 
-    def update(params: Any, state: Any) -> Any:
-        rule = optax.with_extra_args_support(optimizer)
-        unless = anomaly.Unless(jnp.bool_(False))
-        return rule.update(params, state, params, unless=unless)[1]
 
-    where = f"config.optimizer.name={name}: its state"
-    new = jax.eval_shape(update, params, state)
-    before, after = _shapes(state), _shapes(new)
-    for path, shape in before.items():
-        if "[0" in shape or ", 0" in shape:
+def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
+    """A loss function whose gradient is 0 for the frozen parameters."""
+
+    def frozen_loss(params: Any, *rest: Any) -> Any:
+        stop, frozen = jax.lax.stop_gradient, frozen_mask(params, prefixes)
+        kept = jax.tree.map(lambda no, x: stop(x) if no else x, frozen, params)
+        return loss(kept, *rest)
+
+    return frozen_loss if prefixes else loss
+
+
+def leaving_out(
+    optimizer: optax.GradientTransformation, prefixes: Collection[str]
+) -> optax.GradientTransformation:
+    """The optimizer, of the parameters that learn; it holds nothing for the others.
+
+    Its `init` raises UserError if a prefix names no parameter, or all are frozen.
+    """
+    if not prefixes:
+        return optimizer
+
+    def learns(params: Any) -> PyTree[bool]:
+        return jax.tree.map(lambda frozen: not frozen, frozen_mask(params, prefixes))
+
+    masked = optax.chain(
+        optax.masked(optimizer, learns),
+        optax.masked(optax.set_to_zero(), lambda params: frozen_mask(params, prefixes)),
+    )
+
+    def init(params: optax.Params) -> optax.OptState:
+        _check_frozen(params, prefixes)
+        return masked.init(params)
+
+    return optax.GradientTransformationExtraArgs(init, masked.update)
+
+
+def _check_frozen(params: Any, prefixes: Collection[str]) -> None:
+    names = jax.tree.leaves(map_named(lambda name, _: name, params))
+    if not names:  # `optax.tree.map_params` passes a placeholder
+        return
+    for prefix in prefixes:
+        if not any(_is_in(name, (prefix,)) for name in names):
+            parts = dict.fromkeys("/".join(name.split("/")[:2]) for name in names)
             raise UserError(
-                f"{where} has an empty array, {path} {shape}, which no checkpoint can "
-                "hold; use () in its place"
+                f"config.optimizer.frozen: {prefix!r} names no parameter; there are "
+                f"{', '.join([*parts][:12])}, and more (--mode=describe)"
             )
-        if (then := after.get(path, "absent")) != shape:
-            raise UserError(
-                f"{where} has another structure after an update: {path} is {shape} in "
-                f"init and {then} in update; return the same from both"
-            )
-    if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
+    if all(_is_in(name, prefixes) for name in names):
         raise UserError(
-            f"{where} has other containers after an update; return the same from init "
-            "and update"
+            f"config.optimizer.frozen={tuple(prefixes)}: names all parameters, so "
+            "that nothing would learn; leave one out"
         )
-
-
-def _shapes(tree: Any) -> dict[str, str]:
-    """The dtype and shape of each array, such as int32[2, 3], by its path."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): (
-            f"{leaf.dtype}{list(leaf.shape)}"
-        )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def _clip(norm: float) -> optax.GradientTransformation:
@@ -359,16 +383,12 @@ def lamb(
     return optax.chain(
         optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
-        optax.stateless(
-            lambda updates, params: jax.tree_util.tree_map_with_path(
-                _scaled_by_trust_ratio, updates, params
-            )
-        ),
+        optax.stateless(functools.partial(map_named, _scaled_by_trust_ratio)),
         optax.scale_by_learning_rate(schedule),
     )
 
 
-def _scaled_by_trust_ratio(path: tuple, update: Array, param: Array) -> Array:
+def _scaled_by_trust_ratio(name: str, update: Array, param: Array) -> Array:
     """Scales an update by (parameter norm / update norm).
 
     The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
@@ -376,7 +396,6 @@ def _scaled_by_trust_ratio(path: tuple, update: Array, param: Array) -> Array:
     (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
     which do not decay, and if one of the norms is 0.
     """
-    name = jax.tree_util.keystr(path, simple=True, separator="/")
     if NOT_DECAYED.search(name):
         return update
     axes = layer_axes(name, update.ndim)

@@ -65,19 +65,15 @@ def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
         yield f"from {task.config.init_from}:\n{terminal.table(*merged)}"
 
 
-def closing(run: "Run", params: Any, now: int) -> Mapping[str, float]:
+def closing(run: "Run", params: Any, now: int) -> None:
     """Prints every split's scores and writes its prediction files.
 
     Args:
       params: the run's final weights, of all seeds.
       now: their step.
-
-    Returns:
-      The baseline's scores on the first dev split.
     """
     task, seeds, is_first = run.task, run.seeds, processes.is_first()
     folders = [path / "predictions" for path in seeds.folders(run.folder)]
-    baseline: Mapping[str, float] = {}
     for split in task.splits:
         each = []
         for predictions, results in zip(
@@ -87,18 +83,20 @@ def closing(run: "Run", params: Any, now: int) -> Mapping[str, float]:
             if is_first:
                 results.write(predictions)
                 workdir.write_facts(predictions.parent, task.facts, now)
-        if split in task.dev_splits[:1]:
-            baseline = results.baseline()
         if not each[0]:
             continue
-        means = seeds.means(split, each)
+        means, baseline = seeds.means(split, each), results.baseline()
         if not run.log.has(now, split):
             run.log.write(now, split, each)
         if is_first:
             print(f"\n{split} at step {now}")
-            print(terminal.table(*results.table(split, means, results.baseline())))
+            print(terminal.table(*results.table(split, means, baseline)))
             if seeds.count == 1 and (details := results.details()):
                 print(f"\n{details}")
+            is_main = split in task.dev_splits[:1] and task.selection_score in baseline
+            if is_main and task.quality(means) <= task.quality(baseline):
+                why = "no better than the majority baseline's (docs/faq.md)"
+                run.log.note(f"COLLAPSED: the score on {split} is {why}")
     run.log.tell(task.notices)
     if is_first:
         totals = run.log.clock.totals
@@ -111,7 +109,6 @@ def closing(run: "Run", params: Any, now: int) -> Mapping[str, float]:
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
-    return baseline
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,18 +10,19 @@ import jax
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
+from bert_jax.convert import merge
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, signals, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, evaluator, report, setup, sharding
 from bert_jax.training import optimizer as optimizers
-from bert_jax.training.compilation import Step
-from bert_jax.training.history import BestScore, require_dev
 from bert_jax.training.log import Log
 from bert_jax.training.sharding import require_memory
 from bert_jax.training.state import TrainState
+from bert_jax.training.step import Step
 from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,81 @@ class Due:
 
     def any_event(self, step: int) -> bool:
         return self.log(step) or self.save(step) or self.evaluation(step)
+
+
+class BestScore:
+    """The quality of each evaluation, including those before a resume.
+
+    Losses at different sequence lengths are not comparable: when the schedule changes
+    the shape of batches (apart from their number of rows), earlier evaluations are
+    dropped, so the best is the best of the current phase.
+    """
+
+    def __init__(self, task: Task, folder: Path, split: tuple[str, ...]):
+        self._task = task
+        self._seen: list[tuple[int, float]] = []  # step, quality
+        for name in split:
+            for line in metrics.read(folder, name):
+                self.add(int(line["step"]), line)
+
+    def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
+        """Adds the scores after `now` steps; returns whether they are the best."""
+        if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
+            self._seen = []
+        value = self._task.quality(numbers)
+        # A comparison with NaN is always false: it would stay the best for good.
+        value = -math.inf if math.isnan(value) else value
+        best = all(value > other for _, other in self._seen)
+        self._seen.append((now, value))
+        return best
+
+    def stops(self, patience: int) -> bool:
+        """Whether none of the last `patience` evaluations beat the best before them;
+        always False if `patience` is 0."""
+        if not patience or len(self._seen) <= patience:
+            return False
+        values = [value for _, value in self._seen]
+        return max(values[-patience:]) <= max(values[:-patience])
+
+    def early_stop(self, now: int, taken: int) -> str:
+        """A line that says why a run ended at step `now`, and which weights it uses.
+
+        Args:
+          taken: the step of these weights.
+        """
+        best, _ = max(self._seen, key=lambda seen: seen[1])
+        since = sum(step > best for step, _ in self._seen)
+        return (
+            f"early stop at step {now}: {since} evaluations no better than step "
+            f"{best}'s; the result is that of step {taken}"
+        )
+
+    def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the last step's batch, without the number of rows."""
+        shapes = self._task.phase_at(now - 1).shapes
+        return {name: shape[1:] for name, shape in shapes.items()}
+
+
+def require_dev(task: Task) -> None:
+    """Reads the evaluation data, before a run claims its folder.
+
+    Raises:
+      UserError: a file is missing or wrong; a field needs scores on dev, and there are
+        none.
+    """
+    config = task.config
+    needs = {
+        f"train.early_stop={config.train.early_stop}": config.train.early_stop,
+        f"evaluate.score={config.evaluate.score}": config.evaluate.score,
+        "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
+    }
+    dev = task.dev_splits  # reads the files
+    for field, is_set in needs.items():
+        if is_set and not dev:
+            raise UserError(
+                f"config.{field}: needs scores on dev, and there are none; name dev "
+                "data, and dev in config.evaluate.splits"
+            )
 
 
 class Run:
@@ -101,8 +178,6 @@ class Run:
             require_dev(task)
             evaluator.require_score(task, self.mesh, params)
         processes.check_same("the prepared data", self.data.record)
-        if not is_new and self.steps_before < config.train.num_steps:
-            _require_growth(task, folder)
         self.due = Due(config, self.data.epoch_size)
 
     def __enter__(self) -> "Run":
@@ -159,8 +234,6 @@ class Run:
         first = self.step.first_state()
         if self.weights is None:
             return first._replace(params=self.task.start(first.params))
-        from bert_jax.convert import merge
-
         return first._replace(params=merge.fill(self.weights[0], first.params))
 
     def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
@@ -170,10 +243,8 @@ class Run:
         stack.callback(self.log.close)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
-        self.anomalies = anomaly.Anomalies(
-            config.train.on_anomaly == "stop",
-            *(self.seeds.floats, self.log.anomaly, self.log.note),
-        )
+        stops = config.train.on_anomaly == "stop"
+        self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
         self.evaluator = evaluator.Evaluator(
             task, self.seeds, self.mesh, self.log.clock
         )
@@ -227,11 +298,11 @@ class Run:
         self.save(wait=True)
         self.log.note(f"saved step {self.now}; the same command resumes from there")
 
-    def finish(self) -> tuple[Mapping[str, float], int]:
+    def finish(self) -> int:
         """Saves the last state, evaluates the run's final weights, reports.
 
         Returns:
-          The baseline's scores on the first dev split; the step of these weights.
+          The step of these weights.
         """
         self.save(wait=True)
         params, taken = self.state.params, self.now
@@ -241,19 +312,9 @@ class Run:
         if self.now < self.due.num_steps:
             self.log.note(self.best_score.early_stop(self.now, taken))
         self.log.end_progress()
-        baseline = report.closing(self, params, taken)
+        report.closing(self, params, taken)
         self.log.finished = True
         self.seeds.close(
             *(self.task, self.data.record, self.folder), *(self.state, self.now)
         )
-        return baseline, taken
-
-
-def _require_growth(task: Task, folder: Path) -> None:
-    """Raises UserError if the dev scores of a run that is to grow no longer do."""
-    if BestScore(task, folder, task.dev_splits[:1]).stops(task.config.train.early_stop):
-        raise UserError(
-            f"config.train.extend=True: the run in {folder} stopped early, because its "
-            "dev scores no longer improved, and would again; to train on, start "
-            f"another --workdir from it: --config.init_from={folder}"
-        )
+        return taken

@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS
+from bert_jax.models.kernels import requirements
 
 AXES = ("data", "fsdp", "tensor")
 
@@ -54,8 +55,6 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     if config.model.attention in KERNELS or config.model.epilogue == "fused":
-        from bert_jax.models.kernels import requirements
-
         requirements.check(
             config.model,
             devices[0].platform,

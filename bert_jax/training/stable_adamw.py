@@ -10,7 +10,7 @@ from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training.optimizer import layer_axes, warmup_steps
+from bert_jax.training.optimizer import layer_axes, map_named, warmup_steps
 
 
 class _State(NamedTuple):
@@ -52,9 +52,8 @@ def stable_adamw(
         rate = schedule(state.steps)
 
         def step(
-            path: tuple, gradient: Array, m: Array, v: Array, param: Array, d: bool
+            name: str, gradient: Array, m: Array, v: Array, param: Array, d: bool
         ) -> Array:
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
             ratio = jnp.mean(
                 gradient**2 / jnp.maximum(v, eps**2),
                 axis=layer_axes(name, gradient.ndim),
@@ -64,7 +63,7 @@ def stable_adamw(
             decay = optimizer.weight_decay * param if d else 0.0
             return -parameter_rate * (m / (jnp.sqrt(v) + eps) + decay)
 
-        steps = jax.tree_util.tree_map_with_path(step, updates, mu, nu, params, decays)
+        steps = map_named(step, updates, mu, nu, params, decays)
         return steps, _State(count, mu, nu)
 
     return optax.GradientTransformation(init, update)

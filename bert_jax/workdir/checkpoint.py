@@ -5,7 +5,6 @@ the weights alone does not read the optimizer's state, two thirds of the bytes.
 """
 
 import contextlib
-import gc
 import logging
 import sys
 from collections.abc import Iterator, Mapping
@@ -27,21 +26,17 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences Orbax's warnings, and its reports of a damaged file, one per reader."""
-    verbosity, hook = absl_logging.get_verbosity(), sys.unraisablehook
+    """Silences what Orbax logs."""
+    verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.FATAL)
-    sys.unraisablehook = lambda _: None
     try:
         yield
-    except Exception:
-        gc.collect()  # the readers report when they are collected
-        raise
     finally:
         absl_logging.set_verbosity(verbosity)
-        sys.unraisablehook = hook
 
 
-# TensorStore raises "Event loop is closed" for each write in progress after one failed.
+# After a read or write has failed, TensorStore raises "Event loop is closed" for each
+# one in progress; the error itself is raised, too.
 _show = sys.unraisablehook
 sys.unraisablehook = lambda x: "loop is closed" in str(x.exc_value) or _show(x)
 

@@ -38,14 +38,14 @@ from bert_jax.runtime.terminal import live_line
 from bert_jax.training.sharding import bytes_per_device
 from experiments.capacity import compiled, devices, estimate
 from experiments.capacity.devices import DEVICES, USABLE, Device
-from experiments.lib import ending, programs
+from experiments.lib import command_line, programs
 from experiments.lib.command_line import Parser, with_fields
 from experiments.lib.report import Section, Table, duration, plain
 
 MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Prints the plan; gives the exit status, 2 where it does not fit."""
     options, fields = parse(argv)
@@ -258,4 +258,4 @@ def candidates(config: ConfigDict) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -31,7 +31,7 @@ from bert_jax.models.lstm import BiLstm
 from bert_jax.runtime import terminal
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tokenization.wordpiece import WORDPIECE
-from experiments.lib import command_line, ending
+from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
@@ -207,7 +207,7 @@ def _places(rng: np.random.Generator, rows: int) -> Rows:
     return drawn[:, :MASKED]
 
 
-@ending.printed
+@command_line.printed
 def main(argv: Sequence[str]) -> str:
     """Gives the table."""
     parser = command_line.Parser("experiments.claims.leak", __doc__)
@@ -241,4 +241,4 @@ def main(argv: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

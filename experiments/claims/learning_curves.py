@@ -12,11 +12,13 @@ it stopped. docs/paper.md says how to read what it writes.
 
 import argparse
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from jaxtyping import Int
 
 import bert_jax
 from bert_jax.config import configuration
@@ -25,10 +27,12 @@ from bert_jax.data import texts
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.claims import both_losses, curves_report
-from experiments.claims.curves_report import CLS, FINE, LTR, MEAN, Key, Series
-from experiments.lib import by_size, command_line, ending, kept, report, runner, vectors
+from experiments.claims import both_losses
+from experiments.insight.probes import read_vectors
+from experiments.lib import command_line, plots, report, runner
+from experiments.lib.report import Figure, Section, Table
 from experiments.lib.runner import Run, digest
+from experiments.lib.verdicts import Claim, Pair, estimate, judge, shown
 from experiments.paper.tables import SIZES
 
 CONFIG = Path(both_losses.__file__)
@@ -41,6 +45,13 @@ _SET = (
     *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
 )
+FINE, LTR = "fine-tuned", "left to right, fine-tuned"
+MEAN, CLS = "features, mean of pieces", "features, [CLS]"
+SYSTEMS = (FINE, LTR, MEAN, CLS)
+Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
+# Of each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
+Series: TypeAlias = list[dict[str, float]]
+Found: TypeAlias = Mapping[Key, Series]
 
 
 class Data(NamedTuple):
@@ -82,7 +93,7 @@ class Data(NamedTuple):
                 write_atomically(path, "".join(lines))
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
@@ -96,10 +107,10 @@ def main(argv: Sequence[str]) -> int:
         found = {key: series(run, key[1]) for key, run in runs.items()}
         found |= frozen(options, data)
         facts = report.facts("experiments.claims.learning_curves", argv)
-        return curves_report.write(options.output, found, facts, options.draws)
+        return write_report(options.output, found, facts, options.draws)
 
-    before = lambda: data.write(options)  # noqa: E731
-    return runner.finish(list(runs.values()), options, said, before=before)
+    every = list(runs.values())
+    return runner.finish(every, options, said, before=lambda: data.write(options))
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -146,7 +157,7 @@ def read(options: argparse.Namespace) -> Data:
         else:
             parts.append(texts.read_folders(place / split))
     train, test = parts
-    options.examples = by_size.sizes(options.examples, len(train))
+    options.examples = sizes(options.examples, len(train))
     labels = {text["label"] for text in train}
     if len(labels) < 2:
         raise UserError(f"--data={place}: the training examples have one class only")
@@ -156,7 +167,7 @@ def read(options: argparse.Namespace) -> Data:
             raise UserError(f"{text['where']}: label {name!r} is not in training")
     rows = [[split, str(text["label"]), text["text"]] for split, part in
             zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
-    orders = [by_size.nested([text["label"] for text in train], draw)
+    orders = [nested([text["label"] for text in train], draw)
               for draw in range(options.draws)]  # fmt: skip
     return Data(train, test, digest(json.dumps(rows)), orders)
 
@@ -226,16 +237,49 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
         fitted = []
         last = bert.config.num_hidden_layers
         for system, unit, layer in ((CLS, "cls", last), (MEAN, "mean", last - 1)):
-            found = vectors.read(bert, unit, rows, (layer,))
+            found = read_vectors(bert, unit, rows, (layer,))
             x = np.stack([vector[0, 0] for vector in found])
             for draw, order in enumerate(data.orders):
                 for size in options.examples:
                     train = x[order[:size]], y[order[:size]]
                     scores = classified(train, (x[count:], y_test), draw)
                     fitted.append([system, size, draw, scores])
-        kept.write(path, {"fitted": fitted})
-    fits = kept.read(path)["fitted"]
+        runner.write_json(path, {"fitted": fitted})
+    fits = runner.read_json(path)["fitted"]
     return {(system, size, draw): [scores] for system, size, draw, scores in fits}
+
+
+def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]:
+    """An order of the examples whose every beginning is a stratified random subset.
+
+    Each class is shuffled and spread evenly over the order, so the first n examples
+    have of each class its share of n, rounded up or down; a smaller subset is part of
+    a larger one.
+    """
+    rng = np.random.default_rng(seed)
+    place = np.empty(len(labels))
+    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    classes = np.array([codes[label] for label in labels])
+    for code in range(len(codes)):
+        own = rng.permutation(np.flatnonzero(classes == code))
+        place[own] = (np.arange(len(own)) + 0.5) / len(own)
+    return np.argsort(place, kind="stable")
+
+
+def sizes(text: str, available: int) -> list[int]:
+    """The numbers of examples that --examples names, ascending; `all` is one.
+
+    Raises:
+      UserError: one is not a number from 2 to `available`.
+    """
+    parts = text.replace("all", str(available)).split(",")
+    for part in parts:
+        if not (part.isdecimal() and 2 <= int(part) <= available):
+            raise UserError(
+                f"--examples={text}: {part!r} is not a number from 2 to the "
+                f"{available:,} training examples that there are, nor 'all'"
+            )
+    return sorted(set(map(int, parts)))
 
 
 def classified(
@@ -260,7 +304,7 @@ def classified(
 
     scaler, (_, y) = StandardScaler().fit(train[0]), train
     fold = np.empty(len(y), int)
-    fold[by_size.nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
+    fold[nested(y.tolist(), seed)] = np.arange(len(y)) % FOLDS
     search = GridSearchCV(
         LogisticRegression(max_iter=1000),
         {"C": [1 / (penalty * len(y)) for penalty in PENALTIES]},
@@ -276,5 +320,115 @@ def classified(
     return found
 
 
+def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
+    """What the paper says of other tasks, asked of each number of examples."""
+    others = [name for name in (MEAN, CLS) if name in systems]
+    found = [
+        Claim(
+            "Fine-tuning is better than a classifier on frozen vectors",
+            "table 7, on named entities with a BiLSTM on top",
+            tuple(Pair(FINE, name, f"{n}") for n in counts for name in others),
+        )
+    ]
+    if LTR in systems:
+        pairs = tuple(Pair(FINE, LTR, f"{count}") for count in counts)
+        text = "Masked LM is better than left to right"
+        found.append(Claim(text, "section 5.1, on other tasks", pairs))
+    return found
+
+
+def write_report(
+    output: Path, found: Found, facts: Mapping[str, Any], draws: int
+) -> str:
+    """Writes report.md, its plots and results.json; returns the text."""
+    counts = sorted({key[1] for key in found})
+    systems = [name for name in SYSTEMS if any(key[0] == name for key in found)]
+    columns = [f"{count}" for count in counts]
+    scores = {
+        (name, f"{count}"): {
+            draw: 100 * found[name, count, draw][-1]["test_accuracy"]
+            for draw in range(draws)
+        }
+        for name in systems
+        for count in counts
+    }
+    judged = [judge(claim, scores, columns, draws) for claim in claims(counts, systems)]
+    rows = [
+        (name, *(shown([*scores[name, n].values()]) for n in columns))
+        for name in systems
+    ]
+    header = ("", *(f"{count:,}" for count in counts))
+    lines = {
+        name: [(n, *estimate([*scores[name, f"{n}"].values()])) for n in counts]
+        for name in systems
+    }
+    title = "Test accuracy after the last epoch"
+    panel = plots.Panel(
+        *(title, "training examples", "%", lines), ticks=counts, is_log=True
+    )
+    tuned = [name for name in (FINE, LTR) if name in systems]
+    panels = [
+        _losses(found, tuned, count) for count in dict.fromkeys((counts[0], counts[-1]))
+    ]
+    sections = [
+        Section("", [report.introduction(facts)]),
+        Section("Test accuracy in percent after the last epoch", [
+            Table(rows, header, "mean over draws, ± half of the 95% interval"),
+            Figure("examples", lambda: plots.lines([panel])),
+        ]),
+        Section("Claims", [verdict.text for verdict in judged]),
+        Section("By epochs: where the test loss (nats) is lowest, and the last epoch", [
+            _epochs(found, counts, tuned),
+            Figure("epochs", lambda: plots.lines(panels)),
+        ]),
+    ]  # fmt: skip
+    results = {
+        **facts,
+        "runs": [dict(zip(("system", "examples", "draw"), key, strict=True))
+                 | {"epochs": epochs} for key, epochs in found.items()],
+        "claims": [verdict.plain() for verdict in judged],
+    }  # fmt: skip
+    return report.write(output, sections, results)
+
+
+def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
+    """The losses of test and training set by epoch."""
+    curves = {
+        f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
+        for system in systems
+        for side in ("test", "train")
+    }
+    title = f"{count:,} examples"
+    return plots.Panel(title, "epochs", "loss (nats)", curves)
+
+
+def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
+    """A number after each epoch: mean over draws, half of the interval."""
+    draws = [each for key, each in found.items() if key[:2] == (system, count)]
+    points = []
+    for lines in zip(*draws, strict=True):
+        points.append((lines[0]["epoch"], *estimate([line[name] for line in lines])))
+    return points
+
+
+def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Table:
+    rows = []
+    for system in systems:
+        for count in counts:
+            test = by_epoch(found, system, count, "test_loss")
+            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
+            at = f"{best[0]:.1f}"
+            last = [
+                by_epoch(found, system, count, name)[-1][1]
+                for name in ("train_loss", "test_accuracy", "train_accuracy")
+            ]
+            accuracies = (f"{100 * value:.1f}" for value in last[1:])
+            begin = (system, f"{count:,}", at, best[1])
+            rows.append((*begin, test[-1][1], last[0], *accuracies))
+    header = ("", "examples", "lowest at", "loss", "test at the end", "training",
+              "test accuracy", "training")  # fmt: skip
+    return Table(rows, header)
+
+
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -16,7 +16,7 @@ from pathlib import Path
 from bert_jax.data.sources import pydocs
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.lib import command_line, ending
+from experiments.lib import command_line
 
 PACKAGES = (
     *("asyncio", "email", "huggingface_hub", "jax", "numpy", "orbax", "scipy"),
@@ -25,7 +25,7 @@ PACKAGES = (
 WORDS = (6, 40)
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = command_line.Parser("experiments.english.docstrings", __doc__)
@@ -84,4 +84,4 @@ def _hash(text: str) -> bytes:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

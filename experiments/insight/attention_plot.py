@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import output, write_atomically
-from experiments.lib import command_line, ending, plots
+from experiments.lib import command_line, plots
 
 FORMATS = ("png", "pdf", "svg")
 INCHES = 0.22  # of a token's side; a number of two digits fits into it
@@ -33,7 +33,7 @@ Heads: TypeAlias = Float[np.ndarray, "from to"]
 PIXELS = 6000  # the most pixels of a side: those of 512 tokens at DPI would take 13 GB
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
@@ -125,4 +125,4 @@ def _draw(
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -1,14 +1,19 @@
-"""How a program reads its arguments: its own options and --config.FIELD=VALUE."""
+"""How a program reads its arguments, and how it ends: a status, or a line of error."""
 
 import argparse
+import functools
 import importlib.util
 import re
-from collections.abc import Collection, Container, Sequence
+import sys
+from collections.abc import Callable, Collection, Container, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from absl import logging as absl_logging
+
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
+from bert_jax.runtime import environment, failures
 
 
 class _Help(
@@ -47,9 +52,6 @@ class Parser(argparse.ArgumentParser):
 
     # Untyped: argparse's own has three overloads.
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
-        for text in args or ():
-            if text.endswith("=--"):  # argparse takes the value away
-                self.error(f"{text}: no value")
         found, rest = super().parse_known_args(args, namespace)
         output = str(getattr(found, "output", None))
         if output.partition("/")[0].endswith(":"):  # a folder of this name, to Path
@@ -120,3 +122,50 @@ def with_fields(
         if (name := configuration.field_of(text)) in taken:
             raise UserError(f"{text}: {name} is set here; see --help")
     return options, fields
+
+
+def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
+    """A command's `main`, whose errors that the user can mend become a line.
+
+    Raises (when it is called):
+      Exception: one that the user did not cause.
+    """
+
+    @functools.wraps(main)
+    def run(argv: Sequence[str]) -> int:
+        try:
+            return main(argv)
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+            return 130
+        except Exception as error:  # what the user did not cause is raised again
+            found, text = failures.describe(error)
+            if found is None:
+                raise
+            print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
+            return found
+
+    return run
+
+
+def start(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Ends this process with the status of a command's `main`."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def compute() -> None:
+    """To be called by a command that computes in its own process."""
+    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    environment.keep_programs()
+
+
+def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
+    """As `command`, of a script that computes here and whose result is a text."""
+
+    @functools.wraps(text)
+    def run(argv: Sequence[str]) -> int:
+        compute()
+        print(printable(text(argv)))
+        return 0
+
+    return command(run)

@@ -72,9 +72,9 @@ def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
     return file.getvalue()
 
 
-def lines(panels: Sequence[Panel], width: float = 4.6, height: float = 3.6) -> Any:
+def lines(panels: Sequence[Panel]) -> Any:
     """Lines with error bars, panel beside panel, the legend below each."""
-    with drawn(len(panels), width, height) as (figure, axes):
+    with drawn(len(panels), width=4.6, height=3.6) as (figure, axes):
         for one, panel in zip(axes, panels, strict=True):
             _draw_lines(one, panel)
     return figure

@@ -22,7 +22,8 @@ from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
 from bert_jax.tokenization.byte_level import ByteLevel
-from bert_jax.training import compilation, inference, sharding
+from bert_jax.training import inference, sharding
+from bert_jax.training.step import Step
 
 PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
 STEPS = 1000  # of a run whose length depends on its data
@@ -131,7 +132,7 @@ def trace(
     phase = task.phases()[index]
     if mode == "train":
         batch = _placed(columns(task, phase), mesh)
-        step = compilation.Step(task, mesh)
+        step = Step(task, mesh)
         state, batch = map(step.seeds.abstract, (step.abstract, batch))
         traced = step.trace(state, batch, phase.micro_batches)
         return Program(traced, mesh, state, phase.batch_size, _length(phase))

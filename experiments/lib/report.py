@@ -101,11 +101,10 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot with its caption; `draw` returns a matplotlib figure for `NAME.png`."""
+    """A plot; `draw` returns a matplotlib figure for `NAME.png`."""
 
     name: str
     draw: Callable[[], Any]
-    caption: str = ""
 
 
 class Section(NamedTuple):
@@ -147,8 +146,7 @@ def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any])
 
                 names.append(f"{part.name}.png")
                 write_atomically(folder / names[-1], plots.save(part.draw()))
-                blocks.append(f"![{part.caption}]({names[-1]})")
-                blocks += [part.caption] * bool(part.caption)
+                blocks.append(f"![]({names[-1]})")
             elif isinstance(part, Table):
                 blocks += filter(None, (_markdown(part), part.note))
             else:

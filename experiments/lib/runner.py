@@ -6,6 +6,7 @@ what the run printed.
 
 import argparse
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -21,8 +22,9 @@ from bert_jax.config import command_line as flags
 from bert_jax.config import configuration
 from bert_jax.errors import UserError, printable
 from bert_jax.runtime import terminal
+from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
-from experiments.lib import kept, report
+from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = (sys.executable, "-m", "bert_jax.main")
@@ -77,7 +79,7 @@ class Run(NamedTuple):
         return {int(x.name[5:]): x for x in folders or [self.folder]}
 
     def config(self) -> dict[str, Any]:
-        return kept.read(self.folder / "config.json", self._again)
+        return read_json(self.folder / "config.json", self._again)
 
     def log(
         self, split: str = "dev", needs: Collection[str] = (), *, may_lack: bool = False
@@ -205,7 +207,7 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             errors[run.folder] = _last_error(run.printed, status)
             terminal.say(f"{name} failed: {printable(errors[run.folder])}")
         else:
-            kept.write(run.result, {"command": run.command, "seconds": seconds})
+            write_json(run.result, {"command": run.command, "seconds": seconds})
             terminal.say(f"{name}: done in {report.duration(seconds)}")
     return 0
 
@@ -239,3 +241,25 @@ def _last_error(printed: Path, status: int) -> str:
     if lines[-1].startswith("error: "):
         return lines[-1].removeprefix("error: ")
     return f"{lines[-1]} (ended with status {status})".strip()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a file completely or not at all; makes its folders."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(
+    path: Path, hint: str = "delete it, and the same command makes it again"
+) -> dict[str, Any]:
+    """Reads an object.
+
+    Raises:
+      UserError: the file is missing or is not a JSON object.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); {hint}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: not a JSON object; {hint}")
+    return found

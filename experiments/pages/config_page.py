@@ -15,7 +15,7 @@ from typing import Any
 from bert_jax.config import configuration, fields, help
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.lib import command_line, ending
+from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PAGE = ROOT / "docs" / "config.md"
@@ -54,7 +54,7 @@ those of `size=base,model=bert`; `--help --config=FILE:ARGUMENTS` shows others.
 Values = Mapping[str, Any]  # by the field's name
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     command_line.Parser("experiments.pages.config_page", __doc__).parse_args(argv)
@@ -228,4 +228,4 @@ def _cell(comment: str) -> str:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -19,8 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
+
+from bert_jax import tokenization
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
-from experiments.lib import command_line, ending, kept, runner
+from bert_jax.models.heads import count_parameters
+from bert_jax.training import setup
+from experiments.lib import command_line, runner
+from families.gpt import vocabulary as byte_pairs
 
 
 class Budget(NamedTuple):
@@ -45,7 +53,7 @@ def path(workdir: Path) -> Path:
     return workdir.with_name(f"{workdir.name}.budget.json")
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Becomes the run; returns only if that fails."""
     parser = command_line.Parser("experiments.paper.budget", __doc__)
@@ -55,8 +63,8 @@ def main(argv: Sequence[str]) -> int:
     given, fields = parser.parse_known_args(argv)
     file = path(given.output)
     if not file.exists():
-        kept.write(file, of(given.config, fields, given.words)._asdict())
-    steps = f"--config.train.num_steps={kept.read(file)['steps']}"
+        runner.write_json(file, of(given.config, fields, given.words)._asdict())
+    steps = f"--config.train.num_steps={runner.read_json(file)['steps']}"
     run = runner.Run("", given.output, (f"--config={given.config}", *fields, steps))
     os.execv(run.command[0], run.command)
 
@@ -73,12 +81,6 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
       UserError: see `configuration.load` and the task's `training_data`; all steps are
         warm-up.
     """
-    import jax  # slow
-
-    from bert_jax.config import configuration
-    from bert_jax.models.heads import count_parameters
-    from bert_jax.training import setup
-
     config = configuration.load(spec, fields)
     task = setup.build_task(config, Path(), from_data=True)
     a_step = _words_a_step(task)
@@ -123,16 +125,11 @@ def _words_a_step(task: Any) -> float:
 
 
 def _totals(folder: Path) -> dict[str, int]:
-    return kept.read(folder / "preparation.json")["totals"]["train"]
+    return runner.read_json(folder / "preparation.json")["totals"]["train"]
 
 
 def _words_of(folder: Path) -> int:
     """The pieces of all rows that begin a word (BERT) or end one (GPT)."""
-    import numpy as np
-
-    from bert_jax import tokenization
-    from families.gpt import vocabulary as byte_pairs
-
     counts = np.load(folder / "token_counts.npy")
     tokenizer = tokenization.load(folder / "tokenizer.json")
     pieces = [tokenizer.id_to_token(i) or "" for i in range(len(counts))]
@@ -144,4 +141,4 @@ def _words_of(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

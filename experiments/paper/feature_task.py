@@ -5,8 +5,8 @@
         --config.task.dev_vectors=dev.npy --config.task.train_file=eng.train \
         --config.task.dev_file=eng.testa --config.train.seeds=5
 
-experiments.paper.features computes the vectors (experiments/paper/feature_cache.py) and
-starts such a run for each choice. Every epoch evaluates each split that has tags.
+experiments.paper.features computes the vectors and starts such a run for each choice.
+Every epoch evaluates each split that has tags.
 """
 
 import functools

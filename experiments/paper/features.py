@@ -13,24 +13,31 @@ and what is not.
 """
 
 import argparse
+import hashlib
+import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
+from bert_jax.data.rows import Feature, Rows, padded_length
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tokenization import normalization
-from experiments.lib import command_line, ending, report, runner
+from experiments.lib import command_line, report, runner
 from experiments.lib.runner import Run, digest
-from experiments.paper import feature_cache, feature_choices, feature_task
+from experiments.paper import feature_choices, feature_task
 from experiments.paper.feature_choices import CHOICES, chosen
 
 _SET = (
@@ -44,20 +51,58 @@ _SET = (
 _NOT_OF_RESULTS = ("output", "choices", "plan")
 
 
+class Reading(NamedTuple):
+    """What BERT reads of a split, and which positions are the words' first pieces.
+
+    The split's vectors are in `<split>-<fingerprint>.npy`, float32 [layers + 1, words,
+    hidden]. The fingerprint is of the weights and of what BERT reads.
+    """
+
+    rows: Rows
+    firsts: list[Int[np.ndarray, "words"]]  # positions in each row
+    begins: Int[np.ndarray, "rows"]  # the number of each row's first word
+    words: int
+    limit: int  # the longest row may have so many tokens
+
+    @classmethod
+    def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:
+        """The words of all features, in order.
+
+        Args:
+          features: `info` has the positions of the first piece of each word.
+          fill: see `Rows`.
+        """
+        firsts = [np.asarray(feature.info) for feature in features]
+        ends = np.cumsum([len(places) for places in firsts])
+        begins = np.concatenate([[0], ends[:-1]])
+        return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
+
+    def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
+        """The file of the vectors, by a hash of all that decides them, to the bit.
+
+        Args:
+          weights: see `weights_digest`.
+        """
+        digest = hashlib.sha256(f"2 {weights} {batch_size} {self.limit}".encode())
+        for part in (*self.rows.ids(np.arange(len(self.rows))), *self.firsts):
+            digest.update(np.asarray(part, np.int64).tobytes() + b"|")
+        return folder / f"{split}-{digest.hexdigest()[:16]}.npy"
+
+
 class Data(NamedTuple):
     """What was read: the model, and by split BERT's rows and the vectors' file."""
 
     bert: Bert
     task: Ner
-    readings: dict[str, feature_cache.Reading]
+    readings: dict[str, Reading]
     paths: dict[str, Path]
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     options, fields = parse(argv)
-    ending.compute()
+    command_line.compute()
     data = read(options, fields)
     runs = plan(options, fields, data)
     if normalization(data.task.tokenizer).get("lowercase"):
@@ -114,11 +159,11 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     task = Ner(settings(options, fields, bert), bert.tokenizer)
     task.resolve()
     size, longest = task.config.evaluate.batch_size, task.config.task.max_seq_length
-    readings, model = {}, feature_cache.weights_digest(bert)
+    readings, model = {}, weights_digest(bert)
     for name in ("train", "dev", "test"):
         if task.examples(name):
             rows = task.features(name)
-            readings[name] = feature_cache.Reading.of(rows, task.padding, longest)
+            readings[name] = Reading.of(rows, task.padding, longest)
     for what, count in task.notices.items():
         terminal.say(f"{what}: {count:,}")
     place = options.output / "vectors"
@@ -183,7 +228,7 @@ def keep_vectors(data: Data) -> None:
     """Computes the vectors that are not there."""
     size = data.task.config.evaluate.batch_size
     for name, reading in data.readings.items():
-        feature_cache.keep(data.bert, name, reading, data.paths[name], size)
+        keep_split(data.bert, name, reading, data.paths[name], size)
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
@@ -206,5 +251,80 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
     return report.write(options.output, [section], results)
 
 
+def weights_digest(bert: Bert) -> str:
+    """A hash of the parameters that the hidden states depend on, and of the config."""
+    digest = hashlib.sha256(repr(bert.config).encode())
+    parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
+        digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def keep_split(
+    bert: Bert, split: str, reading: Reading, path: Path, batch_size: int
+) -> None:
+    """Computes a split's vectors into `path`, unless they are there.
+
+    Only the vectors of a batch are in memory.
+
+    Raises:
+      OSError: the folder cannot be written, or the disk is too small.
+    """
+    if path.exists():
+        return
+    shape = bert.config.num_hidden_layers + 1, reading.words, bert.config.hidden_size
+    terminal.say(f"vectors of {split}: {4e-6 * np.prod(shape):,.0f} MB, {path}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
+    with part.open("r+b") as file:  # a full disk would kill a process that maps it
+        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+    compute = _compute(bert)
+    for indices in reading.rows.by_length(batch_size):
+        places, words, batch = _batch(reading, indices)
+        states = np.asarray(compute(bert.params, *batch, places))
+        array[:, words] = states[:, : len(words)]
+    array.flush()
+    del array
+    part.replace(path)
+
+
+def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
+    """A function that gives all hidden states of a batch at some of its positions."""
+
+    @jax.jit
+    def compute(
+        params: Any, ids: Array, mask: Array, segments: Array, places: Array
+    ) -> Array:
+        states = bert.forward(params, ids, mask, segments)["hidden_states"]
+        chosen = [state.reshape(-1, state.shape[-1])[places] for state in states]
+        return jnp.stack(chosen).astype(jnp.float32)
+
+    return compute
+
+
+def _batch(
+    reading: Reading, indices: Int[np.ndarray, "rows"]
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
+    """The batch's words as places in it (padded with 0) and in the file, and inputs."""
+    rows, limit = reading.rows, reading.limit
+    length = rows.length(indices, limit)
+    batch = rows.batch(indices, length)
+    real = [index for index in indices if index < len(rows)]
+    places = np.concatenate(
+        [reading.firsts[index] + row * length for row, index in enumerate(real)]
+    )
+    words = np.concatenate(
+        [reading.begins[i] + np.arange(len(reading.firsts[i])) for i in real]
+    )
+    # Few sizes, few compilations.
+    most = padded_length(-(-len(places) // len(indices)), length) * len(indices)
+    padded = np.zeros(most, np.int32)
+    padded[: len(places)] = places
+    inputs = tuple(batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
+    return padded, words, inputs
+
+
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -115,8 +115,10 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     resolved, *_ = (configuration.load(spec, overrides) for spec in configs.values())
     if words:  # all systems read the same
         corpus = tuple(resolved.corpus.sources)
-    if not sources:
-        _check_steps(resolved)
+    steps, least = resolved.train.num_steps, len(tables.SHARES)
+    if not sources and steps < least:
+        why = f"at least {least} are needed, because figure 5 divides them"
+        raise UserError(f"--config.train.num_steps={steps}: {why}")
     return Options(
         *(table, given.size, systems, sources, words, configs, corpus, given.output),
         *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
@@ -136,21 +138,6 @@ def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
             "more; the paper's steps of Base read some 4e10"
         )
     return words
-
-
-def _check_steps(config: ConfigDict) -> None:
-    steps, warmup = config.train.num_steps, config.optimizer.warmup_steps
-    if steps < len(tables.SHARES):
-        raise UserError(
-            f"--config.train.num_steps={steps}: at least {len(tables.SHARES)} are "
-            "needed, because figure 5 divides them"
-        )
-    if warmup >= steps:
-        raise UserError(
-            f"--config.train.num_steps={steps}: all of them are warm-up; set --config."
-            f"optimizer.warmup_steps as well, now {warmup} (the paper: a hundredth of "
-            "the steps)"
-        )
 
 
 def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:

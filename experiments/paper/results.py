@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
-from experiments.lib import kept
+from experiments.lib import runner
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import Scores, Verdict, estimate, judge, number
 from experiments.paper import budget, runs
@@ -112,7 +112,10 @@ def _cost(options: Options, system: System) -> Mapping[str, float]:
     path = budget.path(run.folder)
     if not (run.is_done and path.exists()):
         return {}
-    return {**kept.read(path), "seconds": kept.read(run.result)["seconds"]}
+    return {
+        **runner.read_json(path),
+        "seconds": runner.read_json(run.result)["seconds"],
+    }
 
 
 def _loss(options: Options, system: System) -> Mapping[str, float]:
@@ -151,7 +154,7 @@ def circumstances(options: Options) -> dict[str, str]:
 
 
 def _about(run: Run, error: str) -> dict[str, Any]:
-    done = kept.read(run.result) if run.is_done else {}
+    done = runner.read_json(run.result) if run.is_done else {}
     return {
         "folder": str(run.folder),
         "kind": run.kind,
@@ -214,7 +217,7 @@ def _baselines(run: Run) -> dict[str, dict[str, float]]:
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
     """F1 on dev; empty where the model has too few layers for the choice."""
     hint = f"delete {folder / 'result.json'}, and the same command writes both again"
-    found = kept.read(folder / "results.json", hint)
+    found = runner.read_json(folder / "results.json", hint)
     if found["score"] != "f1":
         raise UserError(f"{folder}: scored by {found['score']}, not F1 of entities")
     if choice not in found["choices"]:

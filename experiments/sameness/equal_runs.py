@@ -24,7 +24,7 @@ import numpy as np
 
 from bert_jax.runtime import terminal
 from bert_jax.workdir import metrics
-from experiments.lib import ending, runner
+from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, several
 
 STEPS, BATCH, STOP = 30, 16, 13
@@ -104,7 +104,7 @@ PAIRS = (
 )
 
 
-@ending.command
+@command_line.command
 def main(argv: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = Parser("experiments.sameness.equal_runs", __doc__)
@@ -285,4 +285,4 @@ def write_data(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -11,9 +11,7 @@ ends. A part that fails or takes too long leaves its error there, and the next b
     profile   the kernels of Base with all changes, beside a model's prediction; its
               program and XLA's choice of kernels are kept in FOLDER
     others    Base with 512 tokens, Large, and Large with packed rows, before and after
-    fp8       matrix products in float8 beside bfloat16, by JAX and by torch
     numbers   outputs and gradients on the card beside the processor's (tests/device)
-    predict   answers by einsum and by the fused kernel
 
 "As it was" is the code of another commit: a checkout into which this file and sides.py
 were copied. A side of "in turns" has a process of its own. Two turns of a side that
@@ -21,15 +19,13 @@ differ by more than 1% mark it with *. `--dry-run` runs every part on a processo
 tiny sizes and interpreted kernels: it proves that the command works and measures
 nothing.
 
-It needs neither data nor a network. Where there is one, on the same Python and in this
-folder: `pip download -d wheels ".[gpu]"`; then on the GPU's machine
-`pip install --no-index --find-links=wheels ".[gpu]"`. A profile has no CUDA graphs: it
-would not name the kernels that one starts.
+It needs neither data nor a network. A profile has no CUDA graphs: it would not name
+the kernels that one starts.
 """
 
-import argparse
 import contextlib
 import gzip
+import importlib
 import os
 import subprocess
 import sys
@@ -41,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.runtime.terminal import table
-from experiments.lib import ending
+from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, several
 from experiments.speed import sides
 
@@ -75,13 +71,6 @@ OTHERS = {
 }
 # Torch's side, as train_step prepares it.
 TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
-# Operands [rows, summed] and [summed, columns] of a layer's products: of queries, keys
-# and values, both of the feed-forward block, and the gradient of a kernel.
-TOKENS = 32_768
-PRODUCTS = [
-    *((TOKENS, 768, 2304), (TOKENS, 768, 3072), (TOKENS, 3072, 768)),
-    *((768, TOKENS, 3072), (TOKENS, 1024, 4096), (TOKENS, 4096, 1024)),
-]
 
 
 class Suite:
@@ -111,7 +100,7 @@ class Suite:
             print(result["error"])
         result["seconds"] = round(time.monotonic() - began, 1)
         self.found[name] = result
-        sides.write(str(self._folder / "suite.json"), self.found)
+        runner.write_json(self._folder / "suite.json", self.found)
 
     def case(self, name: str, size: str, length: int, batch: int, **how: Any) -> dict:
         """A side's case; a rehearsal's is tiny."""
@@ -202,26 +191,18 @@ class Suite:
         print(table(rows, ("side", "ms", "sequences/s", "GB", "ready s")), flush=True)
         return {"sides": timed, "about": about, "errors": errors, "cases": list(cases)}
 
-    def _alone(self, case: Mapping[str, Any], limit: float, **variables: str) -> dict:
-        """What a process of its own finds; it may have a `table` for the reader."""
-        variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-        case = {"dry": self._dry, "folder": str(self._folder.resolve()), **case}
-        with self._process(MODULE, case, limit, variables=variables) as process:
+    def _profile(self) -> dict[str, Any]:
+        folder = self._folder.resolve()
+        variables = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        if not self._dry:
+            variables["XLA_FLAGS"] = (
+                f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer= "
+                f"--xla_gpu_dump_autotune_results_to={folder / 'autotuned.txt'}"
+            )
+        case = self.case("all", "base", 128, 256, folder=str(folder), **AFTER)
+        with self._process(MODULE, case, 100, variables=variables) as process:
             print(process.found.pop("table"), flush=True)
             return process.found
-
-    def _profile(self) -> dict[str, Any]:
-        kept = self._folder.resolve() / "autotuned.txt"
-        flags = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_command_buffer= "
-            f"--xla_gpu_dump_autotune_results_to={kept}"
-        )
-        variables = {} if self._dry else {"XLA_FLAGS": flags}
-        case = self.case("all", "base", 128, 256, what="profile", **AFTER)
-        return self._alone(case, 100, **variables)
-
-    def _fp8(self) -> dict[str, Any]:
-        return self._alone({"what": "fp8"}, 80)
 
     def _numbers(self) -> dict[str, Any]:
         chosen = "norm or activation or (test_fused and padded) or losses_are or twice"
@@ -231,47 +212,27 @@ class Suite:
             command.append("--collect-only")
         else:
             environment["JAX_PLATFORMS"] = "cuda,cpu"
-        with (self._folder / "numbers.txt").open("w") as output:
-            status = subprocess.run(
-                [*command, "-k", chosen],
-                cwd=sides.ROOT,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=1200 if self._dry else 200,
-            ).returncode
-        lines = (self._folder / "numbers.txt").read_text().splitlines()
+        done = subprocess.run(
+            [*command, "-k", chosen],
+            cwd=sides.ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=1200 if self._dry else 200,
+        )
+        (self._folder / "numbers.txt").write_text(done.stdout)
+        lines = done.stdout.splitlines()
         print("\n".join(lines[-15:]))
-        return {"status": status, "last": lines[-1:]}
-
-    def _predict(self) -> dict[str, Any]:
-        """Texts as long as film reviews, many and one; a classifier of Base's size with
-        random weights."""
-        import numpy as np
-
-        from experiments.speed import inference
-
-        (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
-        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
-        words = [word for word in vocabulary.read_text().split() if word.isalpha()]
-        rng = np.random.default_rng(0)
-        sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
-        texts = [" ".join(rng.choice(words, size)) for size in sizes]
-        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
-        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
-        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
-        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
-        print(table(inference.rows(found), inference.HEADER), flush=True)
-        return found
+        return {"status": done.returncode, "last": lines[-1:]}
 
 
-PARTS = [*("ablation", "whole", "profile", "others", "fp8", "numbers", "predict")]
+PARTS = ["ablation", "whole", "profile", "others", "numbers"]
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Our step of a case, in this process; or what is measured by a process alone."""
-    if what := case.get("what"):
-        return {}, {"profile": profile, "fp8": fp8}[what](case)
+    """Our step of a case, in this process; or its profile."""
+    if "folder" in case:
+        return {}, profile(case)
     import jax
 
     step, config = _step(case)
@@ -288,7 +249,6 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     """The step and its config, with what the case leaves out of today's code."""
     from bert_jax.models import heads
     from bert_jax.runtime import environment
-    from bert_jax.training import compilation
     from experiments.speed import our_step
 
     environment.keep_programs()
@@ -298,8 +258,11 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     config.model.update({"dtype": "bfloat16", **case["fields"]})
     config.corpus.packing = bool(case.get("packed"))
     if "options" in case:
-        compilation.PRODUCTS = {}
-        compilation.IN_ORDER = {**compilation.IN_ORDER, **case["options"]}
+        steps: Any = importlib.import_module("bert_jax.training.step")
+        if not hasattr(steps, "PRODUCTS"):  # an older commit
+            steps = importlib.import_module("bert_jax.training.compilation")
+        steps.PRODUCTS = {}
+        steps.IN_ORDER = {**steps.IN_ORDER, **case["options"]}
     if case.get("float32_logits"):  # of the vocabulary's own size
         heads.platform = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
@@ -361,85 +324,29 @@ def _peaks(size: int, megabytes: int) -> dict[str, float]:
     product, add = jax.jit(jnp.matmul), jax.jit(jnp.add)
     for dtype in ("float32", "bfloat16"):
         x = jax.random.normal(jax.random.key(0), (size, size)).astype(dtype)
-        found[dtype] = 2.0 * size**3 / _best(product, (x, x), jax.block_until_ready)
+        found[dtype] = 2.0 * size**3 / _best(product, x, x)
     source = jnp.ones(megabytes * 250_000, jnp.float32)
     # A sum with an argument: XLA would drop a plain copy.
-    seconds = _best(add, (source, 1.0), jax.block_until_ready)
+    seconds = _best(add, source, 1.0)
     return {**found, "copy": 2e6 * megabytes / seconds}
 
 
-def _best(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    wait: Callable[[Any], object],
-) -> float:
+def _best(function: Callable[..., Any], *arguments: Any) -> float:
     """Seconds of a call, the best of five turns of twenty calls."""
-    wait(function(*arguments))
+    import jax
+
+    jax.block_until_ready(function(*arguments))
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
         for _ in range(20):
             result = function(*arguments)
-        wait(result)
+        jax.block_until_ready(result)
         best = min(best, (time.perf_counter() - start) / 20)
     return best
 
 
-def fp8(case: Mapping[str, Any]) -> dict[str, Any]:
-    """TFLOP/s of a layer's products in bfloat16 and float8, by JAX and by torch."""
-    import jax
-    import jax.numpy as jnp
-
-    def product(one: Any, other: Any) -> Any:
-        # Both have the summed axis last, as cuBLASLt wants them of float8.
-        axes, result = (((1,), (1,)), ((), ())), jnp.bfloat16
-        return jax.lax.dot_general(one, other, axes, preferred_element_type=result)
-
-    shapes = [(16, 16, 16)] if case["dry"] else PRODUCTS
-    found: dict[str, dict[str, float]] = {}
-    for rows, summed, columns in shapes:
-        wide = [
-            jax.random.normal(jax.random.key(0), (n, summed)) for n in (rows, columns)
-        ]
-        seconds = {}
-        for dtype in (jnp.bfloat16, jnp.float8_e4m3fn):
-            given = [x.astype(dtype) for x in wide]
-            side = f"jax {jnp.dtype(dtype).name}"
-            seconds[side] = _best(jax.jit(product), given, jax.block_until_ready)
-        if not case["dry"]:
-            seconds |= _torch_products(rows, summed, columns)
-        work = 2e-12 * rows * summed * columns
-        name = f"{rows} x {summed} x {columns}"
-        found[name] = {side: work / taken for side, taken in seconds.items()}
-    names = list(next(iter(found.values())))
-    lines = [
-        (shape, *(f"{rates[name]:,.0f}" for name in names))
-        for shape, rates in found.items()
-    ]
-    return {"TFLOP/s": found, "table": table(lines, ("product", *names))}
-
-
-def _torch_products(rows: int, summed: int, columns: int) -> dict[str, float]:
-    """Seconds of a product by torch."""
-    import torch
-
-    one = torch.randn(rows, summed, device="cuda")
-    other = torch.randn(columns, summed, device="cuda")
-    unit = torch.ones((), device="cuda")
-
-    def scaled(a: Any, b: Any) -> Any:
-        scales, dtype = (unit, unit), torch.bfloat16
-        return torch._scaled_mm(a, b, *scales, out_dtype=dtype, use_fast_accum=True)
-
-    found = {}
-    for dtype, function in ((torch.bfloat16, torch.mm), (torch.float8_e4m3fn, scaled)):
-        given = (one.to(dtype), other.to(dtype).T)
-        name = f"torch {str(dtype).removeprefix('torch.')}"
-        found[name] = _best(function, given, lambda _: torch.cuda.synchronize())
-    return found
-
-
-@ending.command
+@command_line.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a part failed."""
     parser = Parser(MODULE, __doc__)
@@ -464,4 +371,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -28,7 +28,7 @@ from bert_jax.data.texts import read_texts
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import command_line, ending, report
+from experiments.lib import command_line, report, runner
 from experiments.speed import sides
 from experiments.speed.train_step import DTYPES
 
@@ -49,8 +49,7 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
     import torch
     import transformers
 
-    from experiments.lib import torch_side
-    from experiments.speed import our_step
+    from experiments.speed import our_step, torch_step
 
     library: Any = transformers  # its types lack some classes
     tokenizer = library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
@@ -58,7 +57,7 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
     config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1)
     config.model.vocab_size = len(tokenizer)
     config.model.initializer_range = 0.05  # answers that differ from text to text
-    theirs = torch_side.config_of(config.model)
+    theirs = torch_step.config_of(config.model)
     model = library.BertForSequenceClassification(theirs)
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
@@ -146,7 +145,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
     import torch
     import transformers
 
-    from experiments.lib import torch_side
+    from experiments.speed import torch_step
 
     torch.set_num_threads(report.cores())
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
@@ -155,7 +154,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
         call: Any = transformers.pipeline(
             "text-classification",
             case["folder"],
-            device=torch_side.device(),
+            device=torch_step.device(),
             batch_size=batch,
             dtype=getattr(torch, case["dtype"]),
         )
@@ -269,7 +268,7 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
     return found
 
 
-@ending.command
+@command_line.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status."""
     parser = command_line.Parser(MODULE, __doc__)
@@ -284,7 +283,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--attentions", default="einsum", type=attentions, help="ours")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=2.0, help="least seconds of one")
-    parser.add_argument("--output", default="", help="JSON")
+    parser.add_argument("--output", type=Path, help="JSON")
     args = parser.parse_args(arguments)
     facts = sides.begin(MODULE, arguments, PACKAGES)
     texts = texts_of(args)
@@ -294,9 +293,10 @@ def main(arguments: Sequence[str]) -> int:
         f"batches of {args.batch}: the same label for at least "
         f"{figures['same_label']:.1%}\n\n{table(rows(figures), HEADER)}"
     )
-    sides.write(args.output, {**facts, **figures})
+    if args.output:
+        runner.write_json(args.output, {**facts, **figures})
     return 0
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

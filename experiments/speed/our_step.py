@@ -16,7 +16,8 @@ from ml_collections import ConfigDict
 from bert_jax.data import packing
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
-from bert_jax.training import compilation, sharding
+from bert_jax.training import sharding
+from bert_jax.training.step import Step
 from configs import base
 from configs.finetune import glue
 from experiments.lib import programs
@@ -142,7 +143,7 @@ class OurStep:
         self._task = programs.task_of(config)
         self._batches, self._size = itertools.cycle(batches), config.train.batch_size
         self._mesh = sharding.make_mesh(config)
-        step = compilation.Step(self._task, self._mesh)
+        step = Step(self._task, self._mesh)
         self._rate = np.float32(config.optimizer.learning_rate)
         self._seeds, self._state = step.seeds, step.first_state()
         by_path = traverse_util.flatten_dict(self._state.params, sep="/")

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.environment import MALLOC
-from experiments.lib import kept, report
+from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
 # JAX takes most of a GPU's memory otherwise; there are up to two processes of it.
@@ -40,12 +40,6 @@ def begin(
     found = report.facts(module, arguments, packages)
     print(report.introduction(found), flush=True)
     return found
-
-
-def write(path: str, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file, whole or not at all; an empty path writes nothing."""
-    if path:
-        kept.write(Path(path), content)
 
 
 class Process:

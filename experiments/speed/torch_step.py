@@ -16,10 +16,63 @@ import torch
 import transformers
 from ml_collections import ConfigDict
 
-from experiments.lib import torch_side
-from experiments.lib.torch_side import device, synchronize
+from bert_jax.convert import layout
+from bert_jax.family import FAMILIES
+from bert_jax.models.config import BertConfig
 
 IGNORED = -100  # torch's cross entropy leaves out these labels
+_INPUTS = {
+    "input_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+}
+
+
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def synchronize() -> None:
+    if device() == "cuda":
+        torch.cuda.synchronize()
+
+
+def config_of(model: ConfigDict) -> Any:
+    """The config of `transformers` for `config.model`, as an export would write it."""
+    own = BertConfig.create(model, vocab_size=0)
+    form = FAMILIES[own.architecture].layout
+    return transformers.AutoConfig.for_model(
+        **form.config_fields(layout.Weights(own, {}, ""))
+    )
+
+
+def model_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A batch's inputs under the names of `transformers`, in torch's integers."""
+    return {theirs: batch[ours].astype(np.int64) for theirs, ours in _INPUTS.items()}
+
+
+def adamw(
+    network: Any, fields: ConfigDict, rate: float, **form: bool
+) -> torch.optim.AdamW:
+    """AdamW with BERT's weight decay: none of biases and LayerNorm.
+
+    Args:
+      fields: `config.optimizer`.
+      form: of torch's implementation: foreach or fused.
+    """
+
+    def decays(name: str) -> bool:
+        return "norm" not in name.lower() and not name.endswith("bias")
+
+    groups = [
+        {
+            "params": [p for n, p in network.named_parameters() if decays(n) == kind],
+            "weight_decay": fields.weight_decay if kind else 0.0,
+        }
+        for kind in (True, False)
+    ]
+    betas = (fields.beta1, fields.beta2)
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=fields.eps, **form)
 
 
 class Network:
@@ -27,7 +80,7 @@ class Network:
 
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
-        theirs = torch_side.config_of(config.model)
+        theirs = config_of(config.model)
         theirs._attn_implementation = attention
         pretrains = config.task.name == "pretraining"
         library: Any = transformers
@@ -52,7 +105,7 @@ class Network:
         seconds = {}
         rate = self._fields.learning_rate
         forms = {
-            form: torch_side.adamw(self.module, self._fields, rate, **{form: True})
+            form: adamw(self.module, self._fields, rate, **{form: True})
             for form in ("foreach", "fused")
         }
         for form, adam in forms.items():
@@ -109,7 +162,7 @@ class TorchStep:
 
 def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A batch of ours with the names and the labels that `transformers` takes."""
-    inputs = torch_side.inputs(batch)
+    inputs = model_inputs(batch)
     if "label" in batch:
         return inputs | {"labels": batch["label"].astype(np.int64)}
     predicted = batch["masked_lm_weights"] > 0

@@ -24,12 +24,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import table
-from experiments.lib import ending, report
+from experiments.lib import command_line, report, runner
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import our_step, sides
 
@@ -252,7 +253,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--turn", type=float, default=4.0, help="least seconds of one")
     limit = "seconds in which a library must be ready"
     parser.add_argument("--limit", type=float, default=3600.0, help=limit)
-    parser.add_argument("--output", default="", help="JSON; written after each case")
+    parser.add_argument("--output", type=Path, help="JSON; after each case")
     options = parser.parse_args(arguments)
     if options.torch is None:
         options.torch = USUAL[options.task]
@@ -284,7 +285,7 @@ def _check(options: argparse.Namespace) -> None:
             raise UserError(f"--lengths={length}: must be from {LEAST} to 512")
 
 
-@ending.command
+@command_line.command
 def main(arguments: Sequence[str]) -> int:
     """Gives the exit status: 1 where a case failed."""
     options = parse(arguments)
@@ -292,7 +293,8 @@ def main(arguments: Sequence[str]) -> int:
     done: list[dict[str, Any]] = []
     for case in cases(options):
         done.append(measure(case))
-        sides.write(options.output, {**facts, "cases": done})
+        if options.output:
+            runner.write_json(options.output, {**facts, "cases": done})
         lines = (table(rows_of(done[-1]), HEADER), *notes(done[-1]))
         print("\n" + "\n".join(lines), flush=True)
     if len(done) > 1:
@@ -302,4 +304,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    ending.start(main)
+    command_line.start(main)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from micro import bert_config, init_pretraining
+from micro import bert_config, init_pretraining, small_config
 
 from bert_jax.errors import UserError
 from bert_jax.models.attention import Seen, einsum_attention
@@ -134,9 +134,7 @@ def test_a_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     as_on_a_gpu = functools.partial(fused_attention, interpret=True)
     monkeypatch.setattr(fused, "fused_attention", as_on_a_gpu)
-    fields = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1}
-    fields |= {"num_attention_heads": 2, "intermediate_size": 64}
-    config = bert_config(**fields)
+    config = small_config(num_hidden_layers=1)
     params = nn.meta.unbox(init_pretraining(config, jax.random.key(0)))
     ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 50)
     mask = (jnp.arange(24) < 20).astype(jnp.int32) * jnp.ones_like(ids)

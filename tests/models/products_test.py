@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.interpreters import partial_eval
-from micro import bert_config, init_pretraining
+from micro import init_pretraining, small_config
 
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.matmul import linear, product
@@ -100,10 +100,7 @@ def products_of(jaxpr) -> Iterator[tuple[str, ...]]:
 def test_no_product_mixes_dtypes():
     """float32 x bfloat16 runs in float32. On a GPU or TPU only the next sentence head,
     of two outputs, multiplies in float32: its three products."""
-    config = bert_config(
-        **{"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1},
-        **{"num_attention_heads": 2, "intermediate_size": 64, "dtype": "bfloat16"},
-    )
+    config = small_config(num_hidden_layers=1, dtype="bfloat16")
     ids = jnp.ones((2, 8), jnp.int32)
     key = jax.random.key(0)
 

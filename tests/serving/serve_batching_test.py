@@ -133,7 +133,7 @@ class Padded(Predictor):
         return [{"answer": int(output["sum"])} for output in outputs]
 
     def batcher(self):
-        return Batcher(self.answerer, {"text": "a"}, 100)
+        return Batcher(self.answerer, {"text": "a"})
 
 
 def answered(served, *lengths):
@@ -200,7 +200,7 @@ def test_a_program_that_does_not_compile_fails_no_request(monkeypatch, caplog):
 def test_a_task_that_has_other_rows_is_served(caplog):
     caplog.set_level("INFO")
     model = Padded(width=64)
-    served = Batcher(model.answerer, {"premise": "a"}, 100)
+    served = Batcher(model.answerer, {"premise": "a"})
     answered(served, 3)
     assert model.compiled == [(1, 16)]
     assert "nothing is compiled before a request" in caplog.text

@@ -44,7 +44,7 @@ def test_answers_are_those_of_predict(plain, tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)],
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, -signal.SIGHUP)],
 )
 def test_a_signal_ends_it_whatever_clients_hold(plain, number, status):
     with runs.served(plain, "--config.serve.grace_seconds=1") as (address, process):

@@ -78,26 +78,6 @@ def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_question_answerer_needs_no_pooler(folders, tmp_path):
-    transformers = pytest.importorskip("transformers", reason="the parity extra")
-    import torch
-
-    model = folders("BertForQuestionAnswering")
-    row = {"question": "Who won in 1066 ?", "context": "The Normans won in 1066 ."}
-    spec = f"--config={FINETUNE / 'squad.py'}:size=tiny"
-    room = ("--config.task.max_seq_length=64", "--config.task.max_query_length=16")
-    (answer,), _ = predict(tmp_path, [row], spec, *room,
-                           f"--config.init_from={model}")  # fmt: skip
-    theirs = transformers.BertForQuestionAnswering.from_pretrained(model).eval()
-    tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
-    encoding = tokenizer(row["question"], row["context"], return_tensors="pt")
-    with torch.no_grad():
-        outputs = theirs(**encoding)
-    null = float(outputs.start_logits[0, 0] + outputs.end_logits[0, 0])
-    assert answer["null_score"] == pytest.approx(null, abs=1e-5)
-
-
-@pytest.mark.slow
 def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     model = folders("BertForTokenClassification")
     spec = f"--config={FINETUNE / 'ner.py'}:size=tiny"

@@ -155,14 +155,6 @@ def test_every_way_of_asking_gives_the_same_answers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mrpc", "stsb", "swag", "squad"])
-def test_an_export_answers_as_its_run(runs, asked_once, kind, tmp_path):
-    run, (rows, model) = runs(kind), asked_once(kind)
-    fresh = (f"--workdir={tmp_path / 'fresh'}", f"--config.init_from={model}")
-    same(rows, predict(run, tmp_path, *fresh))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DATA)
 def test_transformers_opens_the_export_and_answers_alike(
     runs, asked_once, kind, tmp_path

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import pytest
 
 from bert_jax import tasks
-from bert_jax.training import compilation, sharding
+from bert_jax.training import sharding
 from bert_jax.training.sharding import bytes_per_device
+from bert_jax.training.step import Step
 from configs import large
 
 # Sizes that no two things share, so that a shape tells what it is of.
@@ -35,7 +36,7 @@ def compiled(name="bert_adam", **mesh):
     config.mesh.data = 1
     config.mesh.update(mesh)
     task, grid = tasks.create(config), sharding.make_mesh(config)
-    program = compilation.Step(task, grid)
+    program = Step(task, grid)
     state = program.abstract
 
     def rows(*shape, dtype=jnp.int32):

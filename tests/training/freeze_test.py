@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.errors import UserError
-from bert_jax.training import frozen, optimizer
+from bert_jax.training import optimizer
 from configs import tiny
 
 NAMES = ("bert_adam", "adamw", "lamb", "adagrad", "openai_adam")
@@ -46,7 +46,7 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
 
     some = optimizer.make(config(name=name, frozen=prefixes))
     alone = optimizer.make(config(name=name))
-    held = frozen.loss_of_the_rest(loss, prefixes)
+    held = optimizer.loss_of_the_rest(loss, prefixes)
     state, other = some.init(whole), alone.init(rest)
     moments = [x.shape for x in jax.tree.leaves(state) if x.shape]
     assert moments == [x.shape for x in jax.tree.leaves(other) if x.shape]

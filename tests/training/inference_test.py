@@ -5,13 +5,13 @@ import functools
 import jax
 import numpy as np
 import pytest
-from micro import answerer, bert_config, initial_params
+from micro import answerer, initial_params, small_config
 
 from bert_jax.config import configuration
 from bert_jax.data.rows import BatchSize, Feature
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.tasks.task import Predictor
-from bert_jax.training import inference, rounding, sharding
+from bert_jax.training import inference, sharding
 
 
 @pytest.fixture(scope="module")
@@ -79,15 +79,7 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
 
 def test_parameters_are_rounded_once_and_outputs_are_the_same():
     """Kernels; embeddings, LayerNorm and the head's products are in float32."""
-    config = bert_config(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=16,
-        dtype="bfloat16",
-    )
+    config = small_config(dtype="bfloat16")
     model = BertWithHeads(config, ("sequence_classification",), labels=3)
     params = initial_params(functools.partial(init_with_heads, model))
     rng = np.random.default_rng(0)
@@ -98,7 +90,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
         return model.apply({"params": params}, *batch.values())
 
     traced = jax.jit(outputs).trace(params, batch)
-    rounded = rounding.round_once(params, traced)
+    rounded = inference.round_once(params, traced)
     dtypes = {
         "/".join(key.key for key in path): str(leaf.dtype)
         for path, leaf in jax.tree.leaves_with_path(rounded)
@@ -116,7 +108,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
     for one, other in zip(*map(jax.tree.leaves, (before, after)), strict=True):
         np.testing.assert_array_equal(one, other)
     again = jax.jit(outputs).trace(rounded, batch)
-    same = rounding.round_once(rounded, again)
+    same = inference.round_once(rounded, again)
     assert jax.tree.all(
         jax.tree.map(lambda a, b: a is b or a.dtype == b.dtype, rounded, same)
     )

@@ -9,7 +9,6 @@ import optax
 import pytest
 from optimizer_config import make_config
 
-from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from tests.close import assert_close
 
@@ -73,13 +72,3 @@ def test_updates_are_those_of_the_published_adam():
         params = jax.tree.map(step, params, m, v)
     for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(params), strict=True):
         assert_close(one, other)
-
-
-def test_what_they_cannot_do_is_one_line():
-    second = config(phase2={"fraction": 0.1, "learning_rate": 1e-3})
-    with pytest.raises(UserError, match="has one peak; leave it 0"):
-        optimizer.learning_rate_schedule(second)
-    with pytest.raises(UserError, match="one of them must be 0"):
-        optimizer.learning_rate_schedule(config(warmup_steps=3))
-    with pytest.raises(UserError, match="at least 1 is needed"):
-        optimizer.learning_rate_schedule(config(num_steps=0))

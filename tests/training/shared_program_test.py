@@ -22,9 +22,3 @@ def test_the_rate_is_an_argument(name):
     expected = step_text(own)
     steps = ("train.num_steps=77", "optimizer.warmup_fraction=0.5")
     assert step_text(own, "optimizer.learning_rate=3e-5", *steps) == expected
-
-
-@pytest.mark.slow
-def test_what_is_no_argument_makes_another_program():
-    own = "optimizer.name=adamw"
-    assert step_text(own, "optimizer.beta1=0.8") != step_text(own)

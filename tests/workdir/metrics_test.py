@@ -96,12 +96,6 @@ def test_resuming_drops_lines_after_the_checkpoint(tmp_path):
     assert sorted(path.suffix for path in tmp_path.glob("metrics*")) == [".jsonl"]
 
 
-def test_without_a_checkpoint_every_line_is_dropped(tmp_path):
-    write_steps(tmp_path, [0, 10])
-    write_steps(tmp_path, [0])
-    assert [line["step"] for line in read(tmp_path)] == [0]
-
-
 @pytest.mark.parametrize("active", [True, False])
 def test_what_is_written_is_known_to_every_process(tmp_path, active):
     write_steps(tmp_path, [10, 20, 30])

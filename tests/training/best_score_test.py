@@ -12,8 +12,7 @@ from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.task import Task
-from bert_jax.training.anomaly import DECAY
-from bert_jax.training.history import BestScore, warn_if_collapsed
+from bert_jax.training.run import BestScore
 from configs import tiny
 
 LONG, SHORT = ({"input_ids": (8, size)} for size in (32, 16))
@@ -113,33 +112,3 @@ def test_a_score_that_is_not_reported():
         "config.evaluate.score=macro_f2: not reported on dev; choose one of loss, "
         "accuracy"
     )
-
-
-def write_losses(folder, losses, every, dev=0.5):
-    """As a run with these losses logs them every so many steps."""
-    mean, lines = 0.0, [{"step": len(losses), "split": "dev", "time": 0, "acc": dev}]
-    for at, loss in enumerate(losses):
-        usual = mean / (1 - DECAY**at) if at else 0.0
-        mean = DECAY * mean + (1 - DECAY) * loss
-        if (at + 1) % every == 0:
-            line = {"step": at + 1, "split": "train", "time": 0, "loss": loss}
-            lines.append(line | {"usual_loss": usual})
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in lines))
-
-
-def test_a_collapse_is_judged_by_means_and_not_by_single_batches(tmp_path, capsys):
-    task = mock.create_autospec(Task, instance=True)
-    task.dev_splits, task.selection_score = ("dev",), "acc"
-
-    def found(losses, every, **given):
-        write_losses(tmp_path, losses, every, **given)
-        warn_if_collapsed(task, tmp_path, {"acc": 0.5})
-        return "COLLAPSED" in capsys.readouterr().err
-
-    flat, falls = [0.69] * 300, [0.69 - 0.1 * i / 300 for i in range(300)]
-    flat[99], flat[299] = 0.76, 0.62  # the batches that happen to be logged
-    falls[99], falls[299] = 0.6, 0.69
-    assert found(flat, 100) and not found(falls, 100)
-    assert found(flat, 1) and not found(falls, 1)
-    assert not found(flat, 100, dev=0.6)
-    assert not found(flat[:100], 100)  # one mean says nothing
