@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.config.fields import FIELDS
 from bert_jax.registry import FAMILIES
 
 
@@ -41,8 +42,7 @@ class Family:
       with_heads: MODULE(config, heads, ...), called as `BertWithHeads` is.
       initializer: of kernels and embeddings, a function of the standard deviation.
       biases: its linear layers and LayerNorms have biases; the outputs of heads always.
-      model_fields: what only its `config.model` has, with the values of weights that
-        do not say; `rules` says what else each may be.
+      fields: the `config.field.Field`s that only its configs have, or have otherwise.
       vocabulary: a `tokenization.wordpiece.Kind`; None: a rule, see `words`.
       assemble: writes texts into rows, as `loader.assemble` does.
       source: a `convert.source.Source`: its work directories, and its released weights.
@@ -56,10 +56,7 @@ class Family:
       trunk_name: of the trunk's parameters.
       extractor: what `--mode=extract` asks, called as `Extractor` is; None: nothing.
       pretraining: a task of its own, with the family's name; None: the one of all.
-      free: fields of `config.model` that the command line may set otherwise than the
-        weights have them.
       shares_rows: a training row of fine-tuning may hold several texts.
-      rules: of fields that only its configs have, as in `config.fields`.
       brings: entries of registries, such as an optimizer of its own: of each field the
         names and what they stand for, MODULE:NAME.
     """
@@ -71,8 +68,7 @@ class Family:
     with_heads = Part("bert_jax.models.architectures:BertWithHeads")
     initializer = Part("flax.linen.initializers:truncated_normal")
     biases = True
-    model_fields: Mapping[str, Any] = {}
-    free: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = {}
     shares_rows = True
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")
     assemble = Part("bert_jax.data.loader:assemble")
@@ -86,8 +82,13 @@ class Family:
     trunk_name = "bert"
     extractor: Any = Part("bert_jax.extract.extractor:Extractor")
     pretraining: Any = None
-    rules: Mapping[str, Any] = {}
     brings: Mapping[str, Mapping[str, str]] = {}
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """What only its `config.model` has, with the values where weights say none."""
+        own = {n: f.default for n, f in self.fields.items() if n not in FIELDS}
+        return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""

@@ -3,11 +3,12 @@
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config.fields import FIELDS
 from bert_jax.convert import export, layout, merge, model_card
 from bert_jax.convert.layout import Place, Weights, as_it_is
 from bert_jax.errors import UserError
@@ -25,14 +26,10 @@ class Source:
     """A folder of weights; a subclass for each kind.
 
     Attributes:
-      FIELDS: what a run takes from its weights, by `GROUP.NAME`, besides the family's
-        own fields of `config.model`.
       folder: where the files are.
       family: of the model.
       step: of the one checkpoint that is meant; None means the newest.
     """
-
-    FIELDS: ClassVar[tuple[str, ...]] = tuple(f"model.{x}" for x in layout.DECISIVE)
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
         self.folder, self.family, self.step = folder, family, step
@@ -45,15 +42,19 @@ class Source:
         raise self.refusal()
 
     def shape(self) -> dict[str, Any]:
-        """Returns FIELDS and the family's own, by `GROUP.NAME`.
+        """Returns the values of the fields that weights decide, by `GROUP.NAME`.
 
         Raises:
           UserError: see `config`.
         """
         model = self.config()
-        fields = {name: getattr(model, name) for name in layout.DECISIVE}
-        fields |= dict(model.family_fields)
-        return {f"model.{name}": value for name, value in fields.items()}
+        values = vars(model) | dict(model.family_fields)
+        known = FIELDS | dict(self.family.fields)
+        return {
+            f"model.{name}": value
+            for name, value in values.items()
+            if (field := known.get(f"model.{name}")) and field.weights
+        }
 
     def labels(self) -> tuple[str, ...]:
         """Returns the names of a fine-tuned model's outputs, if there are any."""

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import registry
-from bert_jax.config import configuration
+from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, printable
 from experiments.lib import command_line, ending, report, runner
 from experiments.lib.runner import Run, digest
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _names(specs: Sequence[str]) -> dict[str, str]:
     """The config files' names in the table: short ones, where these differ."""
-    names = {spec: configuration.name(spec) for spec in specs}
+    names = {spec: files.name(spec) for spec in specs}
     return names if len({*names.values()}) == len(names) else {s: s for s in specs}
 
 
@@ -124,7 +124,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
-            parts.insert(0, configuration.name(spec))
+            parts.insert(0, files.name(spec))
         name = ",".join(parts)
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
         # A file's name has at most 255 bytes, and those beside the folder are longer.

@@ -33,7 +33,7 @@ class Elmo(Family):
     attends = has_segments = shares_rows = False
     trunk_name = "elmo"
     pretraining = Part("families.elmo.pretraining:Elmo")
-    rules = Part("families.elmo.fields:RULES")
+    fields = Part("families.elmo.fields:FIELDS")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
 
     def task(self, name: str, task: Any) -> Any:

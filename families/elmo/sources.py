@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.config import fields
 from bert_jax.convert import runs
 from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take
@@ -37,25 +38,12 @@ class Loaded(NamedTuple):
 class ElmoSource(Source):
     """Released or exported files, or a run."""
 
-    FIELDS = (
-        *("model.hidden_size", "model.intermediate_size", "model.num_hidden_layers"),
-        *("task.filters", "task.activation", "task.highways", "task.character_size"),
-        *("task.max_characters", "task.cell_clip", "task.projection_clip"),
-        *("task.skip", "task.words"),
-        *("tokenizer.lowercase", "tokenizer.strip_accents"),
-    )
-
     def shape(self) -> Fields:
         """Returns the sizes, as fields of `config.model` and of `config.task`, by
         `GROUP.NAME`; of a run also how it cuts and writes words."""
         if not is_run(self.folder):
             return _fields(released.read_options(self._local()))
-        config = workdir.recorded(self.folder, code=False)
-        fields = _fields(ElmoConfig.of_run(config))
-        fields["task.words"] = config.task.words
-        for name in ("lowercase", "strip_accents"):
-            fields[f"tokenizer.{name}"] = config.tokenizer[name]
-        return fields
+        return fields.decided(workdir.recorded(self.folder, code=False))
 
     def labels(self) -> tuple[str, ...]:
         return tuple((self.recorded() or {"task": {}})["task"].get("labels", ()))

@@ -20,7 +20,7 @@ class Gpt(Family):
     layout = Part("families.gpt.layout:LAYOUT")
     model_type = "openai-gpt"
     has_segments = shares_rows = False
-    rules = Part("families.gpt.fields:RULES")
+    fields = Part("families.gpt.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"openai_adam": "families.gpt.optimizer:openai_adam"},
         "optimizer.schedule": {

@@ -1,8 +1,11 @@
-"""The allowed values of the fields that only a GPT's configs have."""
+"""The fields that only a GPT's configs have."""
 
-from bert_jax.config import rules
+from bert_jax.config.field import Field
 
-RULES: dict[str, rules.Rule] = {
-    "task.lm_coef": rules.number(),
-    "task.both_orders": rules.flag,
+FIELDS = {
+    # Factor of the language model's loss on the same rows, which is added to the
+    # task's; 0: none.
+    "task.lm_coef": Field(0.5),
+    # Pairs: read both orders, and add their vectors (for similarity).
+    "task.both_orders": Field(False),
 }

@@ -19,17 +19,7 @@ class ModernBert(Family):
     model_type = "modernbert"
     biases = False
     has_segments = False
-    rules = Part("families.modernbert.fields:RULES")
-    free: tuple[str, ...] = ("max_position_embeddings", "classifier_pooling")
-    free += ("global_rope_theta", "local_rope_theta")  # no parameter depends on them
-    # The defaults of `transformers`' ModernBertConfig, whose names these are.
-    model_fields: Mapping[str, Any] = {
-        "local_attention": 128,
-        "global_attn_every_n_layers": 3,
-        "global_rope_theta": 160_000.0,
-        "local_rope_theta": 10_000.0,
-        "classifier_pooling": "cls",
-    }
+    fields = Part("families.modernbert.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
         "model.layer": {"modernbert": "families.modernbert.model:Layer"},
         "model.positions": {

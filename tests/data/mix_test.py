@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.config import fields, phases
+from bert_jax.config import phases
+from bert_jax.config.check import check
 from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.source_counts import counts
 from bert_jax.errors import UserError
@@ -155,4 +156,4 @@ def test_weights_are_the_loaders_alone(config):
 def test_bad_weights(config, weights, message):
     config.corpus.weights = weights
     with pytest.raises(UserError, match=f"corpus.weights=.*{message}"):
-        fields.check(config)
+        check(config)
