@@ -304,8 +304,9 @@ class Bert:
     @functools.cached_property
     def _predicting(self) -> Answerer:
         """Answers as the task does that the weights record, or that of their head."""
-        config = run_config.of_weights([f"--config.init_from={self._path}"])
         nowhere = storage.path(self._path) / "no-run"  # the weights are of `init_from`
+        first = [f"--config.init_from={self._path}"]
+        config = run_config.config_of(nowhere, None, first, asks=True)
         task = setup.build_task(config, nowhere, from_data=False)
         params, report = merge.merge(
             sharding.abstract_params(task.init_params, self._mesh),

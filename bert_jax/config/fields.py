@@ -30,7 +30,9 @@ from bert_jax.registry import FAMILIES
 _free = functools.partial(Field, resume=True, ask="free")
 # Neither a run's numbers nor a model's depend on it.
 _noted = functools.partial(Field, resume=True, ask="noted")
-_of_weights = functools.partial(Field, weights="fixed")
+# It decides when a run is logged, saved or stopped, and none of its numbers.
+_logged = functools.partial(Field, resume=True)
+_sized = functools.partial(Field, weights="fixed")
 _data = functools.partial(Field, "", ask="noted", path=True)
 
 
@@ -45,21 +47,18 @@ FIELDS: dict[str, Field] = {
     # are then theirs. Empty: random values.
     "init_from": Field("", path=True),
     # Rows of the embedding matrix; 0: the tokenizer's size
-    "model.vocab_size": _of_weights(0),
-    # Numbers in each token's vector
-    "model.hidden_size": _of_weights(768, SIZE),
-    # Layers of the Transformer
-    "model.num_hidden_layers": _of_weights(12, "[1, 10000]"),
+    "model.vocab_size": _sized(0),
+    "model.hidden_size": _sized(768, SIZE),  # numbers in each token's vector
+    "model.num_hidden_layers": _sized(12, "[1, 10000]"),  # layers of the Transformer
     # Of each layer; they must divide hidden_size
-    "model.num_attention_heads": _of_weights(12, SIZE),
+    "model.num_attention_heads": _sized(12, SIZE),
     # Inside each feed-forward block; 4 x hidden_size
-    "model.intermediate_size": _of_weights(3072, SIZE),
+    "model.intermediate_size": _sized(3072, SIZE),
     # The longest sequence, in tokens
-    "model.max_position_embeddings": _of_weights(512, SIZE),
-    # Segments: a first and a second text
-    "model.type_vocab_size": _of_weights(2, SIZE),
+    "model.max_position_embeddings": _sized(512, SIZE),
+    "model.type_vocab_size": _sized(2, SIZE),  # segments: a first and a second text
     # gelu (by erf, as released in 2018), gelu_tanh or relu
-    "model.hidden_act": _of_weights("gelu", ("gelu", "gelu_tanh", "relu")),
+    "model.hidden_act": _sized("gelu", ("gelu", "gelu_tanh", "relu")),
     # Share dropped of embeddings and outputs
     "model.hidden_dropout_prob": Field(0.1, "[0, 1)", ask="unused"),
     # Share dropped of attention's weights
@@ -70,7 +69,7 @@ FIELDS: dict[str, Field] = {
     # sinusoidal, from which a small model learns sooner to look beside a gap.
     "model.position_initializer": Field("normal", ("normal", "sinusoidal")),
     # Added to the variance in LayerNorm
-    "model.layer_norm_eps": _of_weights(1e-12, "(0, inf)"),
+    "model.layer_norm_eps": _sized(1e-12, "(0, inf)"),
     # Of the matrix products: float32, or bfloat16 (faster on TPUs and GPUs; parameters,
     # softmax and losses stay float32).
     "model.dtype": Field("float32", ("float32", "bfloat16"), ask="noted"),
@@ -92,10 +91,10 @@ FIELDS: dict[str, Field] = {
     "model.scan_layers": Field(False),
     # bert, or another folder of families/, by its name; configs/NAME.py and
     # configs/finetune/ with model=NAME set it.
-    "model.architecture": _of_weights("bert", registry.FAMILIES),
+    "model.architecture": _sized("bert", registry.FAMILIES),
     # Each position sees only those before it. task.objective=ltr sets it, and a run
     # from such weights takes it from them; leave it as it is.
-    "model.causal": _of_weights(False),
+    "model.causal": _sized(False),
     # A vocab.txt or tokenizer.json. Empty: that of init_from, or else train one on the
     # corpus.
     "tokenizer.vocab_file": Field("", path=True),
@@ -206,13 +205,13 @@ FIELDS: dict[str, Field] = {
     "train.num_epochs": Field(0.0, "[0, 1000000]"),
     # On resuming, num_steps or num_epochs may be larger than before. The learning rate
     # then follows the schedule of the new length from the step where the run resumes.
-    "train.extend": Field(False, resume=True),
+    "train.extend": _logged(False),
     # Sequences (corpus.packing: rows), over all devices
     "train.batch_size": Field(256, COUNT),
     # Parts of each step's batch, computed one after the other to save memory (gradient
     # accumulation). The result is that of the whole batch; only dropout differs.
     "train.micro_batches": Field(1, COUNT),
-    "train.log_every": Field(100, COUNT, resume=True),  # steps between two logged steps
+    "train.log_every": _logged(100, COUNT),  # steps between two logged steps
     # Services that get the metrics too: wandb, mlflow ('.[wandb]', '.[mlflow]'). Empty:
     # metrics.jsonl and TensorBoard's files in the work directory only.
     "train.trackers": Field((), ("wandb", "mlflow"), resume=True),
@@ -225,13 +224,12 @@ FIELDS: dict[str, Field] = {
     # Runs trained in one program, with seed, seed + 1, ...
     "train.seeds": Field(1, COUNT),
     # If a loss is not finite, or a spike: end the run (stop) or drop the batch (skip).
-    "train.on_anomaly": Field("stop", ("stop", "skip"), resume=True),
+    "train.on_anomaly": _logged("stop", ("stop", "skip")),
     # A loss or gradient norm above this times its running mean is a spike; 0: never.
-    "train.spike_factor": Field(0.0, _spike, resume=True),
+    "train.spike_factor": _logged(0.0, _spike),
     # On GPUs: sum gradients in one order (docs/devices.md)
-    "train.deterministic": Field(True, resume=True),
-    # Sequences, over all devices
-    "evaluate.batch_size": _noted(256, COUNT),
+    "train.deterministic": _logged(True),
+    "evaluate.batch_size": _noted(256, COUNT),  # sequences, over all devices
     # Of dev, test and what else the task's data has
     "evaluate.splits": _noted(("dev",), distinct),
     # The checkpoint for the final predictions, `predict` and `export`: last, or best
@@ -242,12 +240,10 @@ FIELDS: dict[str, Field] = {
     # ends the run: any that the task reports, such as macro_f1 or f1:spam (of the class
     # spam). Empty: the task's main score.
     "evaluate.score": Field("", ask="noted"),
-    # Steps; the last step is saved too
-    "checkpoint.save_every": Field(5_000, COUNT, resume=True),
-    # Number of newest checkpoints to keep
-    "checkpoint.keep": Field(3, COUNT, resume=True),
+    "checkpoint.save_every": _logged(5_000, COUNT),  # steps; the last step is saved too
+    "checkpoint.keep": _logged(3, COUNT),  # number of newest checkpoints to keep
     # Steps; those at its multiples stay for good; 0: none
-    "checkpoint.keep_every": Field(0, resume=True),
+    "checkpoint.keep_every": _logged(0),
     "predict.top_k": _free(5, COUNT),  # guesses for each [MASK]
     # Rows computed together; on a CPU at most 16
     "predict.batch_size": _free(32, COUNT),

@@ -49,8 +49,8 @@ def config_of(
     *,
     asks: bool,
 ) -> ConfigDict:
-    """The config of a mode: the run's in `folder` if there is one to ask or to resume;
-    else `given`, or what weights alone record, with what the weights decide.
+    """The config of a mode: what is recorded, with what weights decide, then what the
+    command line says.
 
     Args:
       given: the command line's `--config` with its overrides, if any.
@@ -58,33 +58,63 @@ def config_of(
       asks: the mode does not train.
 
     Raises:
-      UserError: no config is named; an override that the mode does not allow.
+      UserError: no config is named; a field that the mode does not allow to differ.
     """
-    if asks and has_checkpoint(folder):
-        return of_run(folder, given, overrides)
-    if given is None and workdir.has_config(folder):
-        return _with(workdir.recorded(folder), overrides)
-    if given is None and not (asks and "init_from" in map(field_of, overrides)):
+    asked_run = asks and has_checkpoint(folder)
+    resumes = not asks and workdir.has_config(folder)
+    named = {*map(field_of, overrides)}
+    if asked_run:
+        config = _asked_run(folder, given)
+    elif given is not None:
+        config = given.copy_and_resolve_references()
+    elif workdir.has_config(folder):
+        config = workdir.recorded(folder)
+        if "train.num_epochs" in named:
+            config.train.num_steps = 0  # counted again
+    elif asks and "init_from" in named:
+        config = _of_weights_alone(overrides)
+    else:
         raise UserError(
             "--config=FILE is required once, such as --config=configs/base.py, or the "
             f"--workdir=DIR of a run ({folder} has none)"
         )
-    if asks:
-        _refuse_unused(given or configuration.defaults(), overrides)
-    if given is None:
-        config = of_weights(overrides)
-        _refuse_unused(config, overrides)
-        return config
-    return _from_weights(folder, given, overrides, asks) if given.init_from else given
+    decided: dict[str, Any] = {}
+    if asked_run:
+        decided, where = dict(fields.each(config)), f"the run in {folder}"
+    elif config.init_from:
+        decided, where = _decided(folder, config, asks), config.init_from
+    known, values = fields.of(config), dict(fields.each(config))
+    config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
+    for text in overrides:
+        name, there, here = configuration.override(config, text)
+        field = known.get(name, PLAIN)
+        if asks and not asked_run and field.ask == "unused":
+            raise UserError(
+                f"{text}: nothing is dropped where nothing is trained, so it changes "
+                "no answer; leave this flag out"
+            )
+        if there == here or name not in decided or field.ask == "free":
+            continue
+        must = field.ask != "noted" if asked_run else field.weights == "fixed"
+        if must and not resumes:  # `workdir.check` refuses a run that resumes
+            whose = "the run's" if asked_run else "that"
+            raise UserError(
+                f"--config.{name}={here}: {where} has {there!r}, and this mode must "
+                f"use {whose} value; leave this flag out"
+            )
+        if asks:
+            log.info("config.%s=%r, but %s has %r", name, here, where, there)
+        if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
+            config.task.dev_fraction = 0.0  # that file is dev now
+    check(config)
+    return config
 
 
-def of_run(
-    folder: Path, given: ConfigDict | None, overrides: Sequence[str]
-) -> ConfigDict:
-    """The config with which the run in `folder` is asked; arguments as of `config_of`.
+def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
+    """The config of a run, to ask it on this machine.
 
     Raises:
-      UserError: another task; a field that must not differ; a run of several seeds.
+      UserError: `given` has another task; the run has several seeds.
     """
     config = workdir.recorded(folder)
     if given is not None and given.task.name != config.task.name:
@@ -93,39 +123,22 @@ def of_run(
             f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     workdir.require_one_seed(folder, config)
-    config.mesh = configuration.defaults().mesh  # for this machine, not the run's
-    known = fields.of(config)
-    for override in overrides:
-        field, before, after = configuration.override(config, override)
-        ask = known.get(field, PLAIN).ask
-        if before == after or ask == "free":
-            continue
-        if ask != "noted":
-            raise UserError(
-                f"--config.{field}={after}: the run in {folder} has {before!r}, and "
-                "this mode must use the run's value; leave this flag out"
-            )
-        if field == "task.dev_file" and "dev_fraction" in config.task:
-            config.task.dev_fraction = 0.0  # that file is dev now
-        log.info("config.%s=%r, but the run has %r", field, after, before)
-    check(config)
+    config.mesh = configuration.defaults().mesh
     return config
 
 
-def of_weights(overrides: Sequence[str]) -> ConfigDict:
+def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     """The config that the weights of `init_from` record, or else one with which they
-    answer as they are, to ask them on any device.
-
-    Args:
-      overrides: `--config.FIELD=VALUE`, of `init_from` among others.
-    """
-    first = [text for text in overrides if field_of(text) == "init_from"]
-    here = _with(configuration.defaults(), first)
+    answer as they are, to ask them on any device."""
+    here = configuration.defaults()
+    for text in overrides:
+        if field_of(text) == "init_from":
+            configuration.override(here, text)
     storage.check("--config.init_from", here.init_from)
     source = weights.find(here.init_from)
     saved = source.recorded()
     if saved is None:
-        return _with(_released(here.init_from, source), overrides)
+        return _released(here.init_from, source)
     config = configuration.complete(saved, here.init_from)
     config.init_from, config.mesh = here.init_from, here.mesh
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
@@ -133,27 +146,6 @@ def of_weights(overrides: Sequence[str]) -> ConfigDict:
         config.model.attention = here.model.attention
     if source.family.vocabulary is not None:
         config.tokenizer = here.tokenizer  # the weights have their own
-    return _with(config, overrides)
-
-
-def _refuse_unused(config: ConfigDict, overrides: Sequence[str]) -> None:
-    """Raises UserError if an override changes no answer."""
-    known = fields.of(config)
-    for text in overrides:
-        if known.get(field_of(text), PLAIN).ask == "unused":
-            raise UserError(
-                f"{text}: nothing is dropped where nothing is trained, so it changes "
-                "no answer; leave this flag out"
-            )
-
-
-def _with(config: ConfigDict, overrides: Sequence[str]) -> ConfigDict:
-    """The config, checked, with these fields."""
-    if "train.num_epochs" in map(field_of, overrides):
-        config.train.num_steps = 0  # counted again
-    for override in overrides:
-        configuration.override(config, override)
-    check(config)
     return config
 
 
@@ -188,65 +180,31 @@ def _released(path: str, source: Source) -> ConfigDict:
     return config
 
 
-def _from_weights(
-    folder: Path, given: ConfigDict, overrides: Sequence[str], asks: bool
-) -> ConfigDict:
-    """`given`, with what its `init_from` decides; arguments as of `config_of`.
-
-    A run that resumes has recorded it: the weights may be gone.
+def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
+    """What the weights of `init_from` decide, by `GROUP.NAME`: their sizes; where they
+    are asked all of the task that they were trained on, or else what they predict.
 
     Raises:
-      UserError: an override contradicts the weights; they are of another family.
+      UserError: there are no such weights, or they are of another family.
     """
-    resumes = not asks and workdir.has_config(folder)
-    if resumes:
+    if not asks and workdir.has_config(folder):  # the weights may be gone
         run = workdir.recorded(folder, code=False)
-        _check_family(given, family.of(run))
-        decided = fields.decided(run)
-    else:
-        storage.check("--config.init_from", given.init_from)
-        source = weights.find(given.init_from)
-        _check_family(given, source.family)
-        decided = source.shape() | (_answers(source, given) if asks else {})
-    config, known = given.copy_and_resolve_references(), fields.of(given)
-    named, values, wrong = {*map(field_of, overrides)}, dict(fields.each(given)), []
-    for name, value in decided.items():
-        if name not in values or values[name] == value:
-            continue
-        if name not in named:
-            config.update_from_flattened_dict({name: value})
-        elif known.get(name, PLAIN).weights == "fixed":
-            wrong.append(f"{name}={values[name]} (there {value})")
-        elif asks:
-            there = given.init_from
-            log.info("config.%s=%r, but %s has %r", name, values[name], there, value)
-    if wrong and resumes:
-        return given  # which `workdir.check` refuses
-    if wrong:
-        raise UserError(
-            f"config.{', '.join(wrong)}: {given.init_from} has other sizes; "
-            "leave these flags out"
-        )
-    return config
-
-
-def _answers(source: Source, given: ConfigDict) -> dict[str, Any]:
-    """What weights decide of how they answer, by `GROUP.NAME`: all of the task that
-    they were trained on, or else only what they predict."""
-    saved = source.recorded()
+        _check_family(config, family.of(run))
+        return fields.decided(run)
+    storage.check("--config.init_from", config.init_from)
+    source = weights.find(config.init_from)
+    _check_family(config, source.family)
+    sizes, saved = source.shape(), source.recorded() if asks else None
     if saved is None:
-        kind = source.kind()
-        return {"task.kind": kind} if kind and "kind" in given.task else {}
-    run = configuration.complete(saved, given.init_from, code=False)
-    checkpoint = {"evaluate.checkpoint": run.evaluate.checkpoint}
-    if run.task.name != given.task.name:
-        return checkpoint
+        kind = source.kind() if asks and "kind" in config.task else None
+        return sizes | ({"task.kind": kind} if kind else {})
+    run = configuration.complete(saved, config.init_from, code=False)
+    sizes["evaluate.checkpoint"] = run.evaluate.checkpoint
     known = fields.of(run)
-    return checkpoint | {
-        f"task.{name}": run.task[name]
-        for name in saved["task"]
-        if name in given.task and not known.get(f"task.{name}", PLAIN).path
-    }
+    task = {f"task.{name}": run.task[name] for name in saved["task"]}
+    if task["task.name"] != config.task.name:
+        return sizes
+    return sizes | {n: x for n, x in task.items() if not known.get(n, PLAIN).path}
 
 
 def _check_family(config: ConfigDict, there: Family) -> None:
