@@ -61,7 +61,6 @@ def config_of(
       UserError: no config is named; a field that the mode does not allow to differ.
     """
     asked_run = asks and has_checkpoint(folder)
-    resumes = not asks and workdir.has_config(folder)
     named = {*map(field_of, overrides)}
     if asked_run:
         config = _asked_run(folder, given)
@@ -78,36 +77,56 @@ def config_of(
             "--config=FILE is required once, such as --config=configs/base.py, or the "
             f"--workdir=DIR of a run ({folder} has none)"
         )
-    decided: dict[str, Any] = {}
-    if asked_run:
-        decided, where = dict(fields.each(config)), f"the run in {folder}"
-    elif config.init_from:
-        decided, where = _decided(folder, config, asks), config.init_from
-    known, values = fields.of(config), dict(fields.each(config))
+    values = decided = dict(fields.each(config))
+    if not asked_run:
+        decided = _decided(folder, config, asks) if config.init_from else {}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
+    if not asks and workdir.has_config(folder):
+        decided = {}  # `workdir.check` refuses what differs on resuming
     for text in overrides:
+        if asks and not asked_run:
+            _require_use(config, text)
         name, there, here = configuration.override(config, text)
-        field = known.get(name, PLAIN)
-        if asks and not asked_run and field.ask == "unused":
-            raise UserError(
-                f"{text}: nothing is dropped where nothing is trained, so it changes "
-                "no answer; leave this flag out"
-            )
-        if there == here or name not in decided or field.ask == "free":
+        if there == here or name not in decided:
             continue
-        must = field.ask != "noted" if asked_run else field.weights == "fixed"
-        if must and not resumes:  # `workdir.check` refuses a run that resumes
-            whose = "the run's" if asked_run else "that"
-            raise UserError(
-                f"--config.{name}={here}: {where} has {there!r}, and this mode must "
-                f"use {whose} value; leave this flag out"
-            )
-        if asks:
-            log.info("config.%s=%r, but %s has %r", name, here, where, there)
+        _refuse(config, name, there, here, folder if asked_run else None)
         if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
     check(config)
     return config
+
+
+def _require_use(config: ConfigDict, text: str) -> None:
+    """Raises UserError if an override changes no answer of weights."""
+    if fields.of(config).get(field_of(text), PLAIN).ask == "unused":
+        raise UserError(
+            f"{text}: nothing is dropped where nothing is trained, so it changes no "
+            "answer; leave this flag out"
+        )
+
+
+def _refuse(
+    config: ConfigDict, name: str, there: Any, here: Any, folder: Path | None
+) -> None:
+    """Raises UserError if a field must not differ; else says that it does, if that may
+    surprise.
+
+    Args:
+      there: its recorded value.
+      here: the command line's.
+      folder: the run that is asked; None means the weights of `init_from`.
+    """
+    field = fields.of(config).get(name, PLAIN)
+    run, weights = folder is not None, config.init_from
+    if field.ask not in ("free", "noted") if run else field.weights == "fixed":
+        owner = f"the run in {folder}" if run else f"the model in {weights}"
+        raise UserError(
+            f"--config.{name}={here}: {owner} has {there!r}, and this mode must use "
+            f"the {'run' if run else 'model'}'s value; leave this flag out"
+        )
+    if field.ask != "free":
+        owner = "the run" if run else weights
+        log.info("config.%s=%r, but %s has %r", name, here, owner, there)
 
 
 def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
