@@ -1,13 +1,15 @@
 """Every field of every config is defined, and wrong values are named."""
 
+import json
 from pathlib import Path
 
 import pytest
 from ml_collections import ConfigDict
 
-from bert_jax.config import configuration, fields, files
+from bert_jax.config import configuration, fields, files, help
 from bert_jax.config.check import check
 from bert_jax.errors import UserError
+from bert_jax.workdir import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = str(ROOT / "configs" / "common.py")
@@ -116,7 +118,6 @@ def test_a_task_s_wrong_value_is_named(task, override):
             ["mask_fraction=0.8", "random_fraction=0.3", "more than 1"],
         ),
         (["seed=2147483647", "train.seeds=2"], ["config.seed=2147483647", "seeds=2"]),
-        (["seed=2147483647", "train.seeds=2"], ["seeds=2"]),
     ],
 )
 def test_values_that_do_not_fit_each_other(overrides, words):
@@ -143,6 +144,63 @@ def test_fields_of_ones_own_task():
     config.task.weight = float("nan")
     with pytest.raises(UserError, match=r"config\.task\.weight=nan: must be a finite"):
         check(config)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A config file whose task has a field of its own, which is defined as ours are."""
+    monkeypatch.setattr(fields, "OWN", {})
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from bert_jax.config.field import Field\n"
+        "extends = 'finetune/text:size=tiny'\n"
+        "def get_config(config):\n"
+        "    # Share of a label given to the others.\n"
+        "    config.task.smoothing = Field(0.1, '[0, 1)', resume=True)\n"
+        "    config.task.rounds = Field(2)\n"
+    )
+    return str(path)
+
+
+def test_a_field_of_a_user_s_own_is_checked_as_ours_are(own):
+    assert load("task.smoothing=0.2", spec=own).task.smoothing == 0.2
+    with pytest.raises(
+        UserError, match=r"^config\.task\.smoothing=1\.0: must be in \["
+    ):
+        load("task.smoothing=1.0", spec=own)
+    with pytest.raises(
+        UserError, match=r"^--config\.task\.smoothin: .*task\.smoothing"
+    ):
+        load("task.smoothin=0.2", spec=own)
+    shown = help.text(own)
+    assert "--config.task.smoothing=0.1\n    Share of a label given to" in shown
+
+
+def test_a_field_says_whether_it_may_change_on_resuming(own, tmp_path):
+    run = load(spec=own)
+    run.train.num_steps = 7
+    (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
+    run.task.smoothing = 0.2
+    assert folder.check(tmp_path, run) == 7
+    run.task.rounds = 3
+    with pytest.raises(
+        UserError, match=r"config: task\.rounds \(2 there, 3 now\); use"
+    ):
+        folder.check(tmp_path, run)
+
+
+def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
+    """task.words of a tagger may change, because it only cuts texts that are asked."""
+    for spec, word in (("elmo:size=tiny", "spaces"), ("finetune/ner", "spaces")):
+        run = configuration.load(spec, [])
+        run.train.num_steps = 7
+        (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
+        run.task.words = word
+        if spec.startswith("elmo"):
+            with pytest.raises(UserError, match=r"task\.words \('punctuation' there"):
+                folder.check(tmp_path, run)
+        else:
+            assert folder.check(tmp_path, run) == 7
 
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
