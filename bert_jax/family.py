@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
+from bert_jax.config.fields import FIELDS
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
@@ -50,11 +51,8 @@ class Family:
     attends = True  # its layers have attention, which `predict.attentions` shows
     has_segments = True  # embeddings tell the two texts of a pair
 
-    # What only its `config.model` has, with the values of weights that do not say.
-    model_fields: Mapping[str, Any] = {}
-    rules: Mapping[str, Any] = {}  # of such fields, as in `config.fields`
-    # Fields of `config.model` that flags may set otherwise than the weights have them.
-    free: tuple[str, ...] = ()
+    # The `config.field.Field`s that only its configs have, or have otherwise.
+    fields: Mapping[str, Any] = {}
     # Entries of registries: of each field, names and the MODULE:NAME that they mean.
     brings: Mapping[str, Mapping[str, str]] = {}
 
@@ -71,6 +69,12 @@ class Family:
     released = ""  # a file that only its released weights have, if not Hugging Face's
     layout = Part("bert_jax.convert.layout:BERT")  # its form in Hugging Face's files
     model_type = "bert"  # in config.json; empty: `transformers` has none
+
+    @property
+    def model_fields(self) -> dict[str, Any]:
+        """What only its `config.model` has, with the values where weights say none."""
+        own = {n: f.default for n, f in self.fields.items() if n not in FIELDS}
+        return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""

@@ -25,7 +25,7 @@ from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import ApplyFn, Predictor
-from bert_jax.training import from_weights, setup, sharding
+from bert_jax.training import run_config, setup, sharding
 from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
@@ -308,8 +308,9 @@ class Bert:
     @functools.cached_property
     def _predicting(self) -> Answerer:
         """Answers as the task does that the weights record, or that of their head."""
-        config = from_weights.without_config([f"--config.init_from={self._path}"])
         nowhere = storage.path(self._path) / "no-run"  # the weights are of `init_from`
+        first = [f"--config.init_from={self._path}"]
+        config = run_config.config_of(nowhere, None, first, asks=True)
         task = setup.build_task(config, nowhere, from_data=False)
         params, report = merge.merge(
             sharding.abstract_params(task.init_params, self._mesh),

@@ -10,7 +10,9 @@ Fields of `model` that are not here do nothing. docs/families.md says more.
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from configs import common
+from families.elmo import fields as own
 
 SIZES = ("released", "tiny")
 
@@ -29,7 +31,8 @@ def get_config(size: str = "released") -> ConfigDict:
     config.model.num_hidden_layers = 2  # LSTMs in each direction
     # Of each layer's input and the last one's output.
     config.model.hidden_dropout_prob = 0.1
-    config.task = _task()
+    config.task = fields.defaults({**own.MODEL, **own.PRETRAINING}).task
+    config.task.name = "elmo"
     # Words to predict: the most frequent ones, and three marks (of a sentence's
     # beginning and end, and of the words that are not among them).
     config.tokenizer.vocab_size = 793_471
@@ -47,33 +50,6 @@ def get_config(size: str = "released") -> ConfigDict:
     if size == "tiny":
         _tiny(config)
     return config
-
-
-def _task() -> ConfigDict:
-    """What ELMo adds."""
-    task = ConfigDict()
-    task.name = "elmo"
-    # Where a word ends: spaces (the text has been cut into words, as the 1B Word
-    # Benchmark has), or punctuation (also there; each such character is a word). For a
-    # task a run of this file in init_from decides.
-    task.words = "spaces"
-    task.max_characters = 50  # ids of a word; longer words are cut
-    task.character_size = 16  # numbers in each character's vector
-    # Convolutions over a word's characters, WIDTH:NUMBER each.
-    task.filters = ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024")
-    task.activation = "relu"  # of the convolutions: relu or tanh
-    task.highways = 2  # layers between the convolutions and the projection
-    task.skip = True  # from the second LSTM on, add its input to its output
-    task.cell_clip = 3.0  # bound of each LSTM's cell; 0: none
-    task.projection_clip = 3.0  # bound of each LSTM's output; 0: none
-    task.unroll = 20  # words of a row in each step; the state goes on to the next step
-    # Share of the rows whose state begins at 0 again, drawn in each step. 0: never, as
-    # in bilm; then a model may come to need a state with which no text begins.
-    task.fresh = 0.0
-    # Words in the softmax of a training step, drawn anew for each; evaluation, and a
-    # vocabulary that is no larger, take all.
-    task.samples = 8192
-    return task
 
 
 def _tiny(config: ConfigDict) -> None:
@@ -104,24 +80,11 @@ def finetune(config: ConfigDict, size: str) -> None:
     config.model.vocab_size = 1  # words are read by their characters
     config.model.max_position_embeddings = 100_000  # words; LSTMs have no limit
     task, optimizer, train = config.task, config.optimizer, config.train
-    pretrained = for_finetuning(size).task
-    for name in (
-        *("max_characters", "character_size", "filters", "activation", "highways"),
-        *("skip", "cell_clip", "projection_clip"),
-    ):
-        task[name] = pretrained[name]  # the weights of `init_from` decide
+    task.update(fields.defaults(own.MODEL | own.FINETUNING).task)
+    task.filters = for_finetuning(
+        size
+    ).task.filters  # the weights of `init_from` decide
     task.words = "punctuation"  # as the released weights read
-    # attention: ELMo is frozen, and its layers' mix learnt; a BiLSTM reads the mix,
-    # and each text of a pair the other one. finetuned: all of ELMo learns, and the
-    # classifier is linear.
-    task.elmo_system = "attention"
-    task.lstm_size = 1500  # of each direction of the BiLSTMs
-    task.lstm_layers = 2  # of the first BiLSTM; that after the attention has one
-    task.elmo_dropout = 0.5  # of ELMo's vectors: AllenNLP's default
-    # Of each BiLSTM's input and output; finetuned: of the classifier's input.
-    task.dropout = 0.2
-    # The classifier's hidden layer; 0: none, as for a number.
-    task.classifier_size = 512
     optimizer.name = "adamw"
     optimizer.learning_rate = 1e-4
     optimizer.warmup_fraction = 0.0
@@ -154,9 +117,7 @@ def finetune(config: ConfigDict, size: str) -> None:
 def _ner(config: ConfigDict, is_tiny: bool) -> None:
     """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
     task = config.task
-    # A guess keeps to the rules of BIO (IOB2), IOB1 or BIOES; none: to no rules. Empty:
-    # those to which the training data keep.
-    task.tag_scheme = ""
+    task.update(fields.defaults(own.TAGS).task)
     task.lstm_size = 200
     task.lstm_layers = 2
     task.elmo_dropout = 0.0

@@ -13,7 +13,9 @@ BooksCorpus, which is no longer distributed; the default here is PG-19.
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from configs import base, tiny
+from families.gpt import fields as own
 
 
 def get_config(size: str = "base") -> ConfigDict:
@@ -60,10 +62,7 @@ def finetune(config: ConfigDict, size: str) -> None:
     """GPT's own fields and values for a task (openai/finetune-transformer-lm,
     train.py)."""
     task, optimizer = config.task, config.optimizer
-    # Factor of the language model's loss on the same rows, which is added to the
-    # task's; 0: none.
-    task.lm_coef = 0.5
-    # Pairs: read both orders, and add their vectors (for similarity).
+    task.update(fields.defaults(own.FIELDS).task)
     task.both_orders = task.name in ("mrpc", "qqp", "stsb")
     config.tokenizer.lowercase = True
     optimizer.name = "openai_adam"

@@ -19,6 +19,7 @@ configs/base.py. The paper then goes on at 8,192 tokens, with a wider theta:
 
 from ml_collections import ConfigDict
 
+from bert_jax.registry import FAMILIES
 from configs import common, tiny
 
 # Layers, hidden size, heads, and numbers inside a GeGLU; peak of the rate.
@@ -48,14 +49,8 @@ def get_config(size: str = "base") -> ConfigDict:
     # Of the attention's output; embeddings and GeGLU drop nothing.
     model.hidden_dropout_prob = 0.1
     model.attention_probs_dropout_prob = 0.0
-    # The window of a local layer, in tokens: half of it to each side.
-    model.local_attention = 128
-    model.global_attn_every_n_layers = 3  # one in so many is global, from the first
-    # Of the rotary positions; 160,000 in global layers once rows have 8,192 tokens.
+    model.update(FAMILIES["modernbert"].model_fields)
     model.global_rope_theta = 10_000.0
-    model.local_rope_theta = 10_000.0  # of the rotary positions in local layers
-    # What a classifier of texts reads: the first token (cls), or all (mean).
-    model.classifier_pooling = "cls"
     config.task.nsp_loss = False
     config.corpus.nsp = False
     config.corpus.packing = True

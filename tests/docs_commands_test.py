@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
+from bert_jax.config.check import check
 from bert_jax.registry import FAMILIES
-from bert_jax.training import run_config
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
 
@@ -63,22 +63,10 @@ def words_of(command):
 @functools.cache
 def every_field():
     """A config with the fields of every task."""
-    config = configuration.defaults().unlock()
-    folder = configuration.CONFIGS / "finetune"
-    files = {str(path) for path in folder.glob("*.py")}
-    files -= {str(folder / f"{name}.py") for name in ("__init__", "common")}
-    elmo = str(configuration.CONFIGS / "elmo.py")
-    others = [
-        f"{folder / task}.py:model={name}"
-        for task in ("text", "ner", "squad")
-        for name in ("gpt", "elmo")
-    ]
+    known = fields.FIELDS | fields.TASK
     for family in FAMILIES.values():
-        config.model.update(family.model_fields)
-    for spec in (*files, elmo, *others):
-        for name, value in configuration.load(spec, []).task.items():
-            config.task[name] = value
-    return config
+        known = {**family.fields, **known}
+    return fields.defaults(known)
 
 
 def check_fields(overrides: Sequence[str]) -> None:
@@ -89,7 +77,7 @@ def check_fields(overrides: Sequence[str]) -> None:
         if text.startswith(("--config.corpus.", "--config.train.num_")):
             del config.task.max_seq_length
         configuration.override(config, text)
-        fields.check(config)
+        check(config)
 
 
 def check_main(words: Sequence[str], own: dict[str, str]) -> None:
@@ -109,7 +97,8 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
         check_fields(line.overrides)
     named = [configuration.field_of(text) for text in line.overrides]
     if line.mode in command_line.ASKS and not spec and "init_from" not in named:
-        assert all(name.startswith(run_config.MAY_DIFFER) for name in named)
+        known = fields.FIELDS | fields.TASK
+        assert all(known[name].ask in ("free", "noted") for name in named)
     if line.mode == "export":
         assert line.output != "-"
 

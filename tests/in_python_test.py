@@ -7,7 +7,7 @@ import pytest
 from runs import losses
 
 import bert_jax
-from bert_jax.config import configuration
+from bert_jax.config import configuration, files
 from bert_jax.errors import UserError
 from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
@@ -22,7 +22,7 @@ def test_a_config_is_that_of_the_command_line(tmp_path):
     found = bert_jax.make_config("finetune/text", fields, size="tiny")
     overrides = ["--config.train.num_steps=7", "--config.task.text=a b"]
     overrides.append("--config.evaluate.splits=('dev', 'test')")
-    spec = f"{configuration.CONFIGS}/finetune/text.py:size=tiny"
+    spec = f"{files.CONFIGS}/finetune/text.py:size=tiny"
     assert found == configuration.load(spec, overrides)
     (tmp_path / "own.py").write_text('extends = "tiny"\ndef get_config(c): pass\n')
     assert bert_jax.make_config(f"{tmp_path}/own.py") == bert_jax.make_config("tiny")

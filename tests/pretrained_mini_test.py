@@ -9,7 +9,7 @@ import pytest
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.training import from_weights
+from bert_jax.training import run_config
 from tests import documented
 from tests.close import assert_close
 
@@ -69,10 +69,10 @@ def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
     assert content != cudnn
     (tmp_path / "config.json").write_text(cudnn)
     begin = f"--config.init_from={tmp_path}"
-    own = from_weights.without_config([begin]).model
+    own = run_config.config_of(MINI / "no-run", None, [begin], asks=True).model
     assert (own.dtype, own.attention) == ("float32", "einsum")
     given = ("--config.model.dtype=bfloat16", "--config.model.attention=cudnn")
-    own = from_weights.without_config([begin, *given]).model
+    own = run_config.config_of(MINI / "no-run", None, [begin, *given], asks=True).model
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from bert_jax.config import configuration
+from bert_jax.config import faults, files
 from bert_jax.errors import UserError
 
 ASKS = ("evaluate", "predict", "serve", "extract", "export")  # these train nothing
@@ -54,9 +54,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     try:
         positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
     except flags.Error as error:
-        from bert_jax.config import faults
-
-        raise UserError(faults.no_flag(error)) from error
+        raise faults.no_flag(error) from error
     if positional[1:]:
         raise UserError(f"{positional[1]!r}: flags begin with --")
     parsed = values.flag_values_dict()
@@ -69,19 +67,9 @@ def parse(argv: Sequence[str]) -> CommandLine:
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE: give it exactly once")
     spec = "".join(specs)
-    default = f"runs/{configuration.name(spec)}" if spec else "runs"
+    default = f"runs/{files.name(spec)}" if spec else "runs"
     parsed["workdir"] = parsed["workdir"] or default
     del parsed["h"]  # the short form of help
     return CommandLine(
         config=spec, overrides=[x for x in argv if is_field(x)], **parsed
     )
-
-
-def check_dropout(overrides: Sequence[str]) -> None:
-    """Raises UserError if one of a mode that trains nothing sets a share to drop."""
-    for text in overrides:
-        if "dropout" in configuration.field_of(text):
-            raise UserError(
-                f"{text}: nothing is dropped where nothing is trained, so it changes "
-                "no answer; leave this flag out"
-            )

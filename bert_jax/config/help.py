@@ -3,10 +3,11 @@
 import ast
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bert_jax.config import configuration, fields
+from bert_jax.config import configuration, fields, files
+from bert_jax.config.files import CONFIGS
 
 USAGE = """usage: python -m bert_jax.main --config=FILE [--mode=MODE] [...]
 
@@ -40,7 +41,7 @@ In configs/:
 {names}
 The README has the details, docs/config.md every field.
 """
-_FIELD = re.compile(r"\s+(?:config\.)?(\w+)\.(\w+) = ")
+_FIELD = re.compile(r"\s+(?:\"([\w.]+)\": |(?:config\.)?(task\.\w+) = )")
 _COMMENT = re.compile(r"\s+# ?(.*)")
 
 
@@ -51,20 +52,14 @@ def text(spec: str) -> str:
       UserError: see `configuration.load`.
     """
     if not spec:
-        files = sorted(
-            path.relative_to(configuration.CONFIGS).as_posix()
-            for path in configuration.CONFIGS.rglob("*.py")
+        names = sorted(
+            path.relative_to(CONFIGS).as_posix()
+            for path in CONFIGS.rglob("*.py")
             if path.stem not in ("__init__", "common")
         )
-        return USAGE.format(names="\n".join(_wrapped(", ".join(files), "  ")))
-    config = configuration.load(spec, [])
-    path = configuration.named_file(spec.partition(":")[0])
-    shared = configuration.CONFIGS
-    comments: dict[str, str] = {}
-    finetuning, model = shared / "finetune" / "common.py", config.model.architecture
-    for file in (shared / "common.py", finetuning, path, shared / f"{model}.py"):
-        # A later file's comment says why its value differs, not what the field is.
-        comments = {**(comments_of(file) if file.exists() else {}), **comments}
+        return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
+    config, path = configuration.load(spec, []), files.path_of(spec)
+    found = meanings(config.model.architecture, path)
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # A command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
@@ -74,31 +69,35 @@ def text(spec: str) -> str:
             group = name.rpartition(".")[0]
             lines.append("")
         lines.append(f"--config.{name}={value!r}")
-        lines += _wrapped(comments.get(name, ""), "    ")
+        lines += _wrapped(found.get(name, ""), "    ")
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def meanings(architecture: str, *more: Path) -> dict[str, str]:
+    """What each field is for: the comment where it is defined, in one line.
+
+    Args:
+      more: config files of the user's, which may define fields of a task.
+    """
+    family = CONFIGS.parent / "families" / architecture / "fields.py"
+    found: dict[str, str] = {}
+    for path in filter(Path.exists, (*more, Path(fields.__file__), family)):
+        found |= _comments(path.read_text("utf-8").splitlines())
+    return found
 
 
 def _wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(line, 88, initial_indent=indent, subsequent_indent=indent)
 
 
-def comments_of(path: Path) -> dict[str, str]:
-    """The comment above or beside each field's first assignment, in one line."""
-    comments: dict[str, str] = {}
-    for name, comment in _assignments(path.read_text("utf-8").splitlines()):
-        if comment:
-            comments.setdefault(name, comment)
-    return comments
-
-
-def _assignments(lines: list[str]) -> Iterator[tuple[str, str]]:
+def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each field with the comment above or beside its definition."""
     above: list[str] = []
     for line in lines:
         if comment := _COMMENT.fullmatch(line):
             above.append(comment[1])
             continue
         if field := _FIELD.match(line):
-            name = field[2] if field[1] == "config" else f"{field[1]}.{field[2]}"
             beside = line.partition("  # ")[2]
-            yield name, " ".join(filter(None, (*above, beside)))
+            yield field[1] or field[2], " ".join(filter(None, (*above, beside)))
         above = []

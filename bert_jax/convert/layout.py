@@ -396,12 +396,6 @@ class Layout:
 
 
 BERT = Layout()
-# Fields that must match for the parameters to be usable, besides the family's own.
-DECISIVE = (
-    *("architecture", "vocab_size", "hidden_size", "num_hidden_layers"),
-    *("num_attention_heads", "intermediate_size", "max_position_embeddings"),
-    *("type_vocab_size", "hidden_act", "layer_norm_eps", "causal"),
-)
 
 
 def _check_layers(tensors: Tensors, config: BertConfig, field: str) -> None:

@@ -78,7 +78,8 @@ def merge(
     if "layers" in initial["bert"]["encoder"]:
         params = stack_layers(params, weights.config.num_hidden_layers)
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
-    free = FAMILIES[config.architecture].free
+    own = FAMILIES[config.architecture].fields.items()
+    free = {n.removeprefix("model.") for n, f in own if f.weights == "default"}
     for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):
         if field not in free and model[field] != saved[field]:
             raise UserError(

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config import fields
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
 from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
@@ -36,9 +37,7 @@ class Run(Source):
                 pass  # opening it checks that it is there
 
     def shape(self) -> dict[str, Any]:
-        fields = workdir.read_config(self.folder)["model"]
-        names = (*layout.DECISIVE, *self.family.model_fields)
-        return {f"model.{name}": fields[name] for name in names if name in fields}
+        return fields.decided(workdir.recorded(self.folder, code=False))
 
     def labels(self) -> tuple[str, ...]:
         return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))

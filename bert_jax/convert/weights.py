@@ -11,12 +11,13 @@ import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.config.fields import FIELDS
 from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
 from bert_jax.convert.export import PROVENANCE, is_export
 from bert_jax.convert.layout import Layout, Place, Weights, as_it_is
@@ -52,14 +53,10 @@ class Source:
     """A folder of weights; a subclass for each kind.
 
     Attributes:
-      FIELDS: what a run takes from its weights, by `GROUP.NAME`, besides the family's
-        own fields of `config.model`.
       folder: where the files are.
       family: of the model.
       step: of the one checkpoint that is meant; None means the newest.
     """
-
-    FIELDS: ClassVar[tuple[str, ...]] = tuple(f"model.{x}" for x in layout.DECISIVE)
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
         self.folder, self.family, self.step = folder, family, step
@@ -72,11 +69,19 @@ class Source:
         raise self.refusal()
 
     def shape(self) -> dict[str, Any]:
-        """Returns FIELDS and the family's own, by `GROUP.NAME`; see `config`."""
+        """Returns the values of the fields that weights decide, by `GROUP.NAME`.
+
+        Raises:
+          UserError: see `config`.
+        """
         model = self.config()
-        fields = {name: getattr(model, name) for name in layout.DECISIVE}
-        fields |= dict(model.family_fields)
-        return {f"model.{name}": value for name, value in fields.items()}
+        values = vars(model) | dict(model.family_fields)
+        known = FIELDS | dict(self.family.fields)
+        return {
+            f"model.{name}": value
+            for name, value in values.items()
+            if (field := known.get(f"model.{name}")) and field.weights
+        }
 
     def labels(self) -> tuple[str, ...]:
         """Returns the names of a fine-tuned model's outputs, if there are any."""

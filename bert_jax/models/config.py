@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from bert_jax.config import fields
+from bert_jax.config.check import require
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
@@ -104,10 +105,10 @@ class BertConfig:
         ]
 
     def _check(self) -> None:
-        rules = FAMILIES.of(self.architecture).rules
+        known = fields.FIELDS | dict(FAMILIES.of(self.architecture).fields)
         for name, value in (*vars(self).items(), *self.family_fields):
             if name not in (*_OF_YOUR_OWN, "family_fields"):
-                fields.require(f"model.{name}", value, rules)
+                require(known, f"model.{name}", value)
         if not self.vocab_size:
             raise UserError("config.model.vocab_size=0: must be at least 1")
         if self.hidden_size % self.num_attention_heads:

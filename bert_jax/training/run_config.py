@@ -1,8 +1,8 @@
-"""The config with which `predict`, `evaluate` and `export` query a run or weights.
+"""The config that a mode uses: what a run or weights record, a file, the command line.
 
-These modes do what the run itself would do, so its task, lengths, labels and choice of
-checkpoint come from its recorded config. From the command line they take only
-`--config.FIELD=VALUE`, and only for fields that may differ.
+A mode that asks a model (predict, evaluate, ...) does what the model's run would do, so
+task, lengths, labels and choice of checkpoint are as recorded. Each field's definition
+says whether the command line may have another value (bert_jax/config/fields.py).
 """
 
 import logging
@@ -13,120 +13,232 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from bert_jax import family, registry
 from bert_jax.config import configuration, fields
-from bert_jax.config.command_line import CommandLine, check_dropout
+from bert_jax.config.check import check
+from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
+from bert_jax.config.field import PLAIN
+from bert_jax.convert import weights
+from bert_jax.convert.source import Source
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage
+from bert_jax.family import FAMILIES, Family
+from bert_jax.models.config import KERNELS
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks.ner.scores import is_tag
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import has_checkpoint
 
 log = logging.getLogger(__name__)
 
-# Fields that name a file or folder, besides the string fields of a task.
-PLACES = ("corpus.data_dir", "init_from", "tokenizer.vocab_file", "predict.attentions")
+# The task that answers with a head.
+TASKS = {
+    "sequence_classification": "text",
+    "token_classification": "ner",
+    "question_answering": "squad",
+    "multiple_choice": "swag",
+}
 VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
-# Fields that say where and how a model runs; none changes the model.
-MAY_DIFFER = (
-    *("mesh.", "predict.", "serve.", "evaluate.", "corpus.data_dir", *fields.DATA),
-    *("model.dtype", "model.attention", "model.epilogue", "model.remat"),
-    "task.words",
-    *("corpus.runner", "corpus.beam_options"),
-)
-# How files are read that the run has not read: these names in full.
-COLUMNS = ("task.format", "task.text", "task.text_b", "task.label")
 
 
 def config_of(
     folder: Path,
-    config_argument: ConfigDict | None,
+    given: ConfigDict | None,
     overrides: Sequence[str],
     *,
     asks: bool,
 ) -> ConfigDict:
-    """The config of a mode that uses the run in `folder`, or starts one there.
+    """The config of a mode: what is recorded, with what weights decide, then what the
+    command line says.
 
     Args:
-      config_argument: the command line's `--config` with its overrides, if any.
+      given: the command line's `--config` with its overrides, if any.
       overrides: the command line's `--config.FIELD=VALUE`.
       asks: the mode does not train.
 
     Raises:
-      UserError: no config is named; see also `of_run`.
+      UserError: no config is named; a field that the mode does not allow to differ.
     """
-    if asks and has_checkpoint(folder):
-        return of_run(folder, config_argument, overrides)
-    if asks:
-        check_dropout(overrides)
-    if config_argument is not None:
-        if not config_argument.init_from:
-            return config_argument
-        from bert_jax.training import from_weights
+    asked_run = asks and has_checkpoint(folder)
+    named = {*map(field_of, overrides)}
+    if asked_run:
+        config = _asked_run(folder, given)
+    elif given is not None:
+        config = given.copy_and_resolve_references()
+    elif workdir.has_config(folder):
+        config = workdir.recorded(folder)
+        if "train.num_epochs" in named:
+            config.train.num_steps = 0  # counted again
+    elif asks and "init_from" in named:
+        config = _of_weights_alone(overrides)
+    else:
+        raise UserError(
+            "--config=FILE is required once, such as --config=configs/base.py, or the "
+            f"--workdir=DIR of a run ({folder} has none)"
+        )
+    values = decided = dict(fields.each(config))
+    if not asked_run:
+        decided = _decided(folder, config, asks) if config.init_from else {}
+    config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
+    if not asks and workdir.has_config(folder):
+        decided = {}  # `workdir.check` refuses what differs on resuming
+    for text in overrides:
+        if asks and not asked_run:
+            _require_use(config, text)
+        name, there, here = configuration.override(config, text)
+        if there == here or name not in decided:
+            continue
+        _refuse(config, name, there, here, folder if asked_run else None)
+        if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
+            config.task.dev_fraction = 0.0  # that file is dev now
+    check(config)
+    return config
 
-        if asks:
-            return from_weights.of_weights(config_argument, overrides)
-        return from_weights.shaped(folder, config_argument, overrides)
-    if workdir.has_config(folder):
-        return to_resume(folder, overrides)
-    if asks and "init_from" in map(field_of, overrides):
-        from bert_jax.training import from_weights
 
-        return from_weights.without_config(overrides)
-    raise UserError(
-        "--config=FILE is required once, such as --config=configs/base.py, or the "
-        f"--workdir=DIR of a run ({folder} has none)"
-    )
+def _require_use(config: ConfigDict, text: str) -> None:
+    """Raises UserError if an override changes no answer of weights."""
+    if fields.of(config).get(field_of(text), PLAIN).ask == "unused":
+        raise UserError(
+            f"{text}: nothing is dropped where nothing is trained, so it changes no "
+            "answer; leave this flag out"
+        )
 
 
-def of_run(
-    folder: Path, config_argument: ConfigDict | None, overrides: Sequence[str]
-) -> ConfigDict:
-    """The config of the run in `folder`, with the allowed overrides.
+def _refuse(
+    config: ConfigDict, name: str, there: Any, here: Any, folder: Path | None
+) -> None:
+    """Raises UserError if a field must not differ; else says that it does, if that may
+    surprise.
 
     Args:
-      config_argument: the command line's `--config`, whose task must be the run's.
-      overrides: the command line's `--config.FIELD=VALUE`.
+      there: its recorded value.
+      here: the command line's.
+      folder: the run that is asked; None means the weights of `init_from`.
+    """
+    field = fields.of(config).get(name, PLAIN)
+    run, weights = folder is not None, config.init_from
+    if field.ask not in ("free", "noted") if run else field.weights == "fixed":
+        owner = f"the run in {folder}" if run else f"the model in {weights}"
+        raise UserError(
+            f"--config.{name}={here}: {owner} has {there!r}, and this mode must use "
+            f"the {'run' if run else 'model'}'s value; leave this flag out"
+        )
+    if field.ask != "free":
+        owner = "the run" if run else weights
+        log.info("config.%s=%r, but %s has %r", name, here, owner, there)
+
+
+def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
+    """The config of a run, to ask it on this machine.
 
     Raises:
-      UserError: another task; a field that must not differ; a run of several seeds.
+      UserError: `given` has another task; the run has several seeds.
     """
     config = workdir.recorded(folder)
-    if config_argument is not None and config_argument.task.name != config.task.name:
+    if given is not None and given.task.name != config.task.name:
         raise UserError(
             f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
-            f"has {config_argument.task.name!r}; leave --config out, or name another "
-            "--workdir"
+            f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     workdir.require_one_seed(folder, config)
-    config.mesh = configuration.defaults().mesh  # for this machine, not the run's
-    for override in overrides:
-        field, before, after = configuration.override(config, override)
-        if before == after or field.startswith(("mesh.", "predict.", "serve.")):
-            continue
-        if field == "task.dev_file" and "dev_fraction" in config.task:
-            config.task.dev_fraction = 0.0  # that file is dev now
-        may_differ = field in COLUMNS or field.startswith(MAY_DIFFER)
-        if not may_differ or "dropout" in field:
-            raise UserError(
-                f"--config.{field}={after}: the run in {folder} has {before!r}, and "
-                "this mode must use the run's value; leave this flag out"
-            )
-        log.info("config.%s=%r, but the run has %r", field, after, before)
-    fields.check(config)
+    config.mesh = configuration.defaults().mesh
     return config
 
 
-def to_resume(folder: Path, overrides: Sequence[str]) -> ConfigDict:
-    """The config of the run in `folder`, to resume it."""
-    config = workdir.recorded(folder)
-    named = {field_of(override) for override in overrides}
-    if "train.num_epochs" in named:
-        config.train.num_steps = 0  # counted again
-    for override in overrides:
-        configuration.override(config, override)
-    fields.check(config)
+def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
+    """The config that the weights of `init_from` record, or else one with which they
+    answer as they are, to ask them on any device."""
+    here = configuration.defaults()
+    for text in overrides:
+        if field_of(text) == "init_from":
+            configuration.override(here, text)
+    storage.check("--config.init_from", here.init_from)
+    source = weights.find(here.init_from)
+    saved = source.recorded()
+    if saved is None:
+        return _released(here.init_from, source)
+    config = configuration.complete(saved, here.init_from)
+    config.init_from, config.mesh = here.init_from, here.mesh
+    config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
+    if config.model.attention in KERNELS:  # other devices may lack it
+        config.model.attention = here.model.attention
+    if source.family.vocabulary is not None:
+        config.tokenizer = here.tokenizer  # the weights have their own
     return config
+
+
+def _released(path: str, source: Source) -> ConfigDict:
+    """Makes the config of weights without a run: the task of their head, with their
+    sizes. Texts may be as long as the model allows."""
+    positions, heads = source.config().max_position_embeddings, source.heads()
+    name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
+    config = configuration.defaults(name, source.family.name)
+    config.init_from = path
+    config.update_from_flattened_dict(source.shape())
+    source.family.complete(config)
+    # Nothing is prepared or trained: the length only has to fit.
+    task = config.task
+    config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
+    config.evaluate.batch_size = config.predict.batch_size  # of rows that long
+    labels = source.labels() if "labels" in task else ()
+    match name:
+        case "pretraining":
+            task.objective = "ltr" if config.model.causal else task.objective
+        case "squad":  # It reads in windows.
+            task.max_seq_length = min(task.max_seq_length, positions)
+            task.max_query_length = min(task.max_query_length, positions // 4)
+            task.doc_stride = min(task.doc_stride, positions // 4)
+        case _:
+            task.max_seq_length = positions
+    if name == "text":
+        one = "regression" if len(labels) == 1 else task.kind
+        task.kind = source.kind() or one
+    if name == "ner" and not all(map(is_tag, labels)):
+        task.scheme = "none"
+    return config
+
+
+def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
+    """What the weights of `init_from` decide, by `GROUP.NAME`: their sizes; where they
+    are asked all of the task that they were trained on, or else what they predict.
+
+    Raises:
+      UserError: there are no such weights, or they are of another family.
+    """
+    if not asks and workdir.has_config(folder):  # the weights may be gone
+        run = workdir.recorded(folder, code=False)
+        _check_family(config, family.of(run))
+        return fields.decided(run)
+    storage.check("--config.init_from", config.init_from)
+    source = weights.find(config.init_from)
+    _check_family(config, source.family)
+    sizes, saved = source.shape(), source.recorded() if asks else None
+    if saved is None:
+        kind = source.kind() if asks and "kind" in config.task else None
+        return sizes | ({"task.kind": kind} if kind else {})
+    run = configuration.complete(saved, config.init_from, code=False)
+    sizes["evaluate.checkpoint"] = run.evaluate.checkpoint
+    known = fields.of(run)
+    task = {f"task.{name}": run.task[name] for name in saved["task"]}
+    if task["task.name"] != config.task.name:
+        return sizes
+    return sizes | {n: x for n, x in task.items() if not known.get(n, PLAIN).path}
+
+
+def _check_family(config: ConfigDict, there: Family) -> None:
+    """Raises UserError if the weights are of another family than the config."""
+    ours = FAMILIES[config.model.architecture]
+    # A config of a family's own pre-training starts from no weights, and says so.
+    if there is not ours and config.task.name not in FAMILIES:
+        add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
+        hint = f"{leave if there.name == 'bert' else add} the arguments of --config"
+        if registry.ADDED.keys() & {there.name, ours.name}:
+            hint = f"name weights of {ours.title}, or a --config for {there.title}"
+        raise UserError(
+            f"--config.init_from={config.init_from}: these weights are "
+            f"{there.title}'s, and the config is for {ours.title}: {hint}"
+        )
 
 
 def check_places(line: CommandLine, config: ConfigDict) -> None:
@@ -136,11 +248,13 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
             f"--output={line.output}: {line.mode} writes only to a local folder; name "
             "one and copy it"
         )
+    known = fields.of(config)
     places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
     places += [
         (f"--config.{name}", value)
         for name, value in fields.each(config)
-        if name in PLACES or (name.startswith("task.") and isinstance(value, str))
+        # A text of a user's own task may name a file.
+        if (known[name].path if name in known else isinstance(value, str))
     ]
     places += [(name, os.environ.get(name, "")) for name in VARIABLES]
     for source in config.corpus.sources:
@@ -158,8 +272,6 @@ def source(folder: Path, config: ConfigDict) -> Path:
     """
     if not config.init_from:
         raise nothing_to_ask(folder)
-    from bert_jax.runtime import hub
-
     return hub.path(config.init_from)
 
 
@@ -172,10 +284,11 @@ def beside(folder: Path, config: ConfigDict) -> str:
     """The subfolder of `predictions` for these answers: "" for the run's own data and
     checkpoint, else a name of what differs; files of one name have different ones."""
     run, names = workdir.recorded(folder), []
-    for field in fields.EVALUATED:
-        ours, recorded = (
-            _place(c.task.get(field.split(".")[1])) for c in (config, run)
-        )
+    for field, definition in fields.of(config).items():
+        group, _, name = field.rpartition(".")
+        if group != "task" or not definition.path:
+            continue
+        ours, recorded = (_place(c.task.get(name)) for c in (config, run))
         if ours != recorded:
             name = os.path.basename(ours or "").partition(".")[0] or "other"
             names.append(f"{name}-{sha256((ours or '').encode()).hexdigest()[:6]}")

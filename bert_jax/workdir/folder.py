@@ -11,26 +11,11 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import configuration
+from bert_jax.config.field import PLAIN
+from bert_jax.config.fields import of as definitions
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path, write_atomically
-
-# Fields that may change on resuming: where a run continues, what it logs and saves, and
-# how it is queried. None shapes its numbers, except after an anomaly.
-FREE_FIELDS = (
-    *("checkpoint.", "mesh.", "predict.", "serve.", "model.remat", "task.words"),
-    *("corpus.data_dir", "corpus.runner", "corpus.beam_options", "evaluate.splits"),
-    *("evaluate.batch_size", "evaluate.checkpoint"),  # not score: by it "best" is best
-    *("train.deterministic", "train.extend", "train.log_every"),
-    *("train.on_anomaly", "train.spike_factor", "train.trackers"),
-)
-# What runs of a user's own task did before these fields of shipped tasks were there.
-_NEWER = {
-    "model.epilogue": "xla",
-    "task.texts_per_row": 1,
-    "task.format": "",
-    "task.label_names": [],
-}
 
 
 def claim(
@@ -94,10 +79,10 @@ def read_config(workdir: Path) -> dict[str, Any]:
     """The fields of the run's config.json; raises UserError if it is none."""
     if not has_config(workdir):
         raise UserError(f"--workdir={workdir}: has no run; train one first")
-    fields = _read_json(workdir / "config.json")
-    if not all(isinstance(fields.get(x), dict) for x in ("model", "task", "train")):
+    found = _read_json(workdir / "config.json")
+    if not all(isinstance(found.get(x), dict) for x in ("model", "task", "train")):
         raise UserError(f"{workdir}: not a run's config.json; is this a run's folder?")
-    return fields
+    return found
 
 
 def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
@@ -121,11 +106,13 @@ def check(workdir: Path, config: ConfigDict) -> int:
             "--workdir"
         )
     there, here = _flat(recorded(workdir, code=False)), _flat(config)
-    there |= {n: x for n, x in _NEWER.items() if n in here and n not in there}
+    known = definitions(config)
+    for name in here.keys() & known - there.keys():  # of a user's own task
+        there[name] = json.loads(json.dumps(known[name].default))
     differ = sorted(
         name
         for name in there.keys() | here.keys()
-        if there.get(name) != here.get(name) and not name.startswith(FREE_FIELDS)
+        if there.get(name) != here.get(name) and not known.get(name, PLAIN).resume
     )
     before, now = there["train.num_steps"], here["train.num_steps"]
     grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and now > before

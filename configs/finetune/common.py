@@ -14,6 +14,7 @@ from types import ModuleType
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import configuration
 from bert_jax.registry import FAMILIES
 from configs import base, tiny
 
@@ -23,10 +24,11 @@ MODELS = [
 ]
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """The fields of all tasks.
+def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict:
+    """The config of a task, before what the task or another model does otherwise.
 
     Args:
+      task: its name.
       size: tiny (configs/tiny.py), or one of configs/base.py.
       model: one of MODELS.
     """
@@ -40,16 +42,7 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
             tiny.get_config("plain") if size == "tiny" else base.get_config(size=size)
         )
     config.phase2.fraction = 0.0
-    config.task = task = ConfigDict()
-    task.name = ""
-    # Tokens, [CLS] and [SEP] included; what is longer is cut, or read in windows.
-    task.max_seq_length = 128
-    # A BiLSTM between BERT and the classifier, hidden_size / 2 each way (section 5.1).
-    task.bilstm = False
-    # True: pad every batch to max_seq_length, as in Google's code; False: to its
-    # longest row.
-    task.pad_to_max = False
-
+    config.task = configuration.defaults(task).task
     optimizer = config.optimizer
     optimizer.warmup_steps = 0
     optimizer.warmup_fraction = 0.1

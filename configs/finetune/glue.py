@@ -3,6 +3,8 @@
     python -m bert_jax.main --config=configs/finetune/glue.py:size=base,task=mrpc \
         --config.task.data_dir=glue_data/MRPC --config.init_from=WEIGHTS
 
+The data: the folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME.
+
 The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev; for Large
 several random restarts, because it is unstable on small sets.
 experiments.sweeps.sweep runs such a grid. The paper's test scores, in percent; F1 for
@@ -28,9 +30,8 @@ model=elmo an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
 
 from ml_collections import ConfigDict
 
+from bert_jax.config.fields import GLUE
 from configs.finetune import common
-
-TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
 def get_config(
@@ -43,17 +44,9 @@ def get_config(
       task: one of the ten.
       model: bert, or another family (docs/families.md).
     """
-    if task not in TASKS:
-        raise ValueError(f"task={task}: choose one of {', '.join(TASKS)}")
-    config = common.get_config(size, model)
-    config.task.name = task
-    # The folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME
-    config.task.data_dir = ""
-    # The classes; empty: in GLUE's usual order. Name them if the weights have another.
-    config.task.labels = ()
-    # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
-    # counts texts.
-    config.task.texts_per_row = 1
+    if task not in GLUE:
+        raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")
+    config = common.get_config(task, size, model)
     common.of_model(config, size, model)
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # of some hundred thousand records

@@ -4,7 +4,8 @@
         --config.task.data_dir=aclImdb
 
 The folder is the archive's: train/pos/*.txt, train/neg/*.txt and the same under test.
-Other texts and classes work in the same layout. The BERT paper has no figure for IMDb;
+Other texts and classes work in the same layout; hf:stanfordnlp/imdb and
+tfds:imdb_reviews have IMDb's. The BERT paper has no figure for IMDb;
 Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?") report test errors
 of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with this
 batch size, learning rate and length, and 4 epochs.
@@ -24,21 +25,10 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     size: tiny (configs/tiny.py), or one of configs/base.py.
     model: bert, or another family (docs/families.md).
     """
-    config = common.get_config(size, model)
-    task = config.task
-    task.name = "imdb"
-    task.data_dir = ""  # the folder, hf:stanfordnlp/imdb or tfds:imdb_reviews
-    # Share of each class's training reviews; whole films, except from TFDS and the Hub.
-    task.dev_fraction = 0.1
-    task.kind = "classification"  # what is predicted; the folders name classes
-    task.labels = ()  # the classes; empty: the folders' names, neg and pos
-    task.max_seq_length = 256 if size == "tiny" else 512
-    # The part of a long review to keep: head, tail or head_tail (of 510 pieces the
-    # first 128 and the last 382; Sun et al. 2019, section 5.3.1).
-    task.truncation = "head_tail"
-    # Texts that share a row in training, for speed (docs/fine_tuning.md); batch_size
-    # counts texts.
-    task.texts_per_row = 1
+    config = common.get_config("imdb", size, model)
+    config.task.dev_fraction = 0.1
+    config.task.max_seq_length = 256 if size == "tiny" else 512
+    config.task.truncation = "head_tail"
     if model != "bert":
         return common.of_model(config, size, model)
     config.train.num_epochs = 4.0

@@ -5,6 +5,10 @@
         --config.task.test_file=eng.testb --config.task.document_context=True \
         --config.task.max_seq_length=512
 
+One word per line, in columns; an empty line between sentences; -DOCSTART- lines between
+documents. Comments (# sent_id = 7) are skipped. Or rows of tokens and ner_tags: JSON
+lines, parquet, hf:eriktks/conll2003:train, tfds:conll2003:train.
+
 On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.6 and
 92.8 for Large (table 7), with cased models and the maximal document context. It gives
 no rate, batch or epochs; these are from appendix A.3.
@@ -26,33 +30,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
       size: tiny (configs/tiny.py), or one of configs/base.py.
       model: bert, or another family (docs/families.md).
     """
-    config = common.get_config(size, model)
+    config = common.get_config("ner", size, model)
     config.tokenizer.lowercase = False
-    task = config.task
-    task.name = "ner"
-    # One word per line, in columns; an empty line between sentences; -DOCSTART- lines
-    # between documents. Comments (# sent_id = 7) are skipped. Or rows of tokens and
-    # ner_tags: JSON lines, parquet, hf:eriktks/conll2003:train, tfds:conll2003:train.
-    task.train_file = ""
-    task.dev_file = ""  # the same, to score
-    task.test_file = ""  # the same; may have no tags
-    # The column of the words, from 0; -1 is the last. CoNLL-U: 1.
-    task.token_column = 0
-    # The column of the tags. CoNLL-U: -1 for tags in MISC (NER=B-PER); with scheme=none
-    # 3 for UPOS, 4 for XPOS.
-    task.tag_column = -1
-    # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity;
-    # none: plain tags, such as parts of speech, scored by accuracy.
-    task.scheme = "entities"
-    # Add as much of the document as fits around each sentence; rows then have the
-    # maximum length.
-    task.document_context = False
-    # How a text is split into words: learned (as the training data are), spaces,
-    # punctuation (as BERT does: each mark is a word), or characters.
-    task.words = "learned"
-    # The tags, also to name those that are numbers in rows; empty: the training data's.
-    task.labels = ()
-
     if model != "bert":
         return common.of_model(config, size, model)
     config.optimizer.learning_rate = 5e-5

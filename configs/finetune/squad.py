@@ -5,7 +5,9 @@
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=MODEL --workdir=runs/squad1
 
-The files are the official ones, `.gz` or not. The paper's exact match and F1 on dev, in
+The files are the official ones, `.gz` or not; or of a set in their form, rows (JSON
+lines, "data" or a list; .parquet), hf:rajpurkar/squad:train, tfds:squad/v1.1:train. The
+paper's exact match and F1 on dev, in
 percent: 1.1 Base 80.8/88.5, Large 84.1/90.9, Large after TriviaQA 84.2/91.1; 2.0
 (version=2.0) Large 78.7/81.9.
 
@@ -41,21 +43,10 @@ def get_config(
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
-    config = common.get_config(size, model)
+    config = common.get_config("squad", size, model)
     task = config.task
-    task.name = "squad"
-    # SQuAD's JSON, that of a set in its form, rows (JSON lines, "data" or a list;
-    # .parquet), hf:rajpurkar/squad:train or tfds:squad/v1.1:train
-    task.train_file = ""
-    task.dev_file = ""  # the same, to score
-    task.null_answers = version == "2.0"  # a question may have no answer
-    # Tokens. This and the next four are run_squad.py's defaults: doc_stride,
-    # max_query_length, n_best_size, max_answer_length.
-    task.max_seq_length = 384
-    task.doc_stride = 128  # tokens from one window of a context to the next
-    task.max_query_length = 64  # tokens of the question; longer ones are cut
-    task.n_best_size = 20  # starts and ends to try per window, and answers to keep
-    task.max_answer_length = 30  # tokens of the longest answer
+    task.null_answers = version == "2.0"
+    task.max_seq_length = 384  # run_squad.py's default
     config.evaluate.splits = ("dev",)
     if size == "tiny":
         task.max_seq_length = 192  # most paragraphs fit in one or two windows

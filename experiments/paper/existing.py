@@ -4,7 +4,7 @@ Each row starts from weights that `init_from` takes: a folder, a run, or hf:OWNE
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
@@ -65,17 +65,17 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
 
 
 def require_no_pretraining(
-    given: argparse.Namespace, rest: Sequence[str], of_all: tuple[str, ...]
+    given: argparse.Namespace, rest: Sequence[str], of_all: Collection[str]
 ) -> None:
     """Raises UserError for an option of pre-training beside --weights.
 
     Args:
-      of_all: what the fields begin with that reach fine-tuning, too.
+      of_all: the fields that reach fine-tuning, too.
     """
     fields = [text[2:] for text in rest if text.startswith("--config.")]
     asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
     asked += ["systems"] * (given.systems != ["bert"])
-    asked += [x for x in fields if not field_of(f"--{x}").startswith(of_all)]
+    asked += [x for x in fields if field_of(f"--{x}") not in of_all]
     if asked:
         raise UserError(
             f"--{asked[0]}: is of pre-training, and the --weights are there; of "

@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
 from bert_jax.config.configuration import field_of
+from bert_jax.config.fields import FIELDS
 from bert_jax.errors import UserError
 from experiments.lib import command_line
 from experiments.lib.runner import ROOT
@@ -34,7 +35,11 @@ _WORDS = {"tiny": 2_000_000}
 # Of table 6, which compares them.
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 # Of the machine, not of a recipe: all runs get them.
-_OF_ALL = ("mesh.", "model.dtype", "model.attention", "model.remat")
+_OF_ALL = {
+    name
+    for name, field in FIELDS.items()
+    if field.ask in ("free", "noted") and name.startswith(("mesh.", "model."))
+}
 
 
 class Options(NamedTuple):
@@ -225,7 +230,7 @@ def _fields(
             raise UserError(f"{text}: the table sets {field} itself; see docs/paper.md")
         if of == "--config":
             pretraining.append(plain)
-        if of == "--finetuning" or field in _OF_ALL or field.startswith(_OF_ALL[0]):
+        if of == "--finetuning" or field in _OF_ALL:
             finetuning.append(plain)
     return tuple(pretraining), tuple(finetuning)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax import registry
-from bert_jax.config import configuration
+from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, printable
 from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
@@ -117,7 +117,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
     """
     grid = dict(options.grid)
     seeds = grid.pop(_SEED) if options.together else []
-    names, runs = {spec: configuration.name(spec) for spec in options.config}, {}
+    names, runs = {spec: files.name(spec) for spec in options.config}, {}
     if len({*names.values()}) < len(names):  # short ones do not differ
         names = {spec: spec for spec in names}
     for spec, *values in itertools.product(options.config, *grid.values()):
@@ -132,7 +132,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
-            parts.insert(0, configuration.name(spec))
+            parts.insert(0, files.name(spec))
         name = ",".join(parts)
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
         # A file's name has at most 255 bytes, and those beside the folder are longer.

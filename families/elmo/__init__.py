@@ -1,10 +1,8 @@
 """ELMo (Peters et al. 2018): language models of both directions; docs/families.md."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.config import rules
 from bert_jax.family import Family, Part
 
 if TYPE_CHECKING:
@@ -35,29 +33,7 @@ class Elmo(Family):
     attends = has_segments = shares_rows = False
     trunk_name = "elmo"
     pretraining = Part("families.elmo.pretraining:Elmo")
-    rules: Mapping[str, Any] = {
-        # Of configs/elmo.py.
-        "task.words": rules.one_of("spaces", "punctuation"),
-        "task.max_characters": rules.whole(3, 10_000),
-        "task.character_size": rules.whole(1, rules.SIZE),
-        "task.filters": rules.texts,
-        "task.activation": rules.one_of("relu", "tanh"),
-        "task.highways": rules.whole(0, 100),
-        "task.skip": rules.flag,
-        "task.cell_clip": rules.number(),
-        "task.projection_clip": rules.number(),
-        "task.unroll": rules.whole(1, rules.SIZE),
-        "task.fresh": rules.number("[0, 1]"),
-        "task.samples": rules.whole(1, rules.SIZE),
-        # Of configs/finetune/ with model=elmo.
-        "task.elmo_system": rules.one_of("attention", "finetuned"),
-        "task.lstm_size": rules.whole(1, rules.SIZE),
-        "task.lstm_layers": rules.whole(1, 100),
-        "task.elmo_dropout": rules.number("[0, 1)"),
-        "task.dropout": rules.number("[0, 1)"),
-        "task.classifier_size": rules.whole(0, rules.SIZE),
-        "task.tag_scheme": rules.one_of("", "BIO", "IOB1", "BIOES", "none"),
-    }
+    fields = Part("families.elmo.fields:FIELDS")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
 
     def task(self, name: str, task: Any) -> Any:

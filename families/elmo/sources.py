@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from bert_jax.config import fields
 from bert_jax.convert import runs
 from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take
@@ -15,7 +16,7 @@ from bert_jax.runtime import hub
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from families.elmo import released
-from families.elmo.config import MODEL, TASK, ElmoConfig
+from families.elmo.config import ElmoConfig
 
 Fields = dict[str, Any]
 
@@ -37,23 +38,12 @@ class Loaded(NamedTuple):
 class ElmoSource(Source):
     """Released or exported files, or a run."""
 
-    FIELDS = (
-        *(f"model.{name}" for name in MODEL),
-        *(f"task.{name}" for name in (*TASK, "filters", "words")),
-        *("tokenizer.lowercase", "tokenizer.strip_accents"),
-    )
-
     def shape(self) -> Fields:
         """Returns the sizes, as fields of `config.model` and of `config.task`, by
         `GROUP.NAME`; of a run also how it cuts and writes words."""
         if not is_run(self.folder):
             return released.read_options(self._local()).fields()
-        config = workdir.recorded(self.folder, code=False)
-        fields = ElmoConfig.of_run(config).fields()
-        fields["task.words"] = config.task.words
-        for name in ("lowercase", "strip_accents"):
-            fields[f"tokenizer.{name}"] = config.tokenizer[name]
-        return fields
+        return fields.decided(workdir.recorded(self.folder, code=False))
 
     def labels(self) -> tuple[str, ...]:
         return tuple((self.recorded() or {"task": {}})["task"].get("labels", ()))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import rules
 from bert_jax.errors import UserError
 from bert_jax.family import Family, Part
 
@@ -21,10 +20,7 @@ class Gpt(Family):
     layout = Part("families.gpt.layout:LAYOUT")
     model_type = "openai-gpt"
     has_segments = shares_rows = False
-    rules: Mapping[str, Any] = {
-        "task.lm_coef": rules.number(),
-        "task.both_orders": rules.flag,
-    }
+    fields = Part("families.gpt.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"openai_adam": "families.gpt.optimizer:openai_adam"},
         "optimizer.schedule": {

@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config import rules
 from bert_jax.errors import UserError
 from bert_jax.family import Family, Part, require
-
-
-def _window(value: Any) -> str | None:
-    return rules.whole(2)(value) or ("must be even" if value % 2 else None)
 
 
 class ModernBert(Family):
@@ -24,23 +19,7 @@ class ModernBert(Family):
     model_type = "modernbert"
     biases = False
     has_segments = False
-    rules: Mapping[str, Any] = {
-        "model.local_attention": _window,
-        "model.global_attn_every_n_layers": rules.whole(1),
-        "model.global_rope_theta": rules.number("[1, 1e12]"),
-        "model.local_rope_theta": rules.number("[1, 1e12]"),
-        "model.classifier_pooling": rules.one_of("cls", "mean"),
-    }
-    free: tuple[str, ...] = ("max_position_embeddings", "classifier_pooling")
-    free += ("global_rope_theta", "local_rope_theta")  # no parameter depends on them
-    # The defaults of `transformers`' ModernBertConfig, whose names these are.
-    model_fields: Mapping[str, Any] = {
-        "local_attention": 128,
-        "global_attn_every_n_layers": 3,
-        "global_rope_theta": 160_000.0,
-        "local_rope_theta": 10_000.0,
-        "classifier_pooling": "cls",
-    }
+    fields = Part("families.modernbert.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
         "model.layer": {"modernbert": "families.modernbert.model:Layer"},
         "model.positions": {

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.config import fields, phases
+from bert_jax.config import phases
+from bert_jax.config.check import check
 from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
@@ -151,4 +152,4 @@ def test_weights_are_the_loaders_alone(config):
 def test_bad_weights(config):
     config.corpus.weights = (1.0,)
     with pytest.raises(UserError, match=r"corpus\.weights=.*one for each of the 3"):
-        fields.check(config)
+        check(config)

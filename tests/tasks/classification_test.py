@@ -35,7 +35,7 @@ class Texts(Text):
 @pytest.fixture
 def make(tmp_path):
     def task(examples=(), length=8, labels=("no", "yes"), **fields):
-        config = common.get_config("tiny")
+        config = common.get_config("text", "tiny")
         sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
         config.model.update(sizes)
         vocabulary = tmp_path / "vocab.txt"

@@ -1,0 +1,145 @@
+"""One field of a config: its default, what it may be, and when it may change."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+from bert_jax.registry import Registry
+
+INT32 = 2**31 - 1  # steps, seeds and ids have 32 bits in JAX
+_FLOAT32 = 3.4e38
+COUNT = "[1, inf)"
+SIZE = "[1, 16777216]"  # a model's dimension: the product of two cannot overflow
+LENGTH = "[5, 16777216]"
+SHARE = "[0, 1]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """A field; the comment where it is defined says what it is for.
+
+    Attributes:
+      default: says the field's type, too.
+      allowed: an interval such as "[0, 1)"; the texts to choose from; a registry of
+        them; or a function that says what is wrong with a value, and returns None if
+        nothing is. None means any text, and any number that is not negative.
+      items: the type of a tuple's items.
+      resume: the value may change when a run is resumed, because none of the run's
+        numbers depends on it.
+      ask: whether a model that is asked, not trained, may have another value than its
+        run: no (run), yes (free), or with a line that says so (noted); unused means
+        that the value changes no answer.
+      weights: whether those of `init_from` decide the value: no (empty), always
+        (fixed), or unless the command line has another one (default).
+      path: the value names a file or a folder.
+    """
+
+    default: Any
+    allowed: str | tuple[str, ...] | Registry | Callable[[Any], str | None] | None = (
+        None
+    )
+    _: dataclasses.KW_ONLY
+    items: type = str
+    resume: bool = False
+    ask: Literal["run", "free", "noted", "unused"] = "run"
+    weights: Literal["", "fixed", "default"] = ""
+    path: bool = False
+
+    def fault(self, value: Any) -> str | None:
+        """Returns what is wrong with a value; None if the field may have it."""
+        kind = type(self.default)
+        if not _is(value, kind):
+            return f"must be of type {kind.__name__}"
+        if callable(self.allowed) and (fault := self.allowed(value)):
+            return fault
+        if kind is not tuple:
+            return self._fault(value, "[0, inf)")
+        for item in value:
+            if not _is(item, self.items):
+                return f"has {item!r}: all items must be of type {self.items.__name__}"
+            if fault := self._fault(item, "(-inf, inf)"):
+                return f"has {item!r}: it {fault}"
+        return None
+
+    def kind(self) -> str:
+        """Returns the type and the allowed values, in words."""
+        names = {bool: "True or False", int: "integer", float: "number", str: "text"}
+        if isinstance(self.default, tuple):
+            return f"tuple of {names[self.items]}s"
+        name = names[type(self.default)]
+        match self.allowed:
+            case str():
+                return f"{name} {_words(self.allowed)}"
+            case tuple():
+                return ", ".join(filter(None, self.allowed))
+        return name
+
+    def _fault(self, value: Any, interval: str) -> str | None:
+        if isinstance(value, bool):
+            return None
+        if isinstance(value, int | float):
+            interval = self.allowed if isinstance(self.allowed, str) else interval
+            return _outside(value, interval)
+        if "\0" in value:
+            return "must hold no NUL character"
+        match self.allowed:
+            case Registry():
+                return self.allowed.fault(value)
+            case tuple() if value not in self.allowed:
+                empty = ", or leave it empty" if "" in self.allowed else ""
+                named = ", ".join(filter(None, self.allowed))
+                return f"must be one of {named}{empty}"
+        return None
+
+
+PLAIN = Field(None)  # a field of a user's own task without a definition
+
+
+def filled(value: Any) -> str | None:
+    """Returns what is wrong with an empty value."""
+    return None if value else "must not be empty"
+
+
+def distinct(value: Any) -> str | None:
+    """Returns what is wrong with a tuple in which an item comes twice."""
+    return "names one twice" if len({*value}) < len(value) else None
+
+
+def plain(value: Any) -> str | None:
+    """Returns what is wrong with a value of a field without a definition, as a user's
+    own task may have; None if a run's config.json can store it."""
+    match value:
+        case bool() | None:
+            return None
+        case int():
+            bounds = f"[{-(2**63)}, {2**63 - 1}]"
+            return None if -(2**63) <= value < 2**63 else f"must be in {bounds}"
+        case float() | str():
+            return Field(value, "(-inf, inf)").fault(value)
+        case tuple() | list():
+            return next(filter(None, map(plain, value)), None)
+    return f"has a {type(value).__name__}, which config.json cannot store"
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _outside(value: int | float, interval: str) -> str | None:
+    """What is wrong with a number, if it is outside an interval."""
+    low, high = map(float, interval[1:-1].split(","))
+    most = INT32 if isinstance(value, int) and math.isinf(high) else high
+    if not abs(value) <= max(_FLOAT32, INT32):
+        return "must be a finite 32-bit number"
+    above = value >= low if interval[0] == "[" else value > low
+    if above and (value < high if interval[-1] == ")" else value <= high):
+        return None if value <= most else f"must be at most {most}"
+    return f"must be {_words(interval)}"
+
+
+def _words(interval: str) -> str:
+    low, high = interval[1:-1].split(", ")
+    if high != "inf":
+        return f"in {interval}"
+    return f"{'at least' if interval[0] == '[' else 'more than'} {low}"

@@ -1,0 +1,167 @@
+"""Config files.
+
+A config file defines `get_config()`, which returns a ConfigDict; or `extends = "base"`
+(a name in configs/ or a path beside the file, with arguments if it takes any) and
+`get_config(config)`, which changes the config it is given. Arguments after a colon
+(`glue.py:task=mnli,size=large`) are passed to `get_config` by name. A task of the
+user's own adds fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with what
+the value may be (bert_jax/config/field.py).
+"""
+
+import difflib
+import inspect
+import linecache
+import os
+import re
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from bert_jax import registry
+from bert_jax.config import faults, fields
+from bert_jax.config.field import Field
+from bert_jax.errors import Interrupted, UserError
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+_LIBRARY = os.path.join("ml_collections", "config_dict")
+
+
+def load(spec: str) -> ConfigDict:
+    """Returns the config of a file, not checked.
+
+    Args:
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`; NAME is
+        configs/NAME.py.
+
+    Raises:
+      UserError: the file is missing or fails.
+    """
+    registry.config_file = spec
+    try:
+        return _load(spec)
+    finally:
+        registry.config_file = ""
+
+
+def name(spec: str) -> str:
+    """The config's name, which names the default work directory."""
+    path, _, arguments = spec.partition(":")
+    parts = [part.partition("=")[2] or part for part in arguments.split(",") if part]
+    return "-".join([Path(path).stem, *parts])
+
+
+def path_of(spec: str) -> Path:
+    """The config file of a spec: its path, or NAME for configs/NAME.py."""
+    text = spec.partition(":")[0]
+    ours = CONFIGS / f"{text}.py"
+    return ours if ours.is_file() else Path(text)
+
+
+def _load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+    path = path_of(spec)
+    if not path.is_file():
+        raise _no_file(spec, path)
+    if path.resolve() in above:
+        raise UserError(f"{path}: extends itself through {above[-1].name}")
+    parts = filter(None, spec.partition(":")[2].split(","))
+    arguments = dict(_argument(part, spec) for part in parts)
+    args: list[ConfigDict] = []
+    try:
+        module = _execute(path)
+        function = module["get_config"]
+        parameters = list(inspect.signature(function).parameters)
+        if "extends" in module:
+            base = _load(_find(module["extends"], path), (*above, path.resolve()))
+            args, parameters = [base.lock()], parameters[1:]
+            base.task.unlock()  # a task may add fields
+        unknown = sorted({*arguments} - {*parameters})
+        if unknown:
+            raise UserError(
+                f"--config={spec}: unknown argument {unknown[0]!r}; it takes "
+                f"{', '.join(parameters) or 'none'}"
+            )
+        config = function(*args, **arguments)
+        config = args[0] if config is None and args else config
+    except (UserError, Interrupted):
+        raise
+    # The file is the user's code: it may raise anything, SystemExit too.
+    except BaseException as error:
+        raise _raised(path, error, *args) from error
+    if not isinstance(config, ConfigDict):
+        raise UserError(f"{path}: get_config must return a ConfigDict")
+    own = {n: x for n, x in fields.each(config.unlock()) if isinstance(x, Field)}
+    fields.OWN.update(own)
+    with config.ignore_type():
+        config.update_from_flattened_dict({n: own[n].default for n in own})
+    return config
+
+
+def _argument(part: str, spec: str) -> tuple[str, str]:
+    key, equals, value = part.partition("=")
+    if not equals:
+        raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
+    return key, value
+
+
+def _execute(path: Path) -> dict[str, Any]:
+    module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    # Not `import`: its cache misses an edit of the same size in the same second.
+    exec(compile(path.read_bytes(), path, "exec"), module)
+    return module
+
+
+def _find(base: str, path: Path) -> str:
+    """The spec that `extends` names, of a file beside `path` or in configs/."""
+    name, colon, arguments = base.partition(":")
+    file = Path(name if name.endswith(".py") else f"{name}.py")
+    for folder in (path.parent, CONFIGS):
+        found = folder / file
+        if found.is_file() and found.resolve() != path.resolve():
+            return f"{found}{colon}{arguments}"
+    raise UserError(f"{path}: extends={name!r}: no such file beside it or in configs/")
+
+
+def _no_file(spec: str, path: Path) -> UserError:
+    """For a config file that is not there."""
+    beside = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
+    ours = [os.path.relpath(file) for file in sorted(CONFIGS.rglob("*.py"))]
+    there = [str(file) for file in beside] + ours
+    like = [name for name in there if Path(name).stem == path.stem]
+    like += difflib.get_close_matches(str(path), there, 1)
+    meant = f"; did you mean {like[0]}?" if like else ""
+    return UserError(f"--config={spec}: no file {path}{meant}")
+
+
+def _raised(
+    path: Path, error: BaseException, base: ConfigDict | None = None
+) -> UserError:
+    """For a config file whose code raised an error.
+
+    Args:
+      base: the config that the file changes, if it extends one.
+    """
+    if isinstance(error, SyntaxError):
+        file = os.path.relpath(error.filename or path)
+        said = f"{type(error).__name__}: {error.msg}"  # or an IndentationError
+        return UserError(f"{file}:{error.lineno or 1}: {said}")
+    frames, here = traceback.extract_tb(error.__traceback__), path.resolve()
+    lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
+    place, text = f"{path}:{lines[-1]}", " ".join(str(error).split())
+    if frames and _LIBRARY in frames[-1].filename:
+        key = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
+        line = linecache.getline(str(here), lines[-1] or 1)
+        chain = re.search(rf"\w\.((?:\w+\.)*{key}\b(?:\.\w+)*)", line)
+        field = chain[1] if chain else key
+        if isinstance(error, AttributeError | KeyError):
+            config = base or fields.defaults(fields.required())
+            return faults.no_field(config, field, f"{place}: config.{field}")
+        if kind := re.search(r"to type <class '(\w+)'>$", text):
+            takes = f"takes a value of type {kind[1]}"
+            return UserError(f"{place}: config.{field} {takes}")
+    if isinstance(error, KeyError) and error.args == ("get_config",):
+        return UserError(f"{path}: has no get_config; define get_config(config)")
+    # Of a ValueError the message is meant for the user.
+    kind_of = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return UserError(f"{place}: {kind_of}{text}")

@@ -1,0 +1,11 @@
+"""The fields that only a GPT's configs have."""
+
+from bert_jax.config.field import Field
+
+FIELDS = {
+    # Factor of the language model's loss on the same rows, which is added to the
+    # task's; 0: none.
+    "task.lm_coef": Field(0.5),
+    # Pairs: read both orders, and add their vectors (for similarity).
+    "task.both_orders": Field(False),
+}
