@@ -98,12 +98,18 @@ class Step:
         """
         task, config = self.task, self.task.config
         loss = task.carried_loss if state.carry else task.loss
+        learning = functools.partial(
+            frozen.loss_of_the_rest, prefixes=tuple(config.optimizer.frozen)
+        )
+        losses: dict[str, Any] = {"loss": learning(loss)}
+        if task.compares_rows:
+            losses = {"loss": task.batch_loss, "vectors": learning(task.vectors)}
 
         def train_step(state: Any, batch: Any, numbers: Any, rate: Any) -> Any:
             one_seed = functools.partial(
                 step.train_step,
                 learning_rate=rate,
-                loss=frozen.loss_of_the_rest(loss, tuple(config.optimizer.frozen)),
+                **losses,
                 loss_weights=task.loss_weights,
                 optimizer=self._optimizer,
                 micro_batches=micro_batches,
