@@ -1,5 +1,5 @@
-"""Text vectors: losses against sentence-transformers, the whole batch's negatives, rows,
-scores and predictions."""
+"""Text vectors: losses against sentence-transformers, negatives of the whole batch,
+rows, scores and predictions."""
 
 import functools
 import json

@@ -1,5 +1,5 @@
-"""Rows of texts: pairs, triplets, pairs with a score, or texts alone; and BEIR's folders
-of queries, documents and judgements."""
+"""Rows of texts: pairs, triplets, pairs with a score, or texts alone; and queries with
+their documents, in the layout of BEIR."""
 
 import json
 from collections.abc import Sequence

@@ -172,8 +172,8 @@ class Embeddings(Finetuning):
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
-        """The loss of `config.task.loss`; with `dimensions` its mean over vectors cut to
-        each of these sizes (Kusupati et al. 2022)."""
+        """The loss of `config.task.loss`; with `dimensions` its mean over vectors cut
+        to each of these sizes (Kusupati et al. 2022)."""
         whole, task = vectors["vectors"], self.config.task
         weights, scores = batch["row_weights"], batch.get("score")
         found = []
@@ -218,9 +218,9 @@ class Embeddings(Finetuning):
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """For scored pairs `spearman` and `pearson` of their cosines; for others `mrr@10`
-        of finding each text's partner among all of the split's; for a retrieval split
-        see `scores.retrieval`."""
+        """For scored pairs `spearman` and `pearson` of their cosines; for others
+        `mrr@10` of finding each text's partner among all of the split's; for a
+        retrieval split see `scores.retrieval`."""
         if split == RETRIEVAL:
             number, judgements = self._judged
             vectors = _unit(np.concatenate(answers))
@@ -245,8 +245,8 @@ class Embeddings(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """`SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine, and `gold`
-        if known; nothing for texts alone."""
+        """`SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine, and
+        `gold` if known; nothing for texts alone."""
         lines = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
