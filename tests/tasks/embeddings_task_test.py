@@ -14,8 +14,9 @@ from small_texts import shrunk
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
+from bert_jax.models.pooling import pool
 from bert_jax.tasks.embeddings import losses
-from bert_jax.tasks.embeddings.task import Embeddings, pool
+from bert_jax.tasks.embeddings.task import Embeddings
 from bert_jax.training import sharding, step
 from bert_jax.training.state import init_state
 from configs.finetune import embeddings

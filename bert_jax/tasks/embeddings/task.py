@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -16,6 +16,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.pooling import pool
 from bert_jax.runtime.storage import Path, path, write_atomically
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
@@ -263,27 +264,6 @@ class Embeddings(Finetuning):
             return {"vector": answer[0].tolist()}
         first, second = _unit(answer[:2])
         return {"similarity": float(first @ second)}
-
-
-def pool(
-    hidden: Float[Array, "batch length hidden"],
-    mask: Int[Array, "batch length"],
-    pooling: str,
-) -> Float[Array, "batch hidden"]:
-    """A text's vector, float32.
-
-    Args:
-      pooling: cls, mean_all (of all tokens) or mean (without [CLS] and [SEP]).
-    """
-    hidden = hidden.astype(jnp.float32)
-    if pooling == "cls":
-        return hidden[:, 0]
-    if pooling == "mean":
-        positions = jnp.arange(mask.shape[1])
-        inside = (positions > 0) & (positions < mask.sum(axis=1, keepdims=True) - 1)
-        mask = mask * inside
-    weights = mask / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
-    return jnp.einsum("bl,blh->bh", weights, hidden, precision="highest")
 
 
 def _unit(vectors: Float[np.ndarray, "texts size"]) -> Float[np.ndarray, "texts size"]:
