@@ -38,8 +38,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     task.text = "text"
     task.text_b = "text_b"  # the partner; or a column `positive`
     task.negative = "negative"  # a text that is unlike the first
-    task.score = "score"  # how alike a pair is, from 0 to max_score
-    task.max_score = 1.0
+    task.score = "score"  # how alike a pair is
+    task.max_score = 1.0  # the largest score, of equal texts; the smallest is 0
     # info_nce (the partners of a batch's other rows are negatives), triplet, cosent or
     # squared_error (of pairs with a score). Empty: cosent with scores, else info_nce.
     task.loss = ""
