@@ -246,7 +246,7 @@ class Bert:
     ) -> Float[np.ndarray, "texts size"]:
         """Computes a vector for each text.
 
-        A folder of sentence-transformers says how, in its modules.json. Otherwise, or
+        A run of text vectors or a folder of sentence-transformers says how. Else, or
         for a given layer, it is the mean of the text's tokens in that layer, without
         [CLS] and [SEP]; by default in the one before the last, as BERT's author advised
         (google-research/bert#71).
@@ -272,6 +272,9 @@ class Bert:
 
     @functools.cached_property
     def _pipeline(self) -> sentence_transformers.Pipeline | None:
+        recorded = weights.find(self._path).recorded() or {}
+        if recorded.get("task", {}).get("name") == "embeddings":
+            return sentence_transformers.of_task(recorded["task"])
         folder = hub.path(self._path)
         return sentence_transformers.read(folder, self.config.max_position_embeddings)
 

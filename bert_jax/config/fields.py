@@ -360,6 +360,26 @@ TASK: dict[str, Field] = {
     # How a text is split into words: learned (as the training data are), spaces,
     # punctuation (as BERT does: each mark is a word), or characters.
     "task.words": _noted("learned", ("learned", "spaces", "punctuation", "characters")),
+    # Judgements in BEIR's layout: FOLDER/qrels/test.tsv, with FOLDER/corpus.jsonl and
+    # FOLDER/queries.jsonl. Their queries are scored after training. Empty: none.
+    "task.retrieval_file": _data(),
+    "task.negative": Field("negative", ask="noted"),  # column of a text unlike `text`
+    # The column that says how alike a pair is, from 0 to max_score.
+    "task.score": Field("score", ask="noted"),
+    "task.max_score": Field(1.0, "(0, inf)"),  # of equal texts
+    # info_nce (the partners of a batch's other rows are negatives), triplet, or of
+    # pairs with a score cosent or squared_error. Empty: cosent with scores, else
+    # info_nce.
+    "task.loss": Field("", ("", "info_nce", "triplet", "cosent", "squared_error")),
+    "task.temperature": Field(0.05, "(0, inf)"),  # of info_nce and cosent
+    "task.margin": Field(0.5),  # of triplet, between cosines
+    # The vector of a text, from the last layer: mean_all (of all its tokens), mean
+    # (without [CLS] and [SEP]) or cls.
+    "task.pooling": Field("mean_all", ("mean_all", "mean", "cls")),
+    "task.normalized": Field(True),  # vectors have length 1
+    # Sizes to which vectors may be cut later (Matryoshka), such as (64, 128, 768): the
+    # loss is the mean over them. Empty: the whole vector alone.
+    "task.dimensions": Field((), SIZE, items=int),
 }
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 _ALL = "max_seq_length bilstm pad_to_max"
@@ -376,6 +396,8 @@ TASKS = {
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "
     "n_best_size max_answer_length",
     "swag": _FILES,
+    "embeddings": f"{_FILES} retrieval_file format text text_b negative score "
+    "max_score loss temperature margin pooling normalized dimensions",
 }
 # Fields of earlier versions, which a config.json may still have, and their substitutes.
 WITHDRAWN = {

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
+from bert_jax.convert import sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.parameters import Array
 from bert_jax.convert.tensors import WEIGHTS
@@ -27,6 +28,9 @@ PROVENANCE = "bert_jax"
 _FILES = {
     *("README.md", "config.json", WEIGHTS),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    # Of text vectors.
+    *(sentence_transformers.MODULES, "1_Pooling", "2_Normalize"),
+    *("sentence_bert_config.json", "config_sentence_transformers.json"),
 }
 
 
@@ -65,6 +69,13 @@ def export(
                 _write_tokenizer(weights, tokenizer, new, provenance)
             card = _card(folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
+            task = (provenance.get("config") or {}).get("task", {})
+            if task.get("name") == "embeddings":
+                size = weights.config.hidden_size
+                files = sentence_transformers.files_of_task(task, size)
+                for name, value in files.items():
+                    (new / name).parent.mkdir(exist_ok=True)
+                    _write_json(new / name, value)
             if folder.exists():
                 folder.rename(new.with_name("old"))
             new.rename(folder)
@@ -173,7 +184,7 @@ def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
     return {name: np.asarray(tensor, dtype) for name, tensor in tensors.items()}
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def _write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,8 @@ from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
+
+log = logging.getLogger(__name__)
 
 # Parts of a model that `layout` knows; others are heads of the user's own.
 _PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
@@ -56,8 +59,10 @@ class Run(Source):
     def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
         weights, step = self._checkpoint(as_it_is, name)
         config = workdir.read_config(self.folder)
-        parts = [f"head {head}" for head in weights.left_over]
-        if parts := parts + weights.config.of_your_own():
+        if weights.left_over:
+            heads = " and ".join(weights.left_over)
+            log.warning("exported without %s: transformers has no such head", heads)
+        if parts := weights.config.of_your_own():
             raise UserError(
                 f"{self.folder}: the {' and '.join(parts)} of your own cannot be "
                 "exported; Hugging Face's BERT has no such part"

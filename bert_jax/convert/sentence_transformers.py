@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, normalizers
 
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
+from bert_jax.models.layers import pool
 from bert_jax.runtime import untrusted
 
 MODULES = "modules.json"
@@ -62,7 +63,7 @@ class Pipeline(NamedTuple):
         mask: Int[Array, "batch length"],
     ) -> Vectors:
         """Computes each text's vector from those of its tokens."""
-        pooled = [_pooled(hidden, mask, mode) for mode in self.poolings]
+        pooled = [pool(hidden, mask, mode) for mode in self.poolings]
         vectors = jnp.concatenate(pooled, axis=-1)
         for step in self.steps:
             vectors = step(vectors)
@@ -101,6 +102,54 @@ def read(folder: Path, positions: int) -> Pipeline | None:
     return Pipeline(poolings, steps, length, lowercase, prompt)
 
 
+def of_task(task: Mapping[str, Any]) -> Pipeline:
+    """Returns what a run of text vectors computes.
+
+    Args:
+      task: The run's `config.task`.
+    """
+    steps = (_normalized,) if task["normalized"] else ()
+    return Pipeline((task["pooling"],), steps, task["max_seq_length"], False, "")
+
+
+def files_of_task(task: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Returns the contents of the JSON files that make an export of a run of text
+    vectors a folder of sentence-transformers, by path.
+
+    Args:
+      size: Numbers of a vector.
+
+    Raises:
+      UserError: It has no such pooling.
+    """
+    mode = {"mean_all": "mean", "cls": "cls"}.get(task["pooling"])
+    if mode is None:
+        raise UserError(
+            f"config.task.pooling={task['pooling']}: sentence-transformers pools all "
+            "tokens or [CLS], so it cannot be exported; ask it with --mode=predict"
+        )
+    kinds = ["Transformer", "Pooling", *["Normalize"] * task["normalized"]]
+    package = "sentence_transformers.models"
+    modules = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{kind}" if index else "",
+            "type": f"{package}.{kind}",
+        }
+        for index, kind in enumerate(kinds)
+    ]
+    pooling = {name: mode == own for name, own in _POOLINGS.items()}
+    limits = {"max_seq_length": task["max_seq_length"], "do_lower_case": False}
+    files: dict[str, Any] = {
+        MODULES: modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": size, **pooling},
+        "sentence_bert_config.json": limits,
+        "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
+    }
+    return files | ({"2_Normalize/config.json": {}} if task["normalized"] else {})
+
+
 def _modules(folder: Path) -> list[tuple[str, str]]:
     """Returns the kind and the folder of each module; the first is a Transformer."""
     path = folder / MODULES
@@ -126,6 +175,8 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS.values()}:
         raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")
+    # Their mean is that of all tokens.
+    modes = ["mean_all" if mode == "mean" else mode for mode in modes]
     return tuple(modes), fields.get("include_prompt", True)
 
 
@@ -170,29 +221,6 @@ def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vecto
     has_bias = fields.get("bias", True)
     bias = jnp.asarray(tensors.read("linear.bias")) if has_bias else 0.0
     return lambda vectors: _ACTIVATIONS[act](vectors @ weight.T + bias)
-
-
-def _pooled(
-    hidden: Float[Array, "batch length hidden"],
-    mask: Int[Array, "batch length"],
-    mode: str,
-) -> Float[Array, "batch hidden"]:
-    """A text's [CLS] and [SEP] count as its other tokens do."""
-    rows, counts = jnp.arange(len(mask)), mask.sum(axis=1, keepdims=True)
-    match mode:
-        case "cls":
-            return hidden[:, 0]
-        case "lasttoken":
-            return hidden[rows, counts[:, 0] - 1]
-        case "max":
-            return jnp.where(mask[..., None] > 0, hidden, -jnp.inf).max(axis=1)
-        case "weightedmean":
-            weights = mask * jnp.arange(1, mask.shape[1] + 1)
-            total = weights.sum(axis=1, keepdims=True)
-        case _:
-            weights, total = mask, counts
-            total = jnp.sqrt(total) if mode == "mean_sqrt_len_tokens" else total
-    return jnp.einsum("bl,blh->bh", weights.astype(jnp.float32), hidden) / total
 
 
 def _unsupported(folder: Path, why: str) -> UserError:

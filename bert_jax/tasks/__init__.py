@@ -26,6 +26,7 @@ TASKS = Registry(
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
         "imdb": "bert_jax.tasks.text:Imdb",
+        "embeddings": "bert_jax.tasks.embeddings.task:Embeddings",
     },
 )
 

@@ -5,7 +5,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
@@ -260,6 +260,28 @@ class Task(abc.ABC):
         """
 
     # Optional members, with defaults.
+
+    # Whether the loss compares the rows of a batch with each other. The step then calls
+    # `vectors` and `batch_loss`, not `loss`: with the vectors of the whole global
+    # batch, on any number of devices and micro-batches.
+    compares_rows: ClassVar[bool] = False
+
+    def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
+        """Returns what `batch_loss` compares: arrays [batch, ...], each row's own.
+
+        Args:
+          batch: The batch or a part of it.
+          key: For dropout.
+        """
+        raise NotImplementedError
+
+    def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
+        """Returns the named losses of a whole batch, each times its `loss_weights`.
+
+        Args:
+          vectors: Of all its rows.
+        """
+        raise NotImplementedError
 
     @property
     def padding(self) -> Mapping[str, int]:

@@ -39,6 +39,9 @@ PRODUCTS = {
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Arrays], Scalars]
+# (parameters, batch, key) -> arrays [batch, ...], of which `Task.batch_loss` compares
+# the rows.
+VectorFunction = Callable[..., Arrays]
 
 
 def train_step(
@@ -52,6 +55,7 @@ def train_step(
     optimizer: optax.GradientTransformation,
     micro_batches: int,
     spike_factor: int | float = 0.0,
+    vectors: VectorFunction | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step; an anomaly changes only the counters.
 
@@ -65,15 +69,26 @@ def train_step(
       optimizer: from `optimizer.make`.
       micro_batches: the number of parts that the batch is split into; 1 with a carry.
       spike_factor: see `anomaly.detect`.
+      vectors: None means that `loss` takes (parameters, batch, key). Otherwise it takes
+        (vectors, batch), those of the whole batch, whatever the number of parts.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
       clipping), `learning_rate`, and those of `anomaly.detect`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
-    grads, (losses, carry) = _gradients(
-        state.params, batch, key, loss, loss_weights, micro_batches, state.carry
-    )
+    weights = {
+        name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
+    }
+    if vectors is None:
+        grads, (losses, carry) = _gradients(
+            state.params, batch, key, loss, weights, micro_batches, state.carry
+        )
+    else:
+        grads, losses = _gradients_of_vectors(
+            state.params, batch, key, vectors, loss, weights, micro_batches
+        )
+        carry = state.carry
     metrics = {
         "loss": sum(losses.values()),
         **losses,
@@ -102,15 +117,12 @@ def _gradients(
     batch: Arrays,
     key: Key[Array, ""],
     loss: LossFunction,
-    loss_weights: WeightFunction,
+    weights: Scalars,
     micro_batches: int,
     carry: Any,
 ) -> tuple[Params, tuple[dict[str, Array], Any]]:
     """The gradients of the summed losses; the losses by name and the next carry."""
     carried = (carry,) if carry else ()
-    weights = {
-        name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
-    }
 
     def part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> tuple:
         sums = loss(params, rows, jax.random.fold_in(key, index), *carried)
@@ -125,15 +137,55 @@ def _gradients(
     return _added(functools.partial(gradient, params), parts)
 
 
-def _added(function: Callable[..., tuple], parts: Arrays) -> tuple:
+def _gradients_of_vectors(
+    params: Params,
+    batch: Arrays,
+    key: Key[Array, ""],
+    vectors: VectorFunction,
+    loss: LossFunction,
+    weights: Scalars,
+    micro_batches: int,
+) -> tuple[Params, dict[str, Array]]:
+    """The gradients of losses that compare the rows of the whole batch, and the losses.
+
+    Computes the vectors part by part, then the loss of all of them, then each part
+    again with its vectors' gradients (Gao et al. 2021, gradient caching).
+    """
+
+    def of_part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> Arrays:
+        return vectors(params, rows, jax.random.fold_in(key, index))
+
+    def total(found: Arrays) -> tuple:
+        sums = loss(found, batch)
+        losses = {name: value / weights[name] for name, value in sums.items()}
+        return sum(losses.values()), losses
+
+    def step(_: None, index_and_rows: tuple) -> tuple[None, Arrays]:
+        return None, of_part(params, *index_and_rows)
+
+    def gradient(index: Int[Array, ""], part: tuple[Arrays, Arrays]) -> Params:
+        rows, cotangents = part
+        return jax.vjp(lambda p: of_part(p, index, rows), params)[1](cotangents)[0]
+
+    if micro_batches == 1:
+        whole = jax.grad(lambda p: total(of_part(p, 0, batch)), has_aux=True)
+        return whole(params)
+    parts = _cut(batch, micro_batches)
+    _, found = jax.lax.scan(step, None, (jnp.arange(micro_batches), parts))
+    joined = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), found)
+    cotangents, losses = jax.grad(total, has_aux=True)(joined)
+    return _added(gradient, (parts, _cut(cotangents, micro_batches))), losses
+
+
+def _added(function: Callable[..., Any], parts: Any) -> Any:
     """The sum of `function(index, part)` over parts [parts, rows, ...]."""
 
-    def add(carry: tuple, index_and_rows: tuple) -> tuple:
+    def add(carry: Any, index_and_rows: tuple) -> tuple:
         return jax.tree.map(jnp.add, carry, function(*index_and_rows)), None
 
-    first = {name: rows[0] for name, rows in parts.items()}
+    first = jax.tree.map(lambda rows: rows[0], parts)
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, 0, first))
-    count = len(next(iter(parts.values())))
+    count = len(jax.tree.leaves(parts)[0])
     return jax.lax.scan(add, zeros, (jnp.arange(count), parts))[0]
 
 
@@ -232,12 +284,20 @@ class Step:
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
         config = self.task.config
-        loss = self.task.carried_loss if state.carry else self.task.loss
+        task, frozen = self.task, tuple(config.optimizer.frozen)
+        loss: LossFunction
+        if task.compares_rows:
+            loss = task.batch_loss
+            vectors = optimizers.loss_of_the_rest(task.vectors, frozen)
+        else:
+            loss = task.carried_loss if state.carry else task.loss
+            loss, vectors = optimizers.loss_of_the_rest(loss, frozen), None
         one_seed = functools.partial(
             train_step,
             learning_rate=rate,
-            loss=optimizers.loss_of_the_rest(loss, tuple(config.optimizer.frozen)),
-            loss_weights=self.task.loss_weights,
+            loss=loss,
+            vectors=vectors,
+            loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,
             spike_factor=float(config.train.spike_factor),

@@ -3,14 +3,19 @@
 import json
 import shutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import bert_config, initial_params
 from safetensors.numpy import save_file
 
 import bert_jax
 from bert_jax import tokenization
-from bert_jax.convert import weights
+from bert_jax.convert import export, weights
+from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
@@ -218,3 +223,39 @@ def test_a_prompt_that_is_not_pooled_is_refused(make):
     folder, _ = make(modules, config_sentence_transformers=prompts)
     with pytest.raises(UserError, match="leaves its prompt out of the pooling"):
         bert_jax.load(folder).sentences(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalized"), [("mean_all", True), ("cls", False)]
+)
+def test_an_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized):
+    ours = WORDPIECE.train([TEXT] * 4, 200, lowercase=True)
+    config = bert_config(
+        vocab_size=ours.get_vocab_size(), hidden_size=HIDDEN, num_attention_heads=2,
+        num_hidden_layers=1, intermediate_size=24, max_position_embeddings=POSITIONS,
+    )  # fmt: skip
+    params = initial_params(lambda key: init_with_heads(BertWithHeads(config), key))
+    model = Weights(config, jax.tree.map(np.asarray, params), "BertModel")
+    task = {"name": "embeddings", "pooling": pooling, "normalized": normalized}
+    task["max_seq_length"] = 12
+    folder, about = tmp_path / "folder", {"config": {"task": task}}
+    export.export(model, ours, folder, about)
+    export.export(model, ours, folder, about)  # replaces it
+    (folder / "config.json").write_text(
+        (folder / "config.json").read_text().replace('"bert_jax"', '"of_no_run"')
+    )
+    found = bert_jax.load(folder).sentences(TEXTS)
+    for text, vector in zip(TEXTS, found, strict=True):
+        first, *inside, last = ours.encode(text).ids
+        ids = jnp.array([[first, *inside[:10], last]])
+        outputs = BertWithHeads(config).apply(
+            {"params": params}, ids, jnp.ones_like(ids), jnp.zeros_like(ids)
+        )
+        hidden = np.asarray(outputs["hidden_states"][-1][0], np.float64)
+        wanted = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
+        wanted = wanted / np.linalg.norm(wanted) if normalized else wanted
+        np.testing.assert_allclose(vector, wanted, rtol=1e-5, atol=1e-6)
+    task["pooling"] = "mean"
+    with pytest.raises(UserError, match="pools all tokens or"):
+        export.export(model, ours, tmp_path / "other", about)
+    assert not (tmp_path / "other").exists()

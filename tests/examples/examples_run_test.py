@@ -17,8 +17,9 @@ NAMES = ("focal", "spans", "pre_norm", "rotary", "replaced")
 
 def test_all_files_are_tested_and_short():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    # clean_text is a script for datatrove, which the tests do not have.
-    assert files == {*NAMES, "layerwise", "clean_text", "__init__"}
+    # Two are scripts; clean_text is for datatrove, which the tests do not have.
+    scripts = {"clean_text", "search_texts"}
+    assert files == {*NAMES, "layerwise", "__init__"} | scripts
     for path in (ROOT / "examples").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 120, path
 

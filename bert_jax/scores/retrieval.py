@@ -1,0 +1,37 @@
+"""Scores of ranked documents, as TREC defines them, each the mean over queries."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+
+def scores(
+    similarities: Float[np.ndarray, "queries documents"],
+    judgements: Sequence[Mapping[int, float]],
+) -> dict[str, float]:
+    """Returns `ndcg@10`, `mrr@10` and `recall@100`.
+
+    Documents of equal similarity keep their order. Queries without a relevant document
+    do not count.
+
+    Args:
+      judgements: Of each query, the gains of documents by index: above 0 if relevant.
+    """
+    found: dict[str, list[float]] = {"ndcg@10": [], "mrr@10": [], "recall@100": []}
+    for row, judged in zip(similarities, judgements, strict=True):
+        gains = np.zeros(len(row))
+        for document, gain in judged.items():
+            gains[document] = max(gain, 0)
+        if not gains.any():
+            continue
+        ranked = gains[np.argsort(-row, kind="stable")]
+        first = int(np.argmax(ranked > 0)) + 1
+        found["ndcg@10"].append(_dcg(ranked[:10]) / _dcg(-np.sort(-gains)[:10]))
+        found["mrr@10"].append(1 / first if first <= 10 else 0.0)
+        found["recall@100"].append(np.sum(ranked[:100] > 0) / np.sum(gains > 0))
+    return {name: float(np.mean(values)) for name, values in found.items() if values}
+
+
+def _dcg(gains: Float[np.ndarray, " ranks"]) -> float:
+    return float(np.sum(gains / np.log2(np.arange(len(gains)) + 2)))

@@ -1,0 +1,1 @@
+"""Vectors of texts whose cosine says how alike the texts are."""

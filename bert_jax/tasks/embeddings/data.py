@@ -1,0 +1,135 @@
+"""Rows of texts: pairs, triplets, pairs with a score, or texts alone; and queries with
+their documents, in the layout of BEIR."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_jax.data.lines import read_lines
+from bert_jax.data.tables import Row, Wanted, as_text, read_table
+from bert_jax.errors import UserError
+from bert_jax.runtime import untrusted
+
+
+def read(
+    source: str, names: dict[str, str], form: str, most: float
+) -> tuple[list[Row], str]:
+    """Reads rows of `texts`, a tuple, and perhaps `score`, from 0 to 1.
+
+    Returns:
+      The rows, and their kind: texts, pairs, triplets or scores.
+
+    Args:
+      names: The columns `text`, `text_b`, `negative` and `score`. All but the first
+        may be missing. Without `text_b`, a column `positive` takes its place.
+      form: csv, tsv or jsonl; empty means by the file's ending.
+      most: The largest score, which becomes 1.
+
+    Raises:
+      UserError: A row is wrong, or has other columns than the first.
+    """
+    optional = (names["text_b"], "positive", names["negative"], names["score"])
+    records = read_table(source, Wanted((names["text"],), optional, form))
+    rows, kinds = [], []
+    for where, fields in records:
+        row, kind = _row(fields, names, where, most)
+        rows.append(row)
+        kinds.append(kind)
+        if kind != kinds[0]:
+            raise UserError(
+                f"{where}: {_TOLD[kind]}, but the first row is {_TOLD[kinds[0]]}; "
+                "keep them in files of their own"
+            )
+    return rows, kinds[0]
+
+
+_TOLD = {
+    "texts": "a text alone",
+    "pairs": "a pair",
+    "triplets": "a triplet",
+    "scores": "a pair with a score",
+}
+
+
+def _row(fields: Row, names: dict[str, str], where: str, most: float) -> tuple:
+    text_b = names["text_b"] if fields.get(names["text_b"]) is not None else "positive"
+    columns = [names["text"], text_b, names["negative"]]
+    found = [c for c in columns if c == columns[0] or fields.get(c) is not None]
+    if found == [columns[0], columns[2]]:
+        raise UserError(f"{where}: has {columns[2]!r}, but no {names['text_b']!r}")
+    row: Row = {"texts": tuple(as_text(fields[c], where, c) for c in found)}
+    for column, text in zip(found, row["texts"], strict=True):
+        if not text.strip():
+            raise UserError(f"{where}: {column!r} is an empty text; leave the row out")
+    score = fields.get(names["score"])
+    if score is None or len(found) != 2:
+        return row, ("texts", "pairs", "triplets")[len(found) - 1]
+    try:
+        row["score"] = float(score) / most
+    except (TypeError, ValueError):
+        row["score"] = -1.0
+    if not 0 <= row["score"] <= 1:
+        raise UserError(
+            f"{where}: {names['score']!r} is {score!r:.60}; it must be a number from 0 "
+            f"to config.task.max_score={most:g}"
+        )
+    return row, "scores"
+
+
+def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, float]]]:
+    """Reads judgements as BEIR lays them out: FOLDER/qrels/NAME.tsv, of the queries and
+    documents of FOLDER/queries.jsonl and FOLDER/corpus.jsonl.
+
+    A document's text is its title and its text.
+
+    Returns:
+      The documents, the judged queries, and their judgements: gains by document.
+
+    Raises:
+      UserError: A file is missing or wrong, or a judgement names no document or query.
+    """
+    folder = path.parent.parent
+    documents = _texts(folder / "corpus.jsonl")
+    queries = _texts(folder / "queries.jsonl")
+    places = {name: index for index, name in enumerate(documents)}
+    judged: dict[str, dict[int, float]] = {}
+    for number, line in read_lines(str(path)):
+        query, document, gain = _judgement(line, f"{path}:{number}")
+        if number == 1 and not _is_number(gain):
+            continue  # the header
+        for name, known in ((query, queries), (document, documents)):
+            if name not in known or not _is_number(gain):
+                raise UserError(
+                    f"{path}:{number}: {name!r:.60} is not in the folder's files, or "
+                    f"{gain!r:.20} is no number"
+                )
+        judged.setdefault(query, {})[places[document]] = float(gain)
+    asked = [queries[query] for query in judged]
+    return [*documents.values()], asked, [*judged.values()]
+
+
+def _texts(path: Path) -> dict[str, str]:
+    texts = {}
+    for number, line in read_lines(str(path)):
+        fields = untrusted.parse(line.encode(), f"{path}:{number}")
+        title, text = fields.get("title") or "", fields.get("text")
+        texts[str(fields.get("_id"))] = " ".join(
+            filter(None, (title, as_text(text, f"{path}:{number}", "text")))
+        )
+    return texts
+
+
+def _judgement(line: str, where: str) -> Sequence[str]:
+    fields = line.split("\t")
+    if len(fields) != 3:
+        raise UserError(
+            f"{where}: {len(fields)} fields; query, document and gain are 3"
+        )
+    return [field.strip() for field in fields]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return json.loads(text) == float(text)
+    except ValueError:
+        return False

@@ -1,0 +1,88 @@
+"""Losses of text vectors: in-batch negatives, CoSENT, squared error, triplets.
+
+`vectors` are [batch, texts, size]: a row's texts are a query, its positive and perhaps
+a negative. `weights` [batch] are 1, or 0 for a row that only fills the batch: it is no
+one's negative. Each function returns the mean over the rows with weight 1.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Vectors = Float[Array, "batch texts size"]
+Rows = Float[Array, "batch"]
+
+_HIGHEST = jax.lax.Precision.HIGHEST  # else a TPU rounds to bfloat16
+
+
+def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array, ""]:
+    """Cross entropy of finding each row's partner among those of the whole batch.
+
+    The mean of both directions: from the query among all positives and negatives, and
+    from the positive among all queries. The cosines are divided by the temperature
+    (van den Oord et al. 2018; Gao et al. 2021, SimCSE).
+    """
+    vectors, real = normalized(vectors), weights > 0
+    queries, *others = jnp.moveaxis(vectors, 1, 0)
+    candidates = jnp.concatenate(others)
+    every = jnp.tile(real, len(others))
+    there = _cross_entropy(queries, candidates, every, temperature)
+    back = _cross_entropy(others[0], queries, real, temperature)
+    return _mean((there + back) / 2, weights)
+
+
+def cosent(
+    vectors: Vectors, weights: Rows, scores: Rows, temperature: float
+) -> Float[Array, ""]:
+    """log(1 + the sum of exp of each wrongly ordered difference of cosines).
+
+    A difference counts where the first row's score is the smaller one (Su 2022,
+    CoSENT). It has one value for a batch, not one for each row.
+    """
+    cosine, real = cosines(vectors), weights > 0
+    differences = (cosine[:, None] - cosine[None, :]) / temperature
+    smaller = (scores[:, None] < scores[None, :]) & real[:, None] & real[None, :]
+    counted = jnp.where(smaller, differences, -jnp.inf).ravel()
+    return jax.nn.logsumexp(jnp.append(counted, 0.0))
+
+
+def squared_error(vectors: Vectors, weights: Rows, scores: Rows) -> Float[Array, ""]:
+    """The squared difference of each row's cosine and its score (Reimers & Gurevych
+    2019, the regression objective)."""
+    return _mean(jnp.square(cosines(vectors) - scores), weights)
+
+
+def triplet(vectors: Vectors, weights: Rows, margin: float) -> Float[Array, ""]:
+    """How far the positive's cosine is from exceeding the negative's by the margin."""
+    queries, positives, negatives = jnp.moveaxis(normalized(vectors), 1, 0)
+    gaps = jnp.sum(queries * (negatives - positives), axis=-1)
+    return _mean(jax.nn.relu(gaps + margin), weights)
+
+
+def cosines(vectors: Vectors) -> Rows:
+    """The cosine of the first two vectors of each row."""
+    vectors = normalized(vectors)
+    return jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
+
+
+def normalized(vectors: Vectors) -> Vectors:
+    """Scales each vector to length 1."""
+    squares = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
+    return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))
+
+
+def _cross_entropy(
+    queries: Float[Array, "batch size"],
+    candidates: Float[Array, "candidates size"],
+    real: Bool[Array, "candidates"],
+    temperature: float,
+) -> Rows:
+    """The loss of each query, whose own candidate has the same index."""
+    logits = jnp.dot(queries, candidates.T, precision=_HIGHEST) / temperature
+    own = jnp.diagonal(logits)
+    return jax.nn.logsumexp(logits, axis=-1, where=real) - own
+
+
+def _mean(losses: Rows, weights: Rows) -> Float[Array, ""]:
+    kept = jnp.where(weights > 0, losses, 0.0)
+    return jnp.sum(kept) / jnp.maximum(jnp.sum(weights), 1.0)

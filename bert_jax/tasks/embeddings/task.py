@@ -1,0 +1,270 @@
+"""Sentence vectors (Reimers & Gurevych 2019): alike texts have a cosine near 1."""
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from ml_collections import ConfigDict
+from tokenizers import Tokenizer
+
+from bert_jax import tokenization
+from bert_jax.data.rows import Feature
+from bert_jax.data.tables import Row
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
+from bert_jax.models.architectures import BertWithHeads
+from bert_jax.models.layers import pool
+from bert_jax.runtime.storage import Path, path, write_atomically
+from bert_jax.scores import classification, retrieval
+from bert_jax.tasks.embeddings import data, losses
+from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.types import Arrays, DropoutKey, Scalars
+
+# The losses that rows of a kind can have; the first is the default.
+LOSSES = {
+    "texts": ("info_nce",),
+    "pairs": ("info_nce",),
+    "triplets": ("info_nce", "triplet"),
+    "scores": ("cosent", "squared_error"),
+}
+RETRIEVAL = "retrieval"  # a split of queries and documents
+_TEXTS_AT_ONCE = 5000
+
+
+class Embeddings(Finetuning):
+    """Each text of a row is a sequence, and its vector is pooled from the last layer.
+
+    A text alone is its own partner, with another dropout (Gao et al. 2021).
+
+    Args:
+      config: reads from `config.task` the fields of configs/finetune/embeddings.py.
+
+    An answer is a row's vectors, [texts, size].
+    """
+
+    head = ""
+    loss_name = "embedding_loss"
+    compares_rows = True
+
+    def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
+        super().__init__(config, tokenizer)
+        self._kinds: dict[str, str] = {}
+        self._judged: tuple[int, list[dict[int, float]]] = (0, [])
+        task, size = config.task, self.model_config.hidden_size
+        if self.model_config.causal:
+            raise UserError(
+                "config.task.name=embeddings: is for encoders that read both sides; "
+                f"config.model.architecture={self.model_config.architecture} is not one"
+            )
+        if any(not 0 < size_ <= size for size_ in task.dimensions):
+            raise UserError(
+                f"config.task.dimensions={tuple(task.dimensions)}: each must be from 1 "
+                f"to config.model.hidden_size={size}"
+            )
+
+    @property
+    def main_score(self) -> str:  # type: ignore[override]
+        """`spearman` of the cosine for rows with scores, else `mrr@10`."""
+        first = next(iter(self.dev_splits), "")
+        return "spearman" if self._kinds.get(first) == "scores" else "mrr@10"
+
+    def read(self, split: str) -> list[Row] | None:
+        task = self.config.task
+        if split == RETRIEVAL:
+            return self._read_retrieval()
+        if not (source := task.get(f"{split}_file", "")):
+            return None
+        names = {name: task[name] for name in ("text", "text_b", "negative", "score")}
+        rows, self._kinds[split] = data.read(source, names, task.format, task.max_score)
+        if split == "train":
+            self._check_loss()
+        return rows
+
+    def _read_retrieval(self) -> list[Row] | None:
+        """Documents, then queries."""
+        if not (file := self.config.task.retrieval_file):
+            return None
+        documents, queries, judgements = data.read_retrieval(path(file))
+        self._judged = len(documents), judgements
+        self._kinds[RETRIEVAL] = "texts"
+        return [{"texts": (text,)} for text in (*documents, *queries)]
+
+    def _check_loss(self) -> None:
+        kind, chosen = self._kinds["train"], self.config.task.loss
+        if chosen and chosen not in LOSSES[kind]:
+            raise UserError(
+                f"config.task.loss={chosen}: {self.config.task.train_file} has {kind}; "
+                f"choose one of {', '.join(LOSSES[kind])}"
+            )
+        self.config.task.loss = chosen or LOSSES[kind][0]
+
+    def parse(self, row: Row) -> Row:
+        """`text`, and perhaps `text_b`; or the data's own columns."""
+        task, texts = self.config.task, []
+        for name in ("text", "text_b"):
+            value = row.get(task[name], row.get(name))
+            if value is None and name == "text_b":
+                continue
+            if not isinstance(value, str):
+                raise ValueError(f'"{name}" is required, a string')
+            texts.append(value)
+        return {"texts": tuple(texts)}
+
+    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
+        """Sequences [CLS] text [SEP] of a row, [texts, length]; long texts are cut.
+
+        Rows are filled to the largest number of texts in `examples`.
+        """
+        most = max((len(row["texts"]) for row in examples), default=0)
+        most = 2 if split == "train" and most == 1 else most
+        features = []
+        for start in range(0, len(examples), _TEXTS_AT_ONCE):
+            part = examples[start : start + _TEXTS_AT_ONCE]
+            texts = [text for row in part for text in row["texts"]]
+            pieces = iter(self.tokenize(texts, offsets=False))
+            for index, row in enumerate(part, start):
+                ids = [self._cut(next(pieces).ids, split) for _ in row["texts"]]
+                if split == "train" and len(ids) == 1:
+                    ids *= 2
+                columns: dict[str, Any] = self._padded(ids, most)
+                if "score" in row:
+                    columns["score"] = np.float32(row["score"])
+                features.append(Feature(index, columns))
+        return features
+
+    def _cut(self, ids: list[int], split: str) -> list[int]:
+        longest = self.config.task.max_seq_length - 2
+        if len(ids) > longest:
+            self.notices[f"{split}: texts cut to max_seq_length"] += 1
+        last = tokenization.last_id(self.tokenizer)
+        return [self.special.cls, *ids[:longest], last]
+
+    def _padded(self, rows: list[list[int]], most: int) -> dict[str, Any]:
+        length = max(map(len, rows))
+        ids = np.full((most, length), self.special.pad, np.int32)
+        mask = np.zeros((most, length), np.int32)
+        for index, row in enumerate(rows):
+            ids[index, : len(row)], mask[index, : len(row)] = row, 1
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+    @functools.cached_property
+    def model(self) -> BertWithHeads:
+        return FAMILIES[self.model_config.architecture].with_heads(self.model_config)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """A sequence for each text."""
+        texts = 3 if self._kinds.get("train") == "triplets" else 2
+        return (texts, self.config.task.max_seq_length)
+
+    def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
+        """Returns `vectors` [batch, texts, size], float32, not yet normalized."""
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = [batch[name] for name in names]
+        outputs = self.model.apply({"params": params}, *inputs, key)
+        assert isinstance(outputs, dict)
+        *rows, length = batch["input_mask"].shape
+        mask = batch["input_mask"].reshape(-1, length)
+        pooled = pool(outputs["hidden_states"][-1], mask, self.config.task.pooling)
+        return {"vectors": pooled.reshape(*rows, -1)}
+
+    def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
+        """The loss of `config.task.loss`; with `dimensions` its mean over vectors cut
+        to each of these sizes (Kusupati et al. 2022)."""
+        whole, task = vectors["vectors"], self.config.task
+        weights = batch["row_weights"]
+        found = []
+        for size in task.dimensions or (whole.shape[-1],):
+            cut = whole[..., :size]
+            match task.loss:
+                case "info_nce":
+                    loss = losses.info_nce(cut, weights, task.temperature)
+                case "cosent":
+                    loss = losses.cosent(cut, weights, batch["score"], task.temperature)
+                case "squared_error":
+                    loss = losses.squared_error(cut, weights, batch["score"])
+                case "triplet":
+                    loss = losses.triplet(cut, weights, task.margin)
+            found.append(loss)
+        return {self.loss_name: sum(found) / len(found) * jnp.sum(weights)}
+
+    def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
+        return self.batch_loss(self.vectors(params, batch, key), batch)
+
+    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+        raise NotImplementedError("a row alone has no loss; see batch_loss")
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        """Returns `vectors`, of length 1 if `config.task.normalized`."""
+        vectors = self.vectors(params, batch, None)["vectors"]
+        if self.config.task.normalized:
+            vectors = losses.normalized(vectors)
+        return {"vectors": vectors}
+
+    def answers(
+        self,
+        examples: Sequence[Row],
+        features: Sequence[Feature],
+        outputs: Sequence[Outputs],
+    ) -> list[Float[np.ndarray, "texts size"]]:
+        """The vectors of each row's own texts."""
+        del features
+        pairs = zip(examples, outputs, strict=True)
+        return [output["vectors"][: len(row["texts"])] for row, output in pairs]
+
+    def scores(
+        self, split: str, examples: Sequence[Row], answers: Sequence[np.ndarray]
+    ) -> dict[str, float]:
+        """For scored pairs `spearman` and `pearson` of their cosines; for others
+        `mrr@10` of finding each text's partner among all of the split's; for a
+        retrieval split see `scores.retrieval`."""
+        if split == RETRIEVAL:
+            number, judgements = self._judged
+            vectors = _unit(np.concatenate(answers))
+            similarities = vectors[number:] @ vectors[:number].T
+            return retrieval.scores(similarities, judgements)
+        if not examples or len(examples[0]["texts"]) == 1:
+            return {}
+        queries, partners = (_unit(np.stack([a[i] for a in answers])) for i in (0, 1))
+        if "score" in examples[0]:
+            wanted = np.array([row["score"] for row in examples])
+            cosines = np.sum(queries * partners, axis=1)
+            functions = classification.spearman, classification.pearson
+            return {each.__name__: each(wanted, cosines) for each in functions}
+        judged = [{index: 1.0} for index in range(len(examples))]
+        found = retrieval.scores(queries @ partners.T, judged)
+        return {"mrr@10": found["mrr@10"]}
+
+    def write(
+        self,
+        folder: Path,
+        split: str,
+        examples: Sequence[Row],
+        answers: Sequence[np.ndarray],
+    ) -> None:
+        """`SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine, and
+        `gold` if known; nothing for texts alone."""
+        lines = []
+        for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
+            if len(row["texts"]) > 1:
+                fields = {"index": index, **self.result(row, answer)}
+                if "score" in row:
+                    fields["gold"] = row["score"]
+                lines.append(json.dumps(fields) + "\n")
+        if lines:
+            write_atomically(folder / f"{split}.jsonl", "".join(lines))
+
+    def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
+        """`similarity`, the cosine of a pair; `vector` of a text alone."""
+        if len(example["texts"]) == 1:
+            return {"vector": answer[0].tolist()}
+        first, second = _unit(answer[:2])
+        return {"similarity": float(first @ second)}
+
+
+def _unit(vectors: Float[np.ndarray, "texts size"]) -> Float[np.ndarray, "texts size"]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

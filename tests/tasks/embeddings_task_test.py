@@ -1,0 +1,226 @@
+"""Text vectors: losses against sentence-transformers, negatives of the whole batch,
+rows, scores and predictions."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from micro import answerer, initial_params
+from small_texts import shrunk
+
+from bert_jax.data.rows import Rows
+from bert_jax.errors import UserError
+from bert_jax.models.layers import pool
+from bert_jax.tasks.embeddings import losses
+from bert_jax.tasks.embeddings.task import Embeddings
+from bert_jax.training import sharding, step
+from bert_jax.training.state import init_state
+from configs.finetune import embeddings
+
+PAIRS = [("a b c", "c d"), ("good", "good a b"), ("e f g h", "h"), ("bad", "d d bad")]
+
+
+@pytest.fixture
+def make(tmp_path):
+    def task(rows, **fields):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / "rows.jsonl").write_text(lines)
+        config = shrunk(embeddings.get_config("tiny"), tmp_path)
+        config.task.train_file = config.task.dev_file = str(tmp_path / "rows.jsonl")
+        config.task.update(fields)
+        return Embeddings(config)
+
+    return task
+
+
+def pairs(**fields):
+    return [{"text": a, "text_b": b, **fields} for a, b in PAIRS]
+
+
+def batch_of(task, size):
+    rows = Rows(task.features("train"), task.padding)
+    return rows.batch(np.arange(size), task.max_seq_length)
+
+
+def test_losses_are_those_of_sentence_transformers():
+    """Version 6.2.0, in float64: MultipleNegativesRankingLoss in both directions with a
+    scale of 20, CoSENTLoss, CosineSimilarityLoss, TripletLoss of cosines."""
+    rng = np.random.default_rng(0)
+    vectors = jnp.asarray(rng.normal(size=(6, 3, 5)), jnp.float32)
+    scores = jnp.asarray(rng.integers(0, 4, size=6) / 4, jnp.float32)
+    weights = jnp.ones(6)
+    found = [
+        losses.info_nce(vectors[:, :2], weights, 0.05),
+        losses.info_nce(vectors, weights, 0.05),
+        losses.cosent(vectors[:, :2], weights, scores, 0.05),
+        losses.squared_error(vectors[:, :2], weights, scores),
+        losses.triplet(vectors, weights, 0.5),
+    ]
+    expected = [10.122700591570855, 11.653536177038639, 16.997117179411234]
+    expected += [0.5274899329881038, 0.7423521213174576]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_rows_that_fill_a_batch_are_no_negatives():
+    rng = np.random.default_rng(1)
+    vectors = jnp.asarray(rng.normal(size=(6, 3, 5)), jnp.float32)
+    scores, weights = jnp.arange(6) / 5, jnp.array([1, 1, 1, 1, 0, 0], jnp.float32)
+    for loss, rest in (
+        (losses.info_nce, (0.05,)),
+        (losses.cosent, (scores, 0.05)),
+        (losses.squared_error, (scores,)),
+        (losses.triplet, (0.5,)),
+    ):
+        few = tuple(x[:4] if isinstance(x, jax.Array) else x for x in rest)
+        texts = vectors[:, :2] if loss is losses.squared_error else vectors
+        gradient = jax.value_and_grad(loss)(texts, weights, *rest)
+        value, slope = jax.value_and_grad(loss)(texts[:4], jnp.ones(4), *few)
+        np.testing.assert_allclose(gradient[0], value, rtol=1e-6)
+        np.testing.assert_allclose(gradient[1][:4], slope, rtol=1e-5, atol=1e-6)
+        assert not np.any(gradient[1][4:])
+
+
+@pytest.mark.parametrize("fields", [{}, {"score": 0.5}], ids=["info_nce", "cosent"])
+def test_negatives_are_those_of_the_whole_batch(make, fields):
+    """One micro-batch, four, and four on eight devices."""
+    task = make(pairs(**fields) * 2, dimensions=(4, 16))
+    if fields:
+        for row, score in zip(task.examples("train"), range(8), strict=True):
+            row["score"] = score / 7
+    batch = batch_of(task, 8)
+    state = init_state(initial_params(task.init_params), optax.sgd(1.0))
+
+    def taken(micro_batches, devices):
+        mesh = sharding.make_mesh(task.config, (), jax.devices()[:devices])
+        function = functools.partial(
+            step.train_step,
+            loss=task.batch_loss,
+            vectors=lambda params, rows, key: task.vectors(params, rows, None),
+            loss_weights=task.loss_weights,
+            optimizer=optax.sgd(1.0),
+            micro_batches=micro_batches,
+        )
+        with sharding.activate(mesh):
+            placed = sharding.place_batch(batch, mesh, 8)
+            return jax.jit(function)(state, placed, 0, 1.0)
+
+    after, metrics = taken(1, 1)
+    assert metrics["loss"] > 0.5
+    for parts, devices in ((4, 1), (2, 4), (1, 8)):
+        other, found = taken(parts, devices)
+        np.testing.assert_allclose(found["loss"], metrics["loss"], rtol=1e-6)
+        jax.tree.map(
+            lambda x, y, before: np.testing.assert_allclose(
+                x - before, y - before, atol=1e-6 * float(metrics["grad_norm"])
+            ),
+            *(other.params, after.params, state.params),
+        )
+
+
+def test_pooling_by_hand():
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=(3, 5, 4)).astype(np.float32)
+    mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
+    cls, whole, inner = (
+        pool(jnp.asarray(hidden), jnp.asarray(mask), name)
+        for name in ("cls", "mean_all", "mean")
+    )
+    np.testing.assert_array_equal(cls, hidden[:, 0])
+    means = [row[:count].mean(0) for row, count in zip(hidden, (5, 3, 2), strict=True)]
+    np.testing.assert_allclose(whole, means, rtol=1e-5, atol=1e-6)
+    means = [hidden[0, 1:4].mean(0), hidden[1, 1], np.zeros(4)]  # an empty text
+    np.testing.assert_allclose(inner, means, rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_alone_is_its_own_partner_with_another_dropout(make):
+    task = make([{"text": text} for text, _ in PAIRS])
+    batch = jax.tree.map(jnp.asarray, batch_of(task, 4))
+    assert batch["input_ids"].shape[1] == 2
+    np.testing.assert_array_equal(batch["input_ids"][:, 0], batch["input_ids"][:, 1])
+    params = initial_params(task.init_params)
+    found = task.vectors(params, batch, jax.random.key(0))["vectors"]
+    assert np.abs(found[:, 0] - found[:, 1]).max() > 1e-2
+    assert task.scores("dev", task.examples("dev"), [np.asarray(found[0])]) == {}
+
+
+def test_scores_and_predictions(make, tmp_path):
+    rows = pairs()
+    for row, score in zip(rows, (0, 3, 1, 2), strict=True):
+        row["score"] = score
+    task = make(rows, max_score=3.0)
+    params = initial_params(task.init_params)
+    examples = task.examples("dev")
+    assert [row["score"] for row in examples] == [0, 1, 1 / 3, 2 / 3]
+    assert task.main_score == "spearman"
+    vectors = answerer(task, params).start(examples)
+    similarities = [answer["similarity"] for answer in vectors()]
+    answers = [np.array([[1.0, 0], [np.cos(x), np.sin(x)]]) for x in (3, 0.1, 2, 1)]
+    scores = task.scores("dev", examples, answers)
+    assert scores["spearman"] == pytest.approx(1.0) and scores["pearson"] < 1.0
+    assert task.scores("dev", [{"texts": r["texts"]} for r in examples], answers) == {
+        "mrr@10": pytest.approx(np.mean([1, 1 / 2, 1 / 3, 1 / 4]))
+    }
+    alone, pair = answerer(task, params).answer(
+        [{"text": "a b c"}, {"text": "a b c", "text_b": "c d"}]
+    )
+    assert np.linalg.norm(alone["vector"]) == pytest.approx(1.0, rel=1e-6)
+    assert pair["similarity"] == pytest.approx(similarities[0], rel=1e-5)
+    task.write(tmp_path, "dev", examples, answers)
+    lines = (tmp_path / "dev.jsonl").read_text().splitlines()
+    assert json.loads(lines[1])["gold"] == 1.0
+
+
+def test_queries_find_their_documents(make, tmp_path):
+    """BEIR's layout."""
+    (tmp_path / "qrels").mkdir()
+    documents = [{"_id": f"d{i}", "title": "", "text": b} for i, (_, b) in
+                 enumerate(PAIRS)]  # fmt: skip
+    queries = [{"_id": f"q{i}", "text": a} for i, (a, _) in enumerate(PAIRS)]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    judged = "query-id\tcorpus-id\tscore\nq2\td1\t1\nq0\td0\t2\nq0\td3\t0\n"
+    (tmp_path / "qrels" / "test.tsv").write_text(judged)
+    task = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))
+    assert task.splits == ("dev", "retrieval")
+    rows = task.examples("retrieval")
+    assert [row["texts"][0] for row in rows[-2:]] == ["e f g h", "a b c"]
+    axes = np.eye(4)
+    answers = [axes[i][None] for i in (0, 1, 2, 3, 2, 0)]
+    found = task.scores("retrieval", rows, answers)
+    # q2 is nearest to d2; d1 follows d0 among the others.
+    assert found["mrr@10"] == pytest.approx((1 / 3 + 1) / 2)
+    (tmp_path / "qrels" / "test.tsv").write_text("q9\td1\t1\n")
+    other = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))
+    with pytest.raises(UserError, match=r"test.tsv:1: 'q9' is not in"):
+        other.examples("retrieval")
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "error"),
+    [
+        ([*pairs(), {"text": "a"}], {}, r"rows.jsonl:5: a text alone, but the first"),
+        (
+            [{"text": "a", "text_b": " "}],
+            {},
+            r"rows.jsonl:1: 'text_b' is an empty text",
+        ),
+        (pairs(score=3), {}, r"'score' is 3; it must be a number from 0 to .*=1"),
+        (pairs(), {"loss": "cosent"}, r"config.task.loss=cosent: .* has pairs; choose"),
+        (pairs(), {"dimensions": (99,)}, r"each must be from 1 to .*hidden_size=16"),
+    ],
+)
+def test_mistakes_are_one_line(make, rows, fields, error):
+    with pytest.raises(UserError, match=error):
+        make(rows, **fields).examples("train")
+
+
+def test_the_other_columns(make):
+    rows = [{"text": "a", "positive": "b", "negative": "c d"}] * 2
+    task = make(rows)
+    assert task.examples("train")[0]["texts"] == ("a", "b", "c d")
+    assert task.row_shape == (3, 16) and task.config.task.loss == "info_nce"
