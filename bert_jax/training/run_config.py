@@ -20,7 +20,7 @@ from bert_jax.config.command_line import CommandLine
 from bert_jax.config.configuration import field_of
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import weights
-from bert_jax.convert.source import Source
+from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
