@@ -14,7 +14,7 @@ from tests.forked import ROOT
 # What trains a model, prepares data or belongs to another model: each takes a part of a
 # second, or brings what does. A name stands for all below it.
 OF_TRAINING = (
-    *("grain", "array_record", "tensorflow_datasets", "sentencex", "tensorboardX"),
+    *("grain", "tensorflow_datasets", "sentencex", "tensorboardX"),
     *("bert_jax.data.prepare", "bert_jax.data.loader", "bert_jax.data.corpus"),
     *("bert_jax.train", "bert_jax.training.run"),
 )
