@@ -36,18 +36,22 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
       settings: `config.corpus`.
 
     Raises:
-      UserError: Beam does not know the runner or an option.
+      UserError: Beam does not know the runner; an option has no dashes.
     """
     # Beam's own default runs several workers one after the other.
-    mode = "--direct_running_mode=multi_processing"
+    options = ["--direct_running_mode=multi_processing", *settings.beam_options]
+    for option in options:
+        if not option.startswith("--"):
+            raise UserError(
+                f"config.corpus.beam_options: {option!r}: write Beam's options as "
+                "('--NAME=VALUE',)"
+            )
     try:
-        options = PipelineOptions([mode, *settings.beam_options])
-        return apache_beam.Pipeline(settings.runner, options)
+        return apache_beam.Pipeline(settings.runner, PipelineOptions(options))
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         raise UserError(
-            f"config.corpus.runner={settings.runner}, config.corpus.beam_options="
-            f"{settings.beam_options}: Beam cannot load it ({error}); FnApiRunner and "
-            "options such as ('--direct_num_workers=4',) work everywhere"
+            f"config.corpus.runner={settings.runner}: Beam cannot load it ({error}); "
+            "FnApiRunner needs nothing else"
         ) from error
 
 
