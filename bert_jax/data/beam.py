@@ -1,13 +1,20 @@
 """Maps a function over chunks on Apache Beam: the same results as `workers` gives.
 
 Chunks and results are files in a folder that all workers share. So the pipeline carries
-numbers only, and memory does not grow with the text.
+numbers only, and memory does not grow with the text. Beam runs in a process group of
+its own, so that it can be ended with its workers.
 """
 
+import contextlib
 import functools
+import multiprocessing
+import os
 import pickle
 import secrets
 import shutil
+import signal
+import threading
+import traceback
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +23,7 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from ml_collections import ConfigDict
 
+from bert_jax.data import workers
 from bert_jax.data.chunks import Chunk
 from bert_jax.data.shards import Job, Shard
 from bert_jax.errors import UserError
@@ -28,18 +36,22 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
       settings: `config.corpus`.
 
     Raises:
-      UserError: Beam does not know the runner or an option.
+      UserError: Beam does not know the runner; an option has no dashes.
     """
     # Beam's own default runs several workers one after the other.
-    mode = "--direct_running_mode=multi_processing"
+    options = ["--direct_running_mode=multi_processing", *settings.beam_options]
+    for option in options:
+        if not option.startswith("--"):
+            raise UserError(
+                f"config.corpus.beam_options: {option!r}: write Beam's options as "
+                "('--NAME=VALUE',)"
+            )
     try:
-        options = PipelineOptions([mode, *settings.beam_options])
-        return apache_beam.Pipeline(settings.runner, options)
+        return apache_beam.Pipeline(settings.runner, PipelineOptions(options))
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         raise UserError(
-            f"config.corpus.runner={settings.runner}, config.corpus.beam_options="
-            f"{settings.beam_options}: Beam cannot load it ({error}); FnApiRunner and "
-            "options such as ('--direct_num_workers=4',) work everywhere"
+            f"config.corpus.runner={settings.runner}: Beam cannot load it ({error}); "
+            "FnApiRunner needs nothing else"
         ) from error
 
 
@@ -58,7 +70,7 @@ def ordered_map(
       function: in an importable module. It must be safe to call twice.
 
     Raises:
-      UserError: the pipeline failed.
+      UserError: the pipeline failed, or a worker died.
     """
     place = folder.absolute() / f"beam-{function.__name__}"
     place.mkdir()
@@ -67,26 +79,60 @@ def ordered_map(
         count = 0
         for count, chunk in enumerate(chunks, 1):
             _store(chunk, place / f"chunk-{count}")
-        _run(settings, place, count)
+        _run_apart(settings, place, count)
         for number in range(1, count + 1):
             yield _load(place / f"shard-{number}")
     finally:
         shutil.rmtree(place)
 
 
+def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
+    """Runs the pipeline in a new process; at the end kills what is left of it."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=_run, args=(settings, place, count))
+    with workers.without_main():
+        process.start()
+    assert process.pid is not None
+    try:
+        process.join()
+    finally:
+        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+    if process.exitcode:
+        failed = place / "error"
+        why = failed.read_text() if failed.exists() else "its process died"
+        raise UserError(
+            f"config.corpus.runner={settings.runner}: {why}; all workers must see "
+            "config.corpus.data_dir under the same path; nothing half-written stays, "
+            "so the same command can run again"
+        )
+
+
 def _run(settings: ConfigDict, place: Path, count: int) -> None:
+    os.setsid()  # a group, with the workers that the runner starts
+    workers.end_with_parent()
+
+    def fail(text: str) -> None:
+        (place / "error").write_text(text)
+        os._exit(1)  # other threads may wait forever
+
+    def thread_failed(args: threading.ExceptHookArgs) -> None:
+        threading.__excepthook__(args)
+        # FnApiRunner would wait forever for the worker that this thread has started.
+        if args.thread is not None and args.thread.name == "run_worker":
+            fail("a worker process died, perhaps because memory ran out")
+
+    threading.excepthook = thread_failed
     try:
         with pipeline(settings) as steps:
             numbers = steps | apache_beam.Create(range(1, count + 1))
             _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, place)
     except Exception as error:  # a runner may raise anything
+        traceback.print_exc()
         lines = str(error).strip().splitlines() or [repr(error)]
-        raise UserError(
-            f"config.corpus.runner={settings.runner}: "
-            f"{lines[-1].partition(' [while running')[0]}; all workers must see "
-            "config.corpus.data_dir under the same path; nothing half-written stays, "
-            "so the same command can run again"
-        ) from error
+        fail(lines[-1].partition(" [while running")[0])
 
 
 def _write(number: int, place: Path) -> None:

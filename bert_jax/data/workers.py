@@ -62,7 +62,7 @@ def ordered_map(
     done = False
     try:
         for item in items:
-            with _without_main():
+            with without_main():
                 waiting.append(executor.submit(_call, function, item))
             del item
             if len(waiting) > cores():
@@ -86,7 +86,7 @@ def ordered_map(
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """Keeps processes started here from importing the main program again.
 
     Workers do not need it: importing JAX in each would take hundreds of MB, and a
@@ -109,14 +109,19 @@ def _start(context: Any) -> None:
     # The parent handles a signal sent to the whole process group.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Ends this process when the one that has started it is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
+
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:

@@ -3,6 +3,7 @@
 import importlib.util
 import multiprocessing
 import os
+import signal
 import tempfile
 import time
 from collections import Counter
@@ -49,9 +50,9 @@ def notes(job, chunk):
     return pids(job, chunk)
 
 
-def fails_at_three(_, chunk):
+def dies_at_three(_, chunk):
     if chunk.number == 3:
-        raise UserError("chunk 3 is bad")
+        os.kill(os.getpid(), signal.SIGKILL)
     return pids(_, chunk)
 
 
@@ -86,9 +87,9 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_a_failure_and_repeated_bundles(mapped, tmp_path):
-    with pytest.raises(UserError, match=r"chunk 3 is bad.*same command"):
-        list(mapped(fails_at_three, 8, TWO))
+def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
+    with pytest.raises(UserError, match=r"worker process died.*same command"):
+        list(mapped(dies_at_three, 8, TWO))
     # The pool is asked for each bundle twice, and does nothing twice.
     shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
