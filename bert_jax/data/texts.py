@@ -215,6 +215,17 @@ def label_names(label: Any) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (str(label),)
 
 
+def renamed(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
+    """Gives labels other names, where there are any for them; returns the rows."""
+    for row in rows if names else ():
+        label = row["label"]
+        if isinstance(label, tuple):
+            row["label"] = tuple(names.get(each, each) for each in label)
+        else:
+            row["label"] = names.get(label, label)
+    return rows
+
+
 def seem_scores(names: Collection[str]) -> bool:
     """Whether nearly all labels are numbers, and some of them have a fraction."""
     numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]

@@ -25,7 +25,7 @@ TASKS = Registry(
         "swag": "bert_jax.tasks.swag:Swag",
         "ner": "bert_jax.tasks.ner.task:Ner",
         "text": "bert_jax.tasks.text:Text",
-        "imdb": "bert_jax.tasks.text:Imdb",
+        "imdb": "bert_jax.tasks.imdb:Imdb",
         "embeddings": "bert_jax.tasks.embeddings.task:Embeddings",
     },
 )

@@ -1,7 +1,7 @@
 """Texts and pairs: predicts a class, several labels at once, or a number.
 
-The rows are those of `data/texts.py`: the user's own tables, or IMDb. GLUE (glue/) adds
-its ten tasks.
+The rows are those of `data/texts.py`: the user's own tables. IMDb (imdb.py) and GLUE
+(glue/) add where theirs come from.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -21,15 +21,15 @@ from bert_jax import tokenization
 from bert_jax.data import texts, truncation
 from bert_jax.data.lines import uncompressed
 from bert_jax.data.rows import Feature
-from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, is_number
+from bert_jax.data.tables import ANY, Row, Wanted, is_number
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
-from bert_jax.runtime import storage, terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import sigmoid, softmax
 from bert_jax.tasks.cross_entropy import of_classes, of_labels
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
+from bert_jax.tasks.task import class_tables
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,6 @@ _MAIN_SCORES = {
 _CHARACTERS = 2_000_000
 _NAMED = 10  # the most labels that an error lists
 _SHOWN = 20  # the most classes whose tables are printed
-_NO_FILMS = "dev: reviews held out from data that do not name their films"
 
 
 class Text(Finetuning):
@@ -109,8 +108,6 @@ class Text(Finetuning):
     def pairs(self) -> bool:
         """Whether every row is a pair; where False, one may be."""
         return bool(self.config.task.get("text_b"))
-
-    # Rows.
 
     def load(self, split: str) -> list[Row] | None:
         """Reads a split's rows, with labels by name; only `test` may be unlabelled.
@@ -224,6 +221,7 @@ class Text(Finetuning):
         ]
 
     def _target(self, row: Row, known: Mapping[str, int]) -> Any:
+        """The label by number."""
         label = row.get("label")
         if label is None or isinstance(label, float):
             return label
@@ -239,8 +237,6 @@ class Text(Finetuning):
         if isinstance(label, str):
             return known[label]
         return tuple(int(name in label) for name in known)
-
-    # Labels.
 
     def find_labels(self) -> Sequence[str]:
         """The labels of the training data, or one output for a number.
@@ -301,18 +297,8 @@ class Text(Finetuning):
         if self.labels and not all("=" in pair for pair in pairs):
             pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
         split = [pair.partition("=") for pair in pairs if "=" in pair]
-        names: dict[Any, str] = {texts.label_name(old): new for old, _, new in split}
-        for row in rows if names else ():
-            label = row["label"]
-            several = isinstance(label, tuple)
-            row["label"] = (
-                tuple(names.get(each, each) for each in label)
-                if several
-                else names.get(label, label)
-            )
-        return rows
-
-    # Sequences and losses.
+        names = {texts.label_name(old): new for old, _, new in split}
+        return texts.renamed(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """[CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the second part's segment
@@ -394,8 +380,6 @@ class Text(Finetuning):
         rare = np.maximum(counts, 1) * np.count_nonzero(counts)
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
-
-    # Answers.
 
     def answers(
         self,
@@ -523,73 +507,3 @@ class Text(Finetuning):
         guesses = np.array([self.guess(answer) for answer in answers], int)
         np.add.at(counts, (labels, guesses), 1)
         return class_tables(self.labels, counts)
-
-
-def class_tables(
-    names: Sequence[str], counts: Int[np.ndarray, "classes classes"]
-) -> str:
-    """Formats precision, recall and F1 of each class, and the confusion matrix.
-
-    Without a guess the precision is 0, as in scikit-learn.
-
-    Args:
-      counts: records of each class (rows) that were given each class (columns).
-    """
-    right, guessed, there = counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1)
-    rows = [
-        (
-            name,
-            f"{right[i] / max(1, guessed[i]):.4f}",
-            f"{right[i] / max(1, there[i]):.4f}",
-            f"{2 * right[i] / max(1, guessed[i] + there[i]):.4f}",
-            str(there[i]),
-        )
-        for i, name in enumerate(names)
-    ]
-    table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
-    cells = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
-    matrix = terminal.table(cells, ("true \\ predicted", *names))
-    return f"{table}\n\n{matrix}"
-
-
-class Imdb(Text):
-    """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
-
-    Args:
-      config: reads from `config.task`: `data_dir` (a folder with train/CLASS/*.txt and
-        optionally test/CLASS/*.txt; or "tfds:imdb_reviews", or
-        "hf:stanfordnlp/imdb") and `dev_fraction`.
-
-    IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
-    data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
-    each class by file name. TFDS and the Hub have only a review's text and label: there
-    `train` and `dev` never share a text, but may share a film, so dev scores may be too
-    high.
-    """
-
-    def load(self, split: str) -> list[Row] | None:
-        """Splits the training data into `train` and `dev`; reads `test` as it is."""
-        task = self.config.task
-        source, folder = task.data_dir, storage.path(task.data_dir)
-        if not source:
-            raise UserError(
-                "config.task.data_dir is empty: name IMDb's folder, with train/ and "
-                "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
-            )
-        by_name = source.startswith(BY_NAME)
-        part = "train" if split == "dev" else split
-        if by_name:
-            whole = texts.read_texts(f"{source}:{part}")
-        elif part == "train" or (folder / part).exists():
-            whole = texts.read_folders(folder / part)
-        else:
-            return None
-        if part != "train":
-            return whole
-        # A group of reviews must not be split between train and dev.
-        groups = [row["text"] for row in whole] if by_name else None
-        groups = groups or texts.films(folder / "train", whole)
-        kept, held = texts.hold_out(whole, task.dev_fraction, groups)
-        if by_name and held:
-            self.notices[_NO_FILMS] = len(held)
-        return (held if split == "dev" else kept) or None

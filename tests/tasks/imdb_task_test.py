@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from small_texts import rows_of, shrunk
 
-from bert_jax.tasks.text import Imdb
+from bert_jax.tasks.imdb import Imdb
 from configs.finetune import imdb
 
 

@@ -14,7 +14,8 @@ from small_texts import PIECES, rows_of, shrunk
 
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.tasks.text import Text, class_tables
+from bert_jax.tasks.task import class_tables
+from bert_jax.tasks.text import Text
 from configs.finetune import text
 
 TRAIN = [("a good b", "10"), ("bad", "9"), ("good good", "10"), ("", "-1")]

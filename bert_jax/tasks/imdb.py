@@ -1,0 +1,52 @@
+"""IMDb: whether a film's review is positive."""
+
+from bert_jax.data import texts
+from bert_jax.data.tables import BY_NAME, Row
+from bert_jax.errors import UserError
+from bert_jax.runtime import storage
+from bert_jax.tasks.text import Text
+
+_NO_FILMS = "dev: reviews held out from data that do not name their films"
+
+
+class Imdb(Text):
+    """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
+
+    Args:
+      config: reads from `config.task`: `data_dir` (a folder with train/CLASS/*.txt and
+        optionally test/CLASS/*.txt; or "tfds:imdb_reviews", or
+        "hf:stanfordnlp/imdb") and `dev_fraction`.
+
+    IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
+    data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
+    each class by file name. TFDS and the Hub have only a review's text and label: there
+    `train` and `dev` never share a text, but may share a film, so dev scores may be too
+    high.
+    """
+
+    def load(self, split: str) -> list[Row] | None:
+        """Splits the training data into `train` and `dev`; reads `test` as it is."""
+        task = self.config.task
+        source, folder = task.data_dir, storage.path(task.data_dir)
+        if not source:
+            raise UserError(
+                "config.task.data_dir is empty: name IMDb's folder, with train/ and "
+                "test/, hf:stanfordnlp/imdb or tfds:imdb_reviews"
+            )
+        by_name = source.startswith(BY_NAME)
+        part = "train" if split == "dev" else split
+        if by_name:
+            whole = texts.read_texts(f"{source}:{part}")
+        elif part == "train" or (folder / part).exists():
+            whole = texts.read_folders(folder / part)
+        else:
+            return None
+        if part != "train":
+            return whole
+        # A group of reviews must not be split between train and dev.
+        groups = [row["text"] for row in whole] if by_name else None
+        groups = groups or texts.films(folder / "train", whole)
+        kept, held = texts.hold_out(whole, task.dev_fraction, groups)
+        if by_name and held:
+            self.notices[_NO_FILMS] = len(held)
+        return (held if split == "dev" else kept) or None
