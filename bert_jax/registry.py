@@ -116,7 +116,3 @@ SCHEDULES = Registry(
         "warmup_stable_decay": "bert_jax.training.stable_adamw:warmup_stable_decay",
     },
 )
-EVERY = (
-    *(FAMILIES, LAYERS, POSITIONS, ATTENTIONS),
-    *(MASKINGS, OBJECTIVES, OPTIMIZERS, SCHEDULES),
-)

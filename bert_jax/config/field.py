@@ -89,7 +89,7 @@ class Field:
             case tuple() if value not in self.allowed:
                 empty = ", or leave it empty" if "" in self.allowed else ""
                 named = ", ".join(filter(None, self.allowed))
-                return f"must be one of {named}{empty}"
+                return f"choose one of {named}{empty}"
         return None
 
 

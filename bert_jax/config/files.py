@@ -127,10 +127,9 @@ def _no_file(spec: str, path: Path) -> UserError:
     """For a config file that is not there."""
     beside = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
     ours = [os.path.relpath(file) for file in sorted(CONFIGS.rglob("*.py"))]
-    there = [str(file) for file in beside] + ours
-    like = [name for name in there if Path(name).stem == path.stem]
-    like += difflib.get_close_matches(str(path), there, 1)
-    meant = f"; did you mean {like[0]}?" if like else ""
+    there = {Path(file).stem: file for file in (*ours, *map(str, beside))}
+    like = difflib.get_close_matches(path.stem, there, 1)
+    meant = f"; did you mean {there[like[0]]}?" if like else ""
     return UserError(f"--config={spec}: no file {path}{meant}")
 
 
