@@ -218,6 +218,8 @@ class Step:
         self.seeds = Seeds(task.config)
         self._optimizer = optimizers.make(task.config, task.unused())
         self.abstract = abstract_state(task, self._optimizer, mesh)
+        name, (_, params, opt_state, *_) = task.config.optimizer.name, self.abstract
+        optimizers.check_state(name, self._optimizer, params, opt_state)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
     def first_state(self) -> TrainState:

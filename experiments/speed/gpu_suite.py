@@ -12,6 +12,7 @@ ends. A part that fails or takes too long leaves its error there, and the next b
               program and XLA's choice of kernels are kept in FOLDER
     others    Base with 512 tokens, Large, and Large with packed rows, before and after
     numbers   outputs and gradients on the card beside the processor's (tests/device)
+    predict   answers by einsum and by the fused kernel
 
 "As it was" is the code of another commit: a checkout into which this file and sides.py
 were copied. A side of "in turns" has a process of its own. Two turns of a side that
@@ -23,6 +24,7 @@ It needs neither data nor a network. A profile has no CUDA graphs: it would not 
 the kernels that one starts.
 """
 
+import argparse
 import contextlib
 import gzip
 import importlib
@@ -225,8 +227,28 @@ class Suite:
         print("\n".join(lines[-15:]))
         return {"status": done.returncode, "last": lines[-1:]}
 
+    def _predict(self) -> dict[str, Any]:
+        """Texts as long as film reviews, many and one; a classifier of Base's size with
+        random weights."""
+        import numpy as np
 
-PARTS = ["ablation", "whole", "profile", "others", "numbers"]
+        from experiments.speed import inference
+
+        (layers, hidden), count = ((1, 64), 8) if self._dry else ((12, 768), 1024)
+        vocabulary = sides.ROOT / "pretrained" / "mini" / "vocab.txt"
+        words = [word for word in vocabulary.read_text().split() if word.isalpha()]
+        rng = np.random.default_rng(0)
+        sizes = np.minimum(1000, rng.lognormal(5.2, 0.6, count)).astype(int)
+        texts = [" ".join(rng.choice(words, size)) for size in sizes]
+        how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
+        how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
+        found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
+        print(table(inference.rows(found), inference.HEADER), flush=True)
+        return found
+
+
+PARTS = ["ablation", "whole", "profile", "others", "numbers", "predict"]
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
