@@ -195,7 +195,7 @@ def test_the_softmax_is_shared_and_begins_as_bilms():
     [
         ({"train.micro_batches": 2}, "config.train.micro_batches=2"),
         ({"corpus.packing": True}, "no rows to pack"),
-        ({"phase2.fraction": 0.5}, "there is one phase"),
+        ({"phase2.fraction": 0.5}, "an ELMo has one phase"),
         ({"task.filters": ("1-3",)}, "'1-3' is not of the form WIDTH:NUMBER"),
     ],
 )
