@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from bert_jax.registry import Registry
 
@@ -13,6 +13,9 @@ COUNT = "[1, inf)"
 SIZE = "[1, 16777216]"  # a model's dimension: the product of two cannot overflow
 LENGTH = "[5, 16777216]"
 SHARE = "[0, 1]"
+Allowed: TypeAlias = (
+    str | tuple[str, ...] | Registry | Callable[[Any], str | None] | None
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +39,7 @@ class Field:
     """
 
     default: Any
-    allowed: str | tuple[str, ...] | Registry | Callable[[Any], str | None] | None = (
-        None
-    )
+    allowed: Allowed = None
     _: dataclasses.KW_ONLY
     items: type = str
     resume: bool = False
@@ -139,7 +140,7 @@ def _outside(value: int | float, interval: str) -> str | None:
 
 
 def _words(interval: str) -> str:
-    low, high = interval[1:-1].split(", ")
+    low, high = (end.strip() for end in interval[1:-1].split(","))
     if high != "inf":
         return f"in {interval}"
     return f"{'at least' if interval[0] == '[' else 'more than'} {low}"
