@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
-from bert_jax.config.fields import FIELDS
 from bert_jax.registry import FAMILIES
 
 
@@ -83,12 +82,6 @@ class Family:
     extractor: Any = Part("bert_jax.extract.extractor:Extractor")
     pretraining: Any = None
     brings: Mapping[str, Mapping[str, str]] = {}
-
-    @property
-    def model_fields(self) -> dict[str, Any]:
-        """What only its `config.model` has, with the values where weights say none."""
-        own = {n: f.default for n, f in self.fields.items() if n not in FIELDS}
-        return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""
