@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax import registry
-from bert_jax.config.fields import FIELDS
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
@@ -69,12 +68,6 @@ class Family:
     released = ""  # a file that only its released weights have, if not Hugging Face's
     layout = Part("bert_jax.convert.layout:BERT")  # its form in Hugging Face's files
     model_type = "bert"  # in config.json; empty: `transformers` has none
-
-    @property
-    def model_fields(self) -> dict[str, Any]:
-        """What only its `config.model` has, with the values where weights say none."""
-        own = {n: f.default for n, f in self.fields.items() if n not in FIELDS}
-        return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is none of this family's."""

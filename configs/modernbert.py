@@ -19,6 +19,7 @@ configs/base.py. The paper then goes on at 8,192 tokens, with a wider theta:
 
 from ml_collections import ConfigDict
 
+from bert_jax.config import fields
 from bert_jax.registry import FAMILIES
 from configs import common, tiny
 
@@ -49,7 +50,7 @@ def get_config(size: str = "base") -> ConfigDict:
     # Of the attention's output; embeddings and GeGLU drop nothing.
     model.hidden_dropout_prob = 0.1
     model.attention_probs_dropout_prob = 0.0
-    model.update(FAMILIES["modernbert"].model_fields)
+    model.update(fields.of_model(FAMILIES["modernbert"]))
     model.global_rope_theta = 10_000.0
     config.task.nsp_loss = False
     config.corpus.nsp = False

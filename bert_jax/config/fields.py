@@ -432,6 +432,12 @@ def family(config: Any) -> dict[str, Field]:
     return dict(found.fields) if found else {}
 
 
+def of_model(family: Any) -> dict[str, Any]:
+    """Returns what only the `config.model` of a family has, with the defaults."""
+    own = {n: f.default for n, f in family.fields.items() if n not in FIELDS}
+    return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
+
+
 def required(task: str = "pretraining", architecture: Any = "bert") -> dict[str, Field]:
     """Returns the fields that each config of a task has; of a user's own task only its
     name is known."""

@@ -50,7 +50,7 @@ class BertConfig:
     position_initializer: str = "normal"  # or sinusoidal
     layer: str = "post_norm"  # of LAYERS
     positions: str = "learnt"  # of POSITIONS
-    family_fields: tuple[tuple[str, Any], ...] = ()  # the family's `model_fields`
+    family_fields: tuple[tuple[str, Any], ...] = ()  # `fields.of_model` of the family
 
     @property
     def head_dim(self) -> int:
@@ -71,7 +71,7 @@ class BertConfig:
         values = {name: model[name] for name in names if name in model}
         values["vocab_size"] = values["vocab_size"] or vocab_size
         family = FAMILIES.of(values.get("architecture", "bert"))
-        others = family.model_fields.items()
+        others = fields.of_model(family).items()
         values["family_fields"] = tuple(
             (name, model.get(name, default)) for name, default in others
         )

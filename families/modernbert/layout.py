@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import fields as config_fields
 from bert_jax.convert.layout import BERT, Layout, Weights, architectures
 from bert_jax.convert.parameters import Parameter, dense, norm, table
 from bert_jax.errors import UserError
@@ -78,7 +79,7 @@ class ModernBertLayout(Layout):
         if (other := fields.get("classifier_activation", act)) != act:
             raise _unread(path, "classifier_activation", other, f"that is {act}")
         own: dict[str, Any] = {}
-        for name, default in FAMILIES[self.family].model_fields.items():
+        for name, default in config_fields.of_model(FAMILIES[self.family]).items():
             value = fields.get(name, default)
             is_whole = isinstance(default, float) and type(value) is int
             own[name] = float(value) if is_whole else value

@@ -251,7 +251,8 @@ class Embeddings(Finetuning):
         lines = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
-                fields = {"index": index, **self.result(row, answer)}
+                similarity = self.result(row, answer)["similarity"]
+                fields = {"index": index, "similarity": similarity}
                 if "score" in row:
                     fields["gold"] = row["score"]
                 lines.append(json.dumps(fields) + "\n")
@@ -259,11 +260,12 @@ class Embeddings(Finetuning):
             write_atomically(folder / f"{split}.jsonl", "".join(lines))
 
     def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
-        """`similarity`, the cosine of a pair; `vector` of a text alone."""
-        if len(example["texts"]) == 1:
-            return {"vector": answer[0].tolist()}
-        first, second = _unit(answer[:2])
-        return {"similarity": float(first @ second)}
+        """`vector` of the text; of a pair also `similarity`, their cosine."""
+        found: dict[str, Any] = {"vector": answer[0].tolist()}
+        if len(answer) > 1:
+            first, second = _unit(answer[:2])
+            found["similarity"] = float(first @ second)
+        return found
 
 
 def _unit(vectors: Float[np.ndarray, "texts size"]) -> Float[np.ndarray, "texts size"]:
