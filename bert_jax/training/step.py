@@ -77,16 +77,13 @@ def train_step(
       clipping), `learning_rate`, and those of `anomaly.detect`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
-    weights = {
-        name: jnp.maximum(weight, 1e-6) for name, weight in loss_weights(batch).items()
-    }
     if vectors is None:
         grads, (losses, carry) = _gradients(
-            state.params, batch, key, loss, weights, micro_batches, state.carry
+            state.params, batch, key, loss, loss_weights, micro_batches, state.carry
         )
     else:
         grads, losses = _gradients_of_vectors(
-            state.params, batch, key, vectors, loss, weights, micro_batches
+            state.params, batch, key, vectors, loss, loss_weights, micro_batches
         )
         carry = state.carry
     metrics = {
@@ -117,12 +114,13 @@ def _gradients(
     batch: Arrays,
     key: Key[Array, ""],
     loss: LossFunction,
-    weights: Scalars,
+    loss_weights: WeightFunction,
     micro_batches: int,
     carry: Any,
 ) -> tuple[Params, tuple[dict[str, Array], Any]]:
     """The gradients of the summed losses; the losses by name and the next carry."""
     carried = (carry,) if carry else ()
+    weights = _at_least_some(loss_weights(batch))
 
     def part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> tuple:
         sums = loss(params, rows, jax.random.fold_in(key, index), *carried)
@@ -143,7 +141,7 @@ def _gradients_of_vectors(
     key: Key[Array, ""],
     vectors: VectorFunction,
     loss: LossFunction,
-    weights: Scalars,
+    loss_weights: WeightFunction,
     micro_batches: int,
 ) -> tuple[Params, dict[str, Array]]:
     """The gradients of losses that compare the rows of the whole batch, and the losses.
@@ -151,6 +149,7 @@ def _gradients_of_vectors(
     Computes the vectors part by part, then the loss of all of them, then each part
     again with its vectors' gradients (Gao et al. 2021, gradient caching).
     """
+    weights = _at_least_some(loss_weights(batch))
 
     def of_part(params: Params, index: Int[Array, ""] | int, rows: Arrays) -> Arrays:
         return vectors(params, rows, jax.random.fold_in(key, index))
@@ -175,6 +174,11 @@ def _gradients_of_vectors(
     joined = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), found)
     cotangents, losses = jax.grad(total, has_aux=True)(joined)
     return _added(gradient, (parts, _cut(cotangents, micro_batches))), losses
+
+
+def _at_least_some(weights: Scalars) -> Scalars:
+    """Bounds the divisors, of which one is 0 where no row counts."""
+    return {name: jnp.maximum(weight, 1e-6) for name, weight in weights.items()}
 
 
 def _added(function: Callable[..., Any], parts: Any) -> Any:

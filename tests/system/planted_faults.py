@@ -114,8 +114,8 @@ FAULTS = (
     Fault(
         "LayerNorm and biases decay",
         "bert_jax/training/optimizer.py",
-        "            NOT_DECAYED.search(name)\n            or any(",
-        "            any(",
+        "not (NOT_DECAYED.search(name) or _is_in(name, unused))",
+        "not _is_in(name, unused)",
         "tests/training/optimizer_test.py",
     ),
     Fault(
