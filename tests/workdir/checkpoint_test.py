@@ -88,8 +88,8 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):
         checkpoints.save(state.items(), 1)
     with (
         pytest.raises(UserError, match=r"a checkpoint cannot be written: .*too large"),
+        no_room(),  # until the writers in the background have ended, too
         Checkpoints(tmp_path, 2) as checkpoints,
-        no_room(),
     ):
         checkpoints.save(state.items(), 2)
         checkpoints.wait()
