@@ -21,16 +21,18 @@ from families.elmo.rows import Words, rule
 
 
 class ElmoExtractor(Extractor):
-    """`{"text"}` or `{"words"}` -> the vectors of its words; a row is read by itself,
-    as `families.elmo.load` does."""
+    """`{"text"}` or `{"words"}` -> the vectors of its words.
+
+    A row is read by itself, as `families.elmo.load` does.
+    """
 
     def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
         """Reads `config.task.words`, which says where words end.
 
         Raises:
-          UserError: a layer does not exist; vectors that an ELMo does not have.
+          UserError: A layer does not exist, or an ELMo does not have such vectors.
         """
-        del tokenizer  # of the words to predict
+        del tokenizer  # the tokenizer of the words to predict
         self.choose(config, model.num_hidden_layers, 2 * model.hidden_size)
         if self.vectors in ("pieces", "cls"):
             raise UserError(

@@ -36,11 +36,11 @@ FROZEN = "elmo"  # the part that does not learn
 
 
 class ElmoFinetuning(Finetuning):
-    """Replaces a task's pieces by words, and BERT by ELMo.
+    """A mixin that replaces a task's tokens by words, and BERT by ELMo.
 
     Args:
-      config: reads from `config.task` also ELMo's sizes (configs/elmo.py), `words`,
-        `elmo_system` and the fields of `systems.System`.
+      config: Config of the run. `config.task` also has ELMo's sizes (configs/elmo.py),
+        `words`, `elmo_system` and the fields of `systems.System`.
     """
 
     # What reads the words' vectors: HEAD(system, labels), see `systems.Head`.
@@ -98,12 +98,13 @@ class ElmoFinetuning(Finetuning):
                 self.notices["config.init_from is empty: ELMo is frozen at random"] = 1
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """None: there is no pooler."""
+        """Returns no names, because there is no pooler."""
         del predicts
         return ()
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """`elmo`, `mix`, `reader` and the head; fine-tuned, `elmo` and the head."""
+        """Draws `elmo`, `mix`, `reader` and the head, or, fine-tuned, `elmo` and the
+        head."""
         return init_system(self.model, key)
 
     def logits(
@@ -131,7 +132,7 @@ class ElmoFinetuning(Finetuning):
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
         """As the task's."""
-        if split == "predict" and self.words.is_full:  # of a server, in months
+        if split == "predict" and self.words.is_full:  # a server, after months
             self.words.forget()
         return super().encode(examples, split)  # type: ignore[safe-super] # a mixin
 
@@ -156,7 +157,7 @@ class ElmoFinetuning(Finetuning):
 
 
 def _refuse(config: ConfigDict, systems: Sequence[str]) -> None:
-    """Raises UserError for what an ELMo does not use."""
+    """Raises UserError for settings that an ELMo does not use."""
     task = config.task
     if task.get("elmo_system") not in systems:
         raise UserError(

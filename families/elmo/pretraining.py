@@ -25,7 +25,7 @@ from families.elmo import characters, model, sampled_softmax, streams
 from families.elmo.batches import Windows
 from families.elmo.config import ElmoConfig, flops
 
-WINDOWS = 10  # of a row of evaluation, whose state begins at 0
+WINDOWS = 10  # number of windows in a row of evaluation, whose state begins at 0
 _DIRECTIONS = ("", "_backward")  # endings of a batch's columns
 
 
@@ -37,13 +37,13 @@ class Elmo(Task):
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        """Checks the config; reads no data.
+        """Checks the config, without reading data.
 
         Args:
-          tokenizer: the run's; None: that of the prepared data.
+          tokenizer: Tokenizer of the run. None means that of the prepared data.
 
         Raises:
-          UserError: a value that does not fit, or that this task does not use.
+          UserError: A value does not fit, or this task does not use it.
         """
         super().__init__(config)
         self._tokenizer = tokenizer
@@ -62,8 +62,8 @@ class Elmo(Task):
         """Prepares the streams of words.
 
         Raises:
-          UserError: see `streams.prepare`; fewer words than the vocabulary asks
-            for, or than a step takes.
+          UserError: See `streams.prepare`. There are also fewer words than the
+            vocabulary needs, or than a step takes.
         """
         data, classes = self._data, self.model_config.vocab_size
         if len(data.words) < classes:
@@ -134,8 +134,8 @@ class Elmo(Task):
     def carried_loss(
         self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
     ) -> tuple[Scalars, Arrays]:
-        """`lm_loss`, the sum of both directions' cross entropies in nats; the LSTMs'
-        next states.
+        """Returns `lm_loss`, the sum of both directions' cross entropies in nats, and
+        the LSTMs' next states.
 
         The gradient is that of a row's loss, not of a word's: bilm multiplies by the
         words of a window, and its clipping and its rate are for that.
@@ -175,8 +175,10 @@ class Elmo(Task):
         return self._windows(split).once(size, WINDOWS * self._unroll, rows)
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, tuple[Array, Array]]:
-        """Sums and weights of the losses, over the whole vocabulary, and of unigrams on
-        the same words; one window after the other."""
+        """Computes sums and weights of the losses, one window after the other.
+
+        They are over the whole vocabulary, with those of unigrams on the same words.
+        """
 
         def cut(x: Array) -> Array:
             rows, windows = x.shape[0], x.shape[1] // self._unroll
@@ -232,7 +234,7 @@ class Elmo(Task):
 
     @property
     def _samples(self) -> int:
-        """Words drawn for a step's softmax; 0: it has all."""
+        """Number of words drawn for a step's softmax. 0 means that it has all."""
         samples = self.config.task.samples
         return samples if samples < self.model_config.vocab_size else 0
 
@@ -294,8 +296,10 @@ class Elmo(Task):
 
     @functools.cached_property
     def _unigrams(self) -> Float[np.ndarray, "2 vocab"]:
-        """Log probabilities from the training text's counts, plus one; each direction
-        predicts its own end of a sentence."""
+        """Log probabilities from the training text's counts, plus one.
+
+        Each direction predicts its own end of a sentence.
+        """
         data, classes = self._data, self.model_config.vocab_size
         counts = data.counts[:classes].astype(np.float64) + 1
         counts[2] += data.counts[classes:].sum()
@@ -305,7 +309,7 @@ class Elmo(Task):
 
 
 def _refuse(config: ConfigDict) -> None:
-    """Raises UserError for what an ELMo does not use."""
+    """Raises UserError for settings that an ELMo does not use."""
     require(
         config,
         "an ELMo",

@@ -15,7 +15,7 @@ from bert_jax.runtime import storage, untrusted
 from families.elmo.config import GATES, ElmoConfig
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
-_RELEASED = 262  # ids of characters; while it trains, bilm has no row for "no word"
+_RELEASED = 262  # ids of characters. While it trains, bilm has no row for "no word"
 
 Values = dict[str, Float[np.ndarray, "..."]]
 
@@ -76,11 +76,11 @@ def write(
     """Writes both files into an existing folder.
 
     Args:
-      params: of `families.elmo.model.Elmo`.
-      batch_size: of the training, for those who go on with bilm.
+      params: Parameters of `families.elmo.model.Elmo`.
+      batch_size: Batch size of the training, for users who continue with bilm.
 
     Raises:
-      OSError: they cannot be written, such as on a full disk.
+      OSError: They cannot be written, such as on a full disk.
     """
     # In memory first: HDF5 cannot close a file on a full disk, and says so at length.
     with _library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
@@ -129,15 +129,15 @@ def export(
     *,
     batch_size: int,
 ) -> None:
-    """Writes a new folder, with a vocabulary; complete or not at all.
+    """Writes a new folder with a vocabulary, completely or not at all.
 
     Args:
-      target: see `check_target`.
-      params, batch_size: see `write`.
-      words: of vocab.txt.
+      target: Folder to write, as in `check_target`.
+      params, batch_size: As in `write`.
+      words: Content of vocab.txt.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: It cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

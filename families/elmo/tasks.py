@@ -42,7 +42,7 @@ class ElmoClassification(ElmoFinetuning, Text):
             config.task.classifier_size = 0
 
     def parse(self, row: Row) -> Row:
-        """As the task's; a model of single texts reads no `text_b`."""
+        """Parses a row as the task does. A model of single texts reads no `text_b`."""
         example = super().parse(row)
         if example["text_b"] and not self.pairs:
             raise ValueError('"text_b": this model was trained on single texts')
@@ -98,7 +98,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
         return reading + esim.flops(self.model_config, self.system, words)
 
 
-# The kinds of tasks that there are for ELMo, and what joins them.
+# The kinds of tasks that exist for ELMo, and the class that joins each with it.
 KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
     (Text, ElmoClassification),
     (Ner, ElmoNer),
@@ -108,14 +108,14 @@ KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
 
 
 def of(name: str, task: Any) -> type[Task]:
-    """A task as ELMo does it.
+    """Returns a task as ELMo does it.
 
     Args:
-      name: of the task, for the error.
-      task: the class that `tasks.TASKS` has.
+      name: Name of the task, for the error.
+      task: Class from `tasks.TASKS`.
 
     Raises:
-      UserError: it is none of those that there are for ELMo.
+      UserError: It is not one of those that exist for ELMo.
     """
     bases = [
         ours

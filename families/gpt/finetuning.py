@@ -1,13 +1,12 @@
-"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3; train.py).
+"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3, and train.py).
 
-A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`; a linear
+A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`. A linear
 layer reads the vector of `_classify_`. The language model's loss on the same rows is
-added, half of it. Tasks stay as they are: `of` joins one with what differs here.
+added, half of it. Tasks do not change: `of` joins one with the differences below.
 
-SQuAD and NER are ours: the paper has neither. A question stands before its context, so
-that the context's pieces have seen it; a word is tagged at its last piece, and "no
-answer" is scored at `_classify_`, which alone has
-seen all of them.
+SQuAD and NER are ours: the paper has neither. A question precedes its context, so that
+the context's tokens have seen it. A word is tagged at its last token, and "no answer"
+is scored at `_classify_`, the only token that has seen all of them.
 """
 
 import functools
@@ -61,7 +60,7 @@ class GptFinetuning(Finetuning):
     def _trained(self) -> BertWithHeads:
         """The model with its language model, which training alone needs.
 
-        In the published code pieces and positions are rows of one table, and the
+        In the published code tokens and positions are rows of one table, and the
         language model scores all of them.
         """
         return self.model.clone(
@@ -146,8 +145,10 @@ class GptClassification(GptFinetuning, Text):
 def lm_losses(
     logits: Float[Array, "sequences length rows"], batch: Arrays
 ) -> Float[Array, "sequences"]:
-    """Each sequence's mean cross entropy of the next piece over its tokens, in nats
-    (train.py, lm_losses); 0 for one without tokens."""
+    """Returns each sequence's mean cross entropy of the next token over its tokens.
+
+    It is in nats (train.py, lm_losses), and 0 for a sequence without tokens.
+    """
     length = batch["input_ids"].shape[-1]
     ids, mask = (
         batch[name].reshape(-1, length)[:, 1:] for name in ("input_ids", "input_mask")
@@ -161,21 +162,21 @@ def _rows(batch: Arrays) -> tuple[int, ...]:
 
 
 def _sequences(batch: Arrays) -> Float[Array, "batch *sequences"]:
-    """1 for each sequence; 0 for padding rows and choices that a row does not have."""
+    """Returns 1 for each sequence, 0 for padding rows and choices that a row lacks."""
     real = jnp.any(batch["input_mask"] == 1, axis=-1).astype(jnp.float32)
     weights = batch["row_weights"]
     return real * weights.reshape(-1, *([1] * (real.ndim - 1)))
 
 
 def of(name: str, task: Any) -> type[Task]:
-    """A task as GPT does it.
+    """Returns a task as GPT does it.
 
     Args:
-      name: of the task, for the error.
-      task: the class that `tasks.TASKS` has.
+      name: Name of the task, for the error.
+      task: Class from `tasks.TASKS`.
 
     Raises:
-      UserError: it is none of those that GPT was fine-tuned on.
+      UserError: It is not one of those that GPT was fine-tuned on.
     """
     if task is Pretraining:
         return GptPretraining

@@ -1,4 +1,4 @@
-"""GPT's pre-training: its rows, its config, and prediction of the next piece."""
+"""GPT's pre-training: its rows, its config, and prediction of the next token."""
 
 from collections.abc import Collection
 from typing import Any
@@ -60,7 +60,7 @@ def _check(config: ConfigDict) -> None:
 
 
 class GptContinue(Continue):
-    """`{"text": ...}` -> the same with `next`: the guesses for the piece after it.
+    """`{"text": ...}` -> the same with `next`: the guesses for the token after it.
 
     The text is read alone, as in pre-training: without `_start_`, which with the other
     special tokens is never a guess.
@@ -95,7 +95,7 @@ class GptContinue(Continue):
         return encodings.feature(encoding, Blanks([length - 1], False))
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The best pieces after each position.
+        """Returns the best tokens after each position.
 
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].

@@ -1,4 +1,7 @@
-"""ModernBERT (Warner et al. 2024): windows, rotations, no biases; docs/families.md."""
+"""ModernBERT (Warner et al. 2024): windows, rotations and no biases.
+
+See docs/families.md.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +11,7 @@ from bert_jax.family import Family, Part, require
 
 
 class ModernBert(Family):
-    """What a ModernBERT does otherwise than BERT."""
+    """The differences between ModernBERT and BERT."""
 
     name, title = "modernbert", "a ModernBERT"
     trunk = Part("families.modernbert.model:ModernBert")

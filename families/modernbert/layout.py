@@ -17,7 +17,7 @@ _KINDS = {"global": "full_attention", "local": "sliding_attention"}
 
 
 class ModernBertLayout(Layout):
-    """What is otherwise than in BERT's."""
+    """The differences from BERT's layout."""
 
     family = "modernbert"
     architectures = architectures("ModernBert")

@@ -15,8 +15,8 @@ def rotary(field: str) -> Positions:
     """Positions that turn number i of a head together with number i + half.
 
     Args:
-      field: of a family's own in `config.model`: the base (theta). Number i turns by
-        base ** (-i / half) a position.
+      field: Name of a field of the family in `config.model`: the base (theta). Number i
+        turns by base ** (-i / half) a position.
     """
 
     def turned(

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), in BERT's encoder layers; docs/families.md."""
+"""RoBERTa (Liu et al. 2019), in BERT's encoder layers. See docs/families.md."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ PAD = 1  # the id of padding, and the position that padding has
 
 
 class Roberta(Family):
-    """What a RoBERTa does otherwise than BERT."""
+    """The differences between RoBERTa and BERT."""
 
     name, title = "roberta", "a RoBERTa"
     trunk = Part("families.roberta.model:Roberta")
