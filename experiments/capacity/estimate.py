@@ -1,7 +1,7 @@
 """Bytes of a training step, from shapes alone.
 
 What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vjp`), for
-one and two layers and for two numbers of rows, and multiplied out; no array is made.
+one and two layers and for two numbers of rows, and multiplied out. No array is made.
 """
 
 import collections
@@ -30,8 +30,8 @@ NO_REMAT, FULL_REMAT = "none", "full"
 # Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
 # attention's two of length x length in float32 one or both. (Without dropout there is
-# one; it stays where one of two does.) In a loop over the layers the compiler sees one
-# layer at a time.
+# one, which stays where one of two does.) In a loop over the layers the compiler sees
+# one layer at a time.
 _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
     "tpu": {"masks": 3, "norms": 6, "scores": 2},
     "tpu, scanned": {"scores": 1},
@@ -49,10 +49,11 @@ class Line(NamedTuple):
 
 
 def mesh_of(config: ConfigDict, kind: str) -> Mesh:
-    """The config's mesh of the devices at hand, which stand for those of a kind.
+    """Returns the config's mesh of the available devices, which represent those of a
+    kind.
 
     Raises:
-      UserError: it does not fit them, or they do not have the config's attention.
+      UserError: It does not fit them, or they do not have the config's attention.
     """
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
@@ -82,11 +83,12 @@ def _split_bytes(params: Any) -> int:
 
 
 def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
-    """Bytes of each device while a step of a phase runs.
+    """Returns the bytes of each device while a step of a phase runs.
 
     Args:
-      index: of the training's phases.
-      kind: of the device, as in `devices`; empty: all that is traced is kept.
+      index: Index of the training's phase.
+      kind: Kind of the device, as in `devices`. Empty means that all arrays that are
+        traced are kept.
     """
     phase = programs.task_of(config).phases()[index]
     own = state(config, mesh)
@@ -156,13 +158,14 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
             share = tensor if _is_split(shape, config, tensor) else 1
             sizes[_what(shape, dtype, config, length)].append(size / share)
         for what, count in again.items():
-            # Of whole layers, which are first; as many of the last, perhaps narrower.
+            # First those of whole layers, then as many of the last, which is perhaps
+            # narrower.
             del sizes[what][: count * (layers if loop else layers - 1)]
             if count and not loop:
                 del sizes[what][-count:]
         return sum(map(sum, sizes.values()))
 
-    # In a loop the last layer is as the others; all of these are traced without one.
+    # In a loop the last layer is as the others. All of these are traced without one.
     others = (config.model.num_hidden_layers - 1) * (kept(2, remat) - kept(1, remat))
     total = kept(1, remat, config.model.scan_layers) + others
     if remat != NO_REMAT or (scanned and kind == "tpu"):
@@ -183,12 +186,12 @@ def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> s
 
 @functools.cache
 def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
-    """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
+    """Returns shapes, dtypes and bytes for each row of a model's arrays for backward.
 
     The shapes are without a loop's axis.
 
     Args:
-      index: of the training's phases.
+      index: Index of the training's phase.
     """
     task = programs.task_of(ConfigDict(json.loads(config)))
     params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
@@ -208,8 +211,8 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
         for n in (2, 3)
     )
 
-    # What does not grow with the rows is the parameters'; what does not begin with them
-    # has the layers first.
+    # Arrays that do not grow with the rows are the parameters'. Those that do not begin
+    # with them have the layers first.
     return [
         (
             less.shape[less.shape[0] == more.shape[0] :],

@@ -2,9 +2,9 @@
 
     python -m experiments.english.docstrings --output=docstrings.jsonl [--each=300]
 
-Takes `--each` paragraphs of 6 to 40 words from the documentation strings of each of
-some packages that this project needs, and of the standard library; which ones, a hash
-of the text decides. Lines have `text` and `label`, the package.
+Takes `--each` paragraphs of 6 to 40 words from the docstrings of each of some packages
+that this project needs, and of the standard library. A hash of the text selects them.
+Lines have `text` and `label`, the package.
 """
 
 import hashlib
@@ -43,13 +43,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
-    """`each` paragraphs of each package, as rows with `text` and `label`.
+    """Returns `each` paragraphs of each package, as rows with `text` and `label`.
 
     Args:
-      path: what `pydocs.extract` has written.
+      path: Path of the file that `pydocs.extract` has written.
 
     Raises:
-      UserError: a package has fewer; it may not be installed.
+      UserError: A package has fewer. It may not be installed.
     """
     found: dict[str, set[str]] = {package: set() for package in PACKAGES}
     for line in path.read_text().splitlines():

@@ -3,10 +3,11 @@
     python -m experiments.insight.attention_plot --input=who.safetensors --row=0 \
         --layer=1 [--head=3] --output=who.png
 
-The input is what `--mode=predict --config.predict.attentions=who` wrote; row, part (of
-a row in several windows, or with several choices), layer and head count from 0. Each
-head is a heat map in grey: each line is a token and what it attends to, of a single
-head with the numbers in percent where there is room. The output is .png, .pdf or .svg.
+The input is the file that `--mode=predict --config.predict.attentions=who` wrote. Row,
+part (of a row in several windows, or with several choices), layer and head count from
+0. Each head is a heat map in gray: each line is a token and its attention to the
+others, for a single head with the numbers in percent where there is room. The output is
+.png, .pdf or .svg.
 Needs matplotlib: pip install -e '.[report]'.
 """
 
@@ -25,7 +26,7 @@ from bert_jax.runtime.storage import output, write_atomically
 from experiments.lib import command_line, plots
 
 FORMATS = ("png", "pdf", "svg")
-INCHES = 0.22  # of a token's side; a number of two digits fits into it
+INCHES = 0.22  # side of a token. A number of two digits fits into it
 NUMBERS = 24  # the most tokens for which numbers are printed
 TOKEN = 24  # characters of a token that are printed
 DPI = 200

@@ -24,7 +24,7 @@ _MARKERS = (
     *(("v", "black"), ("P", "0.55"), ("X", "white")),
 )
 _STROKES = ("-", "--", "-.", ":")
-# Of a line: x, mean, and half of its interval (0 means none).
+# Points of a line: x, mean, and half of its interval (0 means none).
 Points = Sequence[tuple[float, float, float]]
 
 
@@ -32,10 +32,10 @@ class Panel(NamedTuple):
     """Lines over one axis.
 
     Attributes:
-      lines: by name.
-      levels: dotted horizontal lines, by name.
-      ticks: of the x axis; empty means matplotlib's.
-      is_log: the x axis is logarithmic.
+      lines: Lines by name.
+      levels: Dotted horizontal lines, by name.
+      ticks: Ticks of the x axis. Empty means matplotlib's.
+      is_log: Whether the x axis is logarithmic.
     """
 
     title: str
@@ -49,10 +49,10 @@ class Panel(NamedTuple):
 
 @contextlib.contextmanager
 def drawn(panels: int, width: float, height: float) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure and its panels, side by side.
+    """Opens a figure and its panels, side by side.
 
     Args:
-      width, height: of a panel, in inches.
+      width, height: Size of a panel, in inches.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -45,7 +45,8 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of this checkout; empty where Git does not tell it."""
+    """Returns the commit of this checkout, or an empty string if Git does not report
+    it."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True)
@@ -65,7 +66,7 @@ def duration(seconds: float) -> str:
 def facts(
     module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
 ) -> dict[str, Any]:
-    """What identifies a result: commit, command, date, hardware and versions."""
+    """Returns a result's commit, command, date, hardware and versions."""
     names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
     return {
         "commit": commit(),
@@ -101,7 +102,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot; `draw` returns a matplotlib figure for `NAME.png`."""
+    """A plot. `draw` returns a matplotlib figure for `NAME.png`."""
 
     name: str
     draw: Callable[[], Any]
@@ -134,7 +135,7 @@ def plain(sections: Iterable[Section]) -> str:
 
 
 def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
-    """Writes report.md, its figures and results.json; returns the text to print."""
+    """Writes report.md, its figures and results.json, and returns the text to print."""
     from bert_jax.runtime.storage import write_atomically
 
     blocks, names = [], ["results.json", "report.md"]

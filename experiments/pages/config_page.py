@@ -116,10 +116,10 @@ def _configs() -> Iterator[str]:
 
 
 def _table(own: Mapping[str, Field], architecture: str) -> str:
-    """A table of fields.
+    """Returns a table of fields.
 
     Raises:
-      UserError: no comment says what one is for.
+      UserError: A field has no comment that explains it.
     """
     meanings = help.meanings(architecture)
     rows = ["| field | type | default | |\n|---|---|---|---|\n"]

@@ -38,11 +38,11 @@ NAME = "vectors_ner"
 
 
 class VectorRows(Rows):
-    """Sentences whose `input_ids` number the words of a split; a batch has their
+    """Sentences whose `input_ids` number the words of a split. A batch has their
     vectors, too.
 
     Args:
-      states: the hidden states that are read.
+      states: Hidden states that are read.
     """
 
     def __init__(
@@ -76,13 +76,14 @@ class VectorNer(Ner):
     """Table 7's feature-based approach: BERT's kept vectors, a BiLSTM, a classifier.
 
     Args:
-      config: reads from `config.task` also `choice` (of feature_choices.CHOICES) and
-        `<split>_vectors`, files of [hidden states, words, hidden] in float32; from
-        `config.model` the BiLSTM's layers, size (of both directions) and dropout.
+      config: Config of the run. `config.task` also has `choice` (of
+        feature_choices.CHOICES) and `<split>_vectors`, files of [hidden states, words,
+        hidden] in float32. `config.model` has the BiLSTM's layers, size (of both
+        directions) and dropout.
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        # Words have numbers, not pieces: any vocabulary will do.
+        # Words have numbers, not tokens: any vocabulary will do.
         super().__init__(config, tokenizer or programs.stand_in(5))
         layers = len(self._vectors("train")) - 1
         (name,), _ = chosen([config.task.choice], layers)
@@ -174,19 +175,21 @@ class VectorNer(Ner):
 
 
 def _boxed(leaf: Any) -> Any:
-    """Names the axes of what has none, such as those of nn.Dense: no mesh has them."""
+    """Names the axes of a leaf without names, as in nn.Dense: no mesh has them."""
     if isinstance(leaf, nn.meta.AxisMetadata):
         return leaf
     return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
 
 
 def get_config(size: str = "768") -> ConfigDict:
-    """Args:
-    size: of each direction of the BiLSTM.
+    """Returns the config of the feature-based approach.
+
+    Args:
+      size: Size of each direction of the BiLSTM.
     """
     TASKS[NAME] = VectorNer
     config = ner.get_config()
-    # That of the vocabulary which stands in for BERT's.
+    # That of the stand-in for BERT's vocabulary.
     config.tokenizer.lowercase = True
     task, model = config.task, config.model
     task.name, task.choice = NAME, "concat_last_four"

@@ -5,11 +5,11 @@
         --output=runs/features [--choices=last,concat_last_four] [--seeds=5] \
         [--size=768] [--plan] [--config.FIELD=VALUE ...]
 
-BERT's vectors of every word's first piece, from all layers, are computed once and kept
+BERT's vectors of every word's first token, from all layers, are computed once and kept
 in the output folder. For each choice of layers a run trains a two-layer BiLSTM and a
 linear classifier on them, all restarts together (experiments/paper/feature_task.py).
-The same command goes on where it stopped. docs/paper.md says what is as in the paper
-and what is not.
+The same command resumes where it stopped. docs/paper.md lists what agrees with the
+paper and what does not.
 """
 
 import argparse
@@ -52,10 +52,10 @@ _NOT_OF_RESULTS = ("output", "choices", "plan")
 
 
 class Reading(NamedTuple):
-    """What BERT reads of a split, and which positions are the words' first pieces.
+    """BERT's inputs of a split, and the positions of the words' first tokens.
 
     The split's vectors are in `<split>-<fingerprint>.npy`, float32 [layers + 1, words,
-    hidden]. The fingerprint is of the weights and of what BERT reads.
+    hidden]. The fingerprint is of the weights and of BERT's inputs.
     """
 
     rows: Rows
@@ -66,11 +66,11 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:
-        """The words of all features, in order.
+        """Collects the words of all features, in order.
 
         Args:
-          features: `info` has the positions of the first piece of each word.
-          fill: see `Rows`.
+          features: Features whose `info` has the positions of each word's first token.
+          fill: Fill values of `Rows`.
         """
         firsts = [np.asarray(feature.info) for feature in features]
         ends = np.cumsum([len(places) for places in firsts])
@@ -90,7 +90,8 @@ class Reading(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What was read: the model, and by split BERT's rows and the vectors' file."""
+    """The data that was read: the model, and by split BERT's rows and the vectors'
+    file."""
 
     bert: Bert
     task: Ner
@@ -197,7 +198,10 @@ def settings(
 def plan(
     options: argparse.Namespace, fields: Sequence[str], data: Data
 ) -> dict[str, Run]:
-    """The runs by choice; a folder's name tells all that shapes its run."""
+    """Returns the runs by choice.
+
+    A folder's name specifies everything that shapes it.
+    """
     layers = data.bert.config.num_hidden_layers
     names, left_out = chosen(options.choices, layers)
     for name in left_out:
@@ -232,7 +236,7 @@ def keep_vectors(data: Data) -> None:
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
-    """Writes report.md and results.json; gives the table."""
+    """Writes report.md and results.json, and returns the table."""
     task = data.task
     results: dict[str, Any] = {
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
@@ -307,7 +311,8 @@ def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
 def _batch(
     reading: Reading, indices: Int[np.ndarray, "rows"]
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """The batch's words as places in it (padded with 0) and in the file, and inputs."""
+    """Returns the batch's words as positions in it (padded with 0) and in the file, and
+    the inputs."""
     rows, limit = reading.rows, reading.limit
     length = rows.length(indices, limit)
     batch = rows.batch(indices, length)

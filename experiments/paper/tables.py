@@ -12,7 +12,7 @@ from experiments.lib.verdicts import Claim, Pair
 from experiments.paper.feature_choices import CHOICES
 from experiments.paper.systems import Column, Pretraining, System, Table
 
-# Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
+# Layers, hidden size and heads. tiny is configs/tiny.py:recipe=plain.
 SIZES = {
     "tiny": (2, 128, 4),
     **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
@@ -75,11 +75,13 @@ def _of_bert(
     source: str,
     usual: tuple[str, ...],
 ) -> Table:
-    """A table of BERT itself at its size; at Large also of Base, and a claim that Large
-    is better where the paper has both.
+    """Returns a table of BERT itself at its size.
+
+    At Large it has also Base, and a claim that Large is better where the paper has
+    both.
 
     Args:
-      source: of the claim.
+      source: Source of the claim.
     """
     paper = {"base": "BERT-Base", "large": "BERT-Large"}
     row = next((r for r in title.rows if r.startswith(paper.get(size, "-"))), "")
@@ -199,7 +201,7 @@ def _table7(name: str, size: str) -> Table:
     best = CHOICES[best_features(size)].title
     others = [choice.title for choice in CHOICES.values() if choice.title != best]
     text, source, note = f"The best features: {best}", "section 5.3", ""
-    if best_features(size) != FEATURES:  # of which the paper says less
+    if best_features(size) != FEATURES:  # the paper claims less for these
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
     same = f"Features are about as good as fine-tuning (within {ALIKE:g})"
@@ -212,8 +214,11 @@ def _table7(name: str, size: str) -> Table:
 
 
 def best_features(size: str) -> str:
-    """The choice of layers that the paper found best and used for table 8 (appendix
-    C.2): the last four, concatenated; of smaller models the sum of all."""
+    """Returns the choice of layers that the paper found best.
+
+    It used them for table 8 (appendix C.2): the last four, concatenated. For smaller
+    models it is the sum of all.
+    """
     return FEATURES if SIZES[size][0] >= 4 else "sum_all"
 
 

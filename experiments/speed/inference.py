@@ -1,16 +1,16 @@
-"""How fast texts of mixed lengths are classified, beside other libraries.
+"""The speed of classifying texts of mixed lengths, compared with other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
         --texts reviews.jsonl [--layers=4] [--hidden=256] [--output=FILE.json]
 
 The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
-sides have the same random weights and the same batch size; texts are cut at 512 tokens;
-compiling and a first round are not counted. Each library has a process of its own, and
-their sides take turns; a figure is the median of the turns.
-`predict` is beside `transformers`' pipeline `text-classification`, with the texts as
-they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
+sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
+Compiling and a first round are not counted. Each library has a separate process, and
+their sides take turns. A figure is the median of the turns.
+`predict` is next to `transformers`' pipeline `text-classification`, with the texts as
+they come and sorted by the caller, and next to ONNX Runtime (where it and onnx are
 installed, on a processor, in float32) on the exported model, sorted by the caller.
-`one text`: a text of middling length alone.
+`one text` is a text of middling length alone.
 """
 
 import argparse
@@ -44,8 +44,10 @@ Answer = Callable[[Texts], list[str]]
 
 
 def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
-    """Writes a classifier with random weights, its tokenizer and the texts; and the
-    classifier for ONNX Runtime where that is measured."""
+    """Writes a classifier with random weights, its tokenizer and the texts.
+
+    Also writes the classifier for ONNX Runtime where that is measured.
+    """
     import torch
     import transformers
 
@@ -86,10 +88,10 @@ def libraries(dtype: str) -> list[str]:
 
 
 def texts_of(args: argparse.Namespace) -> Texts:
-    """The texts of --texts, in a random order, cut at LIMIT tokens.
+    """Reads the texts of --texts, in a random order, cut at LIMIT tokens.
 
     Raises:
-      UserError: an option is wrong, or a record; names file and line.
+      UserError: An option or a record is wrong. The error names file and line.
     """
     command_line.check_counts(args, "layers", "rows", "batch", "rounds")
     if args.hidden < 64 or args.hidden % 64:
@@ -198,7 +200,7 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def by_length(answer: Answer) -> Answer:
-    """An answer that is asked in the order of the texts' lengths."""
+    """Returns an answer that takes the texts in the order of their lengths."""
 
     def ordered(texts: Texts) -> list[str]:
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
@@ -213,8 +215,10 @@ _ANSWERS = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_a
 
 
 def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sides of the case's library in this process; each answers all texts, or one
-    of middle length, once before."""
+    """Returns the sides of the case's library in this process.
+
+    Each answers all texts, or one of middle length, once before.
+    """
     texts = json.loads(Path(case["folder"], TEXTS).read_text(encoding="utf-8"))
     middling = sorted(texts, key=len)[len(texts) // 2]
 

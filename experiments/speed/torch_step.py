@@ -54,11 +54,11 @@ def model_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def adamw(
     network: Any, fields: ConfigDict, rate: float, **form: bool
 ) -> torch.optim.AdamW:
-    """AdamW with BERT's weight decay: none of biases and LayerNorm.
+    """Returns AdamW with BERT's weight decay: none of biases and LayerNorm.
 
     Args:
-      fields: `config.optimizer`.
-      form: of torch's implementation: foreach or fused.
+      fields: Fields of `config.optimizer`.
+      form: Form of torch's implementation: foreach or fused.
     """
 
     def decays(name: str) -> bool:
@@ -76,7 +76,7 @@ def adamw(
 
 
 class Network:
-    """A model with its optimizer; sides that differ in their head share it."""
+    """A model with its optimizer. Sides that differ in their head share it."""
 
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
@@ -137,7 +137,7 @@ class TorchStep:
         self._loss = torch.compile(loss) if compiles else loss
 
     def __call__(self, steps: int) -> float:
-        """Takes so many steps and waits; the host's batch goes to the device in each.
+        """Takes `steps` steps and waits. The host's batch goes to the device in each.
 
         Returns:
           The last step's loss.

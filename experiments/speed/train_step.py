@@ -8,7 +8,7 @@ The work: pre-training of a size on one batch, or fine-tuning a classifier of tw
 classes, dropout on, clipping and optimizer included, from the host's arrays to the new
 weights. Rows are full. Ours is the step that a run compiles. Torch's is
 `transformers`' model, by the names of `--torch`: `sdpa` and `eager` are its attention,
-`compile` is torch.compile (with sdpa); with `-gathered` the masked LM head computes at
+`compile` is torch.compile (with sdpa). With `-gathered` the masked LM head computes at
 the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
 
 JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
@@ -37,8 +37,8 @@ from experiments.speed import our_step, sides
 MODULE = "experiments.speed.train_step"
 DTYPES = ("float32", "bfloat16")
 OURS = "ours"
-LEAST = 8  # tokens of a row; a packed one has two halves
-# Of a side of torch: its attention, whether torch.compile is used, and whether the
+LEAST = 8  # minimum tokens of a row. A packed one has two halves
+# A side of torch: its attention, whether torch.compile is used, and whether the
 # masked LM head computes at the predicted positions alone.
 TORCH = {
     "sdpa": ("sdpa", False, False),
@@ -205,7 +205,7 @@ def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def notes(case: dict[str, Any]) -> list[str]:
-    """What the table does not say about a case."""
+    """Returns notes about a case that are not in the table."""
     if "error" in case:
         return []
     adams = (f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items())

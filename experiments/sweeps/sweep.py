@@ -33,7 +33,7 @@ from experiments.lib.runner import Run, digest
 from experiments.lib.verdicts import estimate, interval, number
 
 _SEED = "seed"
-# Values between commas; those inside of quotes and brackets separate nothing.
+# Values between commas. Commas inside of quotes and brackets separate nothing.
 _VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 SCORE = (
     "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of "
@@ -41,7 +41,7 @@ SCORE = (
 )
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 
-Lines = Sequence[Mapping[str, Any]]  # of metrics.jsonl, on dev
+Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 
 @command_line.command
@@ -63,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options (`grid`: values by field), and the fields of all runs.
+    """Returns the options (`grid`: values by field), and the fields of all runs.
 
     Raises:
-      UserError: an option that does not exist; a field twice; seeds that cannot train
+      UserError: An option does not exist, a field is given twice, or seeds cannot train
         together.
     """
     parser = command_line.Parser("experiments.sweeps.sweep", __doc__)
@@ -128,7 +128,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         arguments = (f"--config={spec}", *fields, *given)
         config = configuration.load(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if spec in registry.ADDED.values():  # what it defines too
+        if spec in registry.ADDED.values():  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
@@ -175,14 +175,14 @@ class Difference(NamedTuple):
 
 
 def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting], str]:
-    """The settings, the best first, and the name of their score.
+    """Returns the settings, the best first, and the name of their score.
 
     Args:
-      runs: that have ended, each with the name of its setting.
-      asked: the score; empty means the task's main score.
+      runs: Runs that have ended, each with the name of its setting.
+      asked: Name of the score. Empty means the task's main score.
 
     Raises:
-      UserError: a run's log is cut, or lacks the score.
+      UserError: A run's log is cut, or lacks the score.
     """
     found: dict[str, dict[int, tuple[dict[str, Any], Path, Lines]]] = {}
     for name, run in runs:
@@ -207,7 +207,7 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
         for *_, lines in every
     ]
     shared = [name for name in names[0] if all(name in other for other in names)]
-    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    # A pre-training's `loss` is that of its objective. Its cross entropy tells more.
     config = every[0][0]
     is_f1 = config["task"]["name"] in ("ner", "squad")
     selects = config["evaluate"].get("score", "")  # runs of before have none
@@ -249,7 +249,7 @@ def difference(setting: Setting, other: Setting) -> Difference:
 
 
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
-    """The scores as JSON has them; null where a value is not finite."""
+    """Returns the scores as JSON has them, with null where a value is not finite."""
     scores = {
         one.name: {str(seed): number(value) for seed, value in one.scores.items()}
         for one in found
@@ -258,7 +258,7 @@ def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
 
 
 def comparison_table(found: Sequence[Setting], score: str) -> Table:
-    """The means, and what the others' differ by from the best."""
+    """Returns the means, and the others' differences from the best."""
     rows = []
     for rank, one in enumerate(found, 1):
         mean, reach = estimate([*one.scores.values()])
