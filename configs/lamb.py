@@ -9,9 +9,9 @@ decay is linear.
 
 The default is the paper's mixed batch, which took 76 minutes on 1,024 TPU v3 chips:
 65,536 at length 128, then 32,768 at length 512 with its own warm-up. The paper takes
-8,599 steps and prints no rates; these are from NVIDIA/DeepLearningExamples
+8,599 steps and prints no rates. These are from NVIDIA/DeepLearningExamples
 (PyTorch/LanguageModeling/BERT, pretrain_config.sh and schedulers.py), where the rate
-decays with the square root of the share of steps left.
+decays with the square root of the fraction of steps left.
 
 If a device's part of the batch does not fit, raise `train.micro_batches` and
 `phase2.micro_batches`.

@@ -4,11 +4,11 @@
     python -m bert_jax.main --config=configs/roberta.py:size=large
 
 BERT's sizes and masked LM, without sentence pairs: rows of 512 tokens of whole
-sentences from one or more documents, a byte-level BPE vocabulary of 50,265 pieces,
-masks drawn anew in each epoch, 500,000 steps of 8,192 rows. The paper's text, 160 GB
-of five corpora, is not distributed as such; the default here is BERT's.
+sentences from one or more documents, a byte-level BPE vocabulary of 50,265 tokens,
+masks drawn again in each epoch, 500,000 steps of 8,192 rows. The paper's text, 160 GB
+of five corpora, is not distributed as such. The default here is BERT's.
 
-The paper's dev scores, in percent; F1 for SQuAD 2.0:
+The paper's dev scores, in percent (F1 for SQuAD 2.0):
 
             MNLI-m  SST-2  SQuAD 2.0
     Base    87.6    94.8   83.7

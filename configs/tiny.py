@@ -2,9 +2,9 @@
 
     ./launch.sh
 
-The text is the documentation strings of the Python installation. The size is that of
-BERT-Tiny (Turc et al. 2019), with twice the heads. experiments/results/tiny.txt shows
-a run, and the loss against seconds of what else was tried.
+The text is the docstrings of the Python installation. The size is that of BERT-Tiny
+(Turc et al. 2019), with twice the heads. experiments/results/tiny.txt shows a run, and
+the loss against seconds of the other settings that were tried.
 """
 
 from ml_collections import ConfigDict
@@ -32,7 +32,7 @@ def get_config(recipe: str = "fast") -> ConfigDict:
     # The model sees no text often enough to memorize it.
     config.model.hidden_dropout_prob = 0.0
     config.model.attention_probs_dropout_prob = 0.0
-    # 0.02 is meant for 768 inputs per unit; this keeps the spread of their sum.
+    # 0.02 is meant for 768 inputs per unit. This keeps the spread of their sum.
     config.model.initializer_range = 0.05
     config.corpus.sources = ("pydocs",)
     config.corpus.max_seq_length = 64

@@ -23,7 +23,7 @@ class PreNorm(nn.Module):
     """As `EncoderLayer`, with the same parameters."""
 
     config: BertConfig
-    after = staticmethod(layer_norm)  # of the last layer's output
+    after = staticmethod(layer_norm)  # applied to the last layer's output
 
     @nn.compact
     def __call__(
