@@ -100,7 +100,7 @@ def encoded(tokenizer, kind, row, room):
 
 
 def expected(kind, row, encoding, outputs, labels):
-    """What `transformers` answers, in the form of `predict`."""
+    """Returns the answer of `transformers`, in the form of `predict`."""
     if kind == "squad":
         sums = outputs.start_logits[0, 0] + outputs.end_logits[0, 0]
         return {"null_score": float(sums)}

@@ -1,4 +1,4 @@
-"""Inputs of attention, and what comes out of it."""
+"""Inputs and outputs of attention."""
 
 import jax
 import jax.numpy as jnp

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-EPSILON = 2.0**-23  # of float32
+EPSILON = 2.0**-23  # the machine epsilon of float32
 # Terms summed into one value. A small model's output: 64 units in each of up to 64
 # sums. A gradient: the same for each of 256 tokens.
 TERMS, GRADIENT_TERMS = 64 * 64, 64 * 64 * 256
@@ -42,6 +42,6 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:
-    """Returns the arrays of a tree; a list of numbers is an array."""
+    """Returns the arrays of a tree. A list of numbers is an array."""
     tree = jax.tree.leaves(tree) if isinstance(tree, dict | tuple) else [tree]
     return [np.asarray(leaf, np.float64) for leaf in tree]

@@ -1,4 +1,4 @@
-"""Every kind of task, over a few records: what tests/contract_test.py holds them to."""
+"""Every kind of task, over a few records, for the checks of tests/contract_test.py."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from bert_jax.tasks.task import Task
 from tests import micro_data
 from tests.micro_data import KINDS, Kind, Kinds, write_inputs
 
-STEPS = 8  # of four rows; fine-tuning has twelve rows, so its third epoch begins
+STEPS = 8  # steps of four rows. Fine-tuning has twelve rows, so its third epoch begins
 
 _ELMO = """
     config.tokenizer.vocab_file = ""
@@ -38,7 +38,7 @@ def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable
 
 
 def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
-    """Another model fine-tuned on a task, with a vocabulary of its own."""
+    """Returns another model fine-tuned on a task, with its own vocabulary."""
     make = _of(name, 'config.tokenizer.vocab_file = "in/tokenizer.json"',
                replace=(":size=tiny", f":size=tiny,model={model}"))  # fmt: skip
 

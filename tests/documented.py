@@ -1,4 +1,4 @@
-"""What README and docs/ show: commands in blocks, and code between backticks."""
+"""Text shown in README and docs/: commands in blocks, and code between backticks."""
 
 import ast
 import re
@@ -55,7 +55,7 @@ def experiments() -> dict[str, Path]:
     return found
 
 
-# What may stand before a command.
+# Words that may precede a command.
 _BEFORE = {"do": "the shell's own", "srun": "needs Slurm; the rest is checked"}
 _FILE = re.compile(r"# (\w+\.py)\n")
 
@@ -64,8 +64,8 @@ class Command(NamedTuple):
     """One program with its arguments.
 
     Attributes:
-      where: the page and the line.
-      words: as the shell splits them; a variable is 1.
+      where: Page and line.
+      words: Words as the shell splits them. A variable is 1.
     """
 
     where: str
@@ -98,10 +98,10 @@ def of_docstring(path: Path) -> Iterator[Command]:
 
 
 def _has_commands(block: str) -> bool:
-    """Whether its first line is one; else the block is output.
+    """Whether its first line is one. Otherwise the block is output.
 
     Raises:
-      AssertionError: a command stands further below.
+      AssertionError: A command is further below.
     """
     if "\n$ " in f"\n{block}":
         return True
@@ -112,9 +112,9 @@ def _has_commands(block: str) -> bool:
 
 
 def logical_lines(block: str) -> Iterator[tuple[int, str]]:
-    """The commands of a block, each in one line, and where they begin.
+    """Yields the commands of a block, each in one line, and where they begin.
 
-    What stands below a command with a prompt is its output.
+    Lines below a command with a prompt are its output.
     """
     prompted, start, gathered = "\n$ " in f"\n{block}", 0, ""
     at = 0

@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # of five, as is the default, the sixth waits for a second
+    request_queue_size = 128  # with five, the default, the sixth waits for a second
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client has had enough

@@ -33,7 +33,7 @@ def init_pretraining(config: BertConfig, key: jax.Array) -> Any:
 
 
 def initial_params(init: Callable[..., Any], seed: int = 0) -> Any:
-    """What `init(key)` of a task or a module gives, out of its boxes.
+    """Returns the output of `init(key)` of a task or a module, out of its boxes.
 
     As one program, which takes half the time of one for each operation.
     """

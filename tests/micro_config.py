@@ -48,8 +48,8 @@ def pretraining(path: Path, corpus: Path, extends: str, own: str = "") -> Path:
     """Writes a config file for pre-training on a corpus of sentences.
 
     Args:
-      extends: the config that it changes.
-      own: lines of its own, which come last.
+      extends: Config that it changes.
+      own: Lines of its own, which come last.
     """
     text = _PRETRAINING.replace("CORPUS", str(corpus))
     return _written(path, text, extends, own)

@@ -24,8 +24,8 @@ class Kind(NamedTuple):
     """A task with data of one form.
 
     Attributes:
-      extends: the config that it is made from.
-      lines: of its config file, besides those of all.
+      extends: Config that it is made from.
+      lines: Lines of its config file, besides those of all.
       files: name -> content.
     """
 
@@ -114,7 +114,7 @@ def _files(end: str, *splits: str) -> str:
 
 
 def squad(version: str) -> Callable[[random.Random], Kind]:
-    """SQuAD's JSON; of 2.0, with questions that have no answer."""
+    """Makes SQuAD's JSON. Version 2.0 has questions without an answer."""
 
     def make(rng: random.Random) -> Kind:
         files = {}

@@ -10,11 +10,12 @@ import numpy as np
 from bert_jax.family import FAMILIES
 from bert_jax.pretrained import Bert
 
-OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest magnitude
+OUTPUT, GRADIENT = 1e-5, 1e-4  # relative to the largest magnitude
 
 
 def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What a model of `transformers` gives, under our names, hidden states stacked."""
+    """Returns a `transformers` model's outputs, under our names, hidden states
+    stacked."""
     import torch
 
     found = model(
@@ -47,10 +48,11 @@ def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
 def check_outputs(
     ours: Mapping[str, Any], theirs: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> None:
-    """Within OUTPUT of their largest; each layer's hidden states of their own.
+    """Checks outputs within OUTPUT of their largest, and each layer's of its own
+    largest.
 
     Args:
-      theirs: under our names, what is `relevant` of it.
+      theirs: Reference outputs under our names, of which the `relevant` ones count.
     """
     for name, value in theirs.items():
         found = relevant(name, np.asarray(ours[name]), mask)
@@ -63,11 +65,12 @@ def check_outputs(
 def check_same(
     bert: Bert, model: Any, theirs: Mapping[str, Any], batch: Mapping[str, np.ndarray]
 ) -> None:
-    """Also the gradients of a loss that every output at a token enters, within GRADIENT
-    of each parameter's largest.
+    """Checks outputs, and the gradients of a loss that every output at a token enters.
+
+    The gradients are within GRADIENT of each parameter's largest.
 
     Args:
-      theirs: what `model` gives for the batch, under our names, hidden states stacked.
+      theirs: Outputs of `model` for the batch, under our names, hidden states stacked.
     """
     mask = batch["input_mask"]
     expected = {

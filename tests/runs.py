@@ -30,7 +30,7 @@ LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
 def here(*arguments, status: int = 0) -> tuple[str, str]:
-    """Runs main in this process, on its eight devices; gives (stdout, stderr)."""
+    """Runs main in this process, on its eight devices, and returns (stdout, stderr)."""
     out, err = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(err)  # pytest has the root's
     logging.getLogger("bert_jax").addHandler(handler)
@@ -49,7 +49,7 @@ def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
 
 
 def taken(path: Path) -> list[str]:
-    """The lines of a file, which is removed; none without a file."""
+    """Returns the lines of a file, none without a file. The file is removed."""
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
@@ -75,9 +75,9 @@ def start(
     stdin: int = subprocess.DEVNULL,
     **variables: str,
 ) -> Forked:
-    """Starts main, or a program like it, in a process of its own.
+    """Starts main, or a program like it, in a separate process.
 
-    It is forked from a process that has imported JAX, which saves seconds; where the
+    It is forked from a process that has imported JAX, which saves seconds. Where the
     start itself is tested, use `start_anew`.
     """
     env = environment(devices, **variables)
@@ -94,15 +94,19 @@ def end_servers() -> None:
 
 
 def anew(devices: int = 1, **variables: str) -> dict[str, str]:
-    """As `environment`, for a Python of its own, which writes into its cache of
-    compiled programs while others may read: it has one that only this worker uses."""
+    """Returns `environment` for a separate Python.
+
+    It writes into its cache of compiled programs while others may read. So it has one
+    that only this worker uses.
+    """
     cache = Path(os.environ["JAX_COMPILATION_CACHE_DIR"]) / str(os.getpid())
     own = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
     return {**environment(devices, **own), **variables}
 
 
 def start_anew(*arguments: str, program: Sequence[str] = MAIN) -> subprocess.Popen:
-    """As `start`, by a Python of its own: imports, and all, as a user has it."""
+    """Starts as `start` does, but by a new Python: imports, and all, as a user has
+    it."""
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
         cwd=ROOT,
@@ -140,7 +144,7 @@ def start_together(
 
 @contextlib.contextmanager
 def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Popen]:
-    """A Python program in a process of its own that has printed "ready"."""
+    """Yields a Python program in a separate process that has printed "ready"."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         cwd=ROOT,
@@ -157,7 +161,7 @@ def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Pop
 
 
 def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, str]:
-    """Waits for its end; gives (stdout, stderr)."""
+    """Waits for its end and returns (stdout, stderr)."""
     try:
         out, err = process.communicate(timeout=LIMIT)
     finally:
@@ -167,7 +171,7 @@ def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, st
 
 
 def finish_all(processes: Iterable[Forked]) -> list[tuple[int, str, str]]:
-    """Waits for their ends; gives (status, stdout, stderr) of each."""
+    """Waits for their ends and returns (status, stdout, stderr) of each."""
     ended = [(process, process.communicate(timeout=LIMIT)) for process in processes]
     return [(process.returncode, *both) for process, both in ended]
 

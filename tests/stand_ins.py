@@ -1,4 +1,4 @@
-"""Functions in the place of the programs that experiments start."""
+"""Functions that replace the programs that experiments start."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ import pytest
 
 from experiments.lib import runner
 
-# Gets the arguments; what it prints is the program's output, and it ends with a status
+# Gets the arguments. Its output is the program's output, and it ends with a status
 # as a program does, by sys.exit.
 Program = Callable[[Sequence[str]], None]
 
@@ -22,7 +22,7 @@ def options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> None:
-    """What a run's config.json says of its end."""
+    """Writes a run's config.json, with the fields that describe its end."""
     folder.mkdir(parents=True, exist_ok=True)
     train = {"num_steps": steps, "early_stop": 0, "seeds": seeds, "batch_size": 4}
     config = {"train": train, "model": {}} | groups

@@ -1,4 +1,4 @@
-"""A small corpus, its preparation, and what is written."""
+"""A small corpus, its preparation, and the files written."""
 
 import random
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""ELMo in NumPy, word by word, from the published rules; arrays as weights.hdf5 has
-them (TensorFlow's names)."""
+"""ELMo in NumPy, word by word, from the published rules, with arrays as weights.hdf5
+has them (TensorFlow's names)."""
 
 import numpy as np
 
@@ -36,7 +36,8 @@ def read_word(ids, weights, filters, highways, activation):
 
 
 def lstm(x, kernel, bias, projection, cell_clip=0, projection_clip=0, state=None):
-    """TensorFlow's LSTMCell: outputs [words, size]; the last cell and output."""
+    """Computes TensorFlow's LSTMCell: outputs [words, size], and the last cell and
+    output."""
     inner, size = projection.shape
     cell, hidden = state or (np.zeros(inner), np.zeros(size))
     outputs = []

@@ -170,7 +170,7 @@ def metrics(workdir: Path) -> list[dict[str, Any]]:
 
 
 def losses(workdir: Path) -> list[float]:
-    """Returns the loss of each training step; each step must be there once."""
+    """Returns the loss of each training step. Each step must be there once."""
     lines = [line for line in metrics(workdir) if line["split"] == "train"]
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     return [line["loss"] for line in lines]
@@ -183,7 +183,7 @@ def scores(workdir: Path) -> dict[str, float]:
 
 
 def newest(workdir: Path) -> int:
-    """Returns the step of the newest complete checkpoint; 0 if there is none."""
+    """Returns the step of the newest complete checkpoint, or 0 if there is none."""
     names = [path.name for path in workdir.glob("checkpoints/*")]
     return max((int(name) for name in names if name.isdigit()), default=0)
 
@@ -237,7 +237,7 @@ def records(folder: Path) -> dict[str, str]:
 
 
 def prepared(name: str, folder: Path) -> dict[str, str]:
-    """Prepares the texts as PREPARED[name] says; returns digests of the result.
+    """Prepares the texts as PREPARED[name] specifies and returns digests of the result.
 
     The digest of the batches covers masking and packing.
     """

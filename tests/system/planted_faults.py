@@ -25,10 +25,10 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 class Fault(NamedTuple):
-    """A fault: in `file`, the text `wrong` takes the place of `right`.
+    """A fault: in `file`, the text `wrong` replaces `right`.
 
     Attributes:
-      first: the file of tests that should notice it.
+      first: File of tests that should notice it.
     """
 
     name: str
@@ -142,7 +142,7 @@ def plant(fault: Fault, root: Path) -> None:
 
 
 def noticed(fault: Fault) -> str:
-    """Returns the first test that fails; empty if none does."""
+    """Returns the first test that fails, or an empty string if none does."""
     archive = subprocess.check_output(["git", "archive", "HEAD"], cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
