@@ -18,7 +18,7 @@ SIZES = ("released", "tiny")
 
 
 def get_config(size: str = "released") -> ConfigDict:
-    """The released size, or a tiny one.
+    """Returns the config of the released size, or a tiny one.
 
     Args:
       size: one of SIZES.
@@ -74,7 +74,7 @@ def for_finetuning(size: str) -> ConfigDict:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
+    """Sets ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
     src/final_exps.sh), with Adam: AdamW without decay."""
     config.model.architecture = "elmo"
     config.model.vocab_size = 1  # words are read by their characters
@@ -115,7 +115,7 @@ def finetune(config: ConfigDict, size: str) -> None:
 
 
 def _ner(config: ConfigDict, is_tiny: bool) -> None:
-    """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
+    """Sets AllenNLP's values (training_config/ner_elmo.jsonnet)."""
     task = config.task
     task.update(fields.defaults(own.TAGS).task)
     task.lstm_size = 200

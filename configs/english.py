@@ -20,7 +20,7 @@ SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
 
 
 def get_config(size: str = "mini") -> ConfigDict:
-    """An English BERT.
+    """Returns the config of an English BERT.
 
     Args:
       size: one of SIZES.
@@ -64,7 +64,8 @@ def get_config(size: str = "mini") -> ConfigDict:
 
 
 def _set_pace(config: ConfigDict, size: str) -> None:
-    """Batches, rate and steps, which depend on the machine that a size is meant for."""
+    """Sets batches, rate and steps, which depend on the machine that a size is meant
+    for."""
     model, train = config.model, config.train
     if size == "mini":
         # It sees the text less than once, too little to memorize it.

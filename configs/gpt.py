@@ -19,7 +19,7 @@ from families.gpt import fields as own
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """GPT, as released or of another size.
+    """Returns the config of GPT, as released or of another size.
 
     Args:
       size: tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
@@ -59,7 +59,7 @@ def get_config(size: str = "base") -> ConfigDict:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """GPT's own fields and values for a task (openai/finetune-transformer-lm,
+    """Sets GPT's own fields and values for a task (openai/finetune-transformer-lm,
     train.py)."""
     task, optimizer = config.task, config.optimizer
     task.update(fields.defaults(own.FIELDS).task)

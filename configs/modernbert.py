@@ -32,7 +32,7 @@ SIZES = {
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """ModernBERT, as released or tiny.
+    """Returns the config of ModernBERT, as released or tiny.
 
     Args:
       size: one of SIZES.
@@ -91,7 +91,7 @@ def _tiny(config: ConfigDict) -> None:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """ModernBERT's own values for a task."""
+    """Sets ModernBERT's own values for a task."""
     config.corpus.packing = False
     optimizer = config.optimizer
     optimizer.name = "adamw"

@@ -25,7 +25,7 @@ from configs import base, tiny
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """RoBERTa, as released or of another size.
+    """Returns the config of RoBERTa, as released or of another size.
 
     Args:
       size: tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
@@ -62,7 +62,8 @@ def get_config(size: str = "base") -> ConfigDict:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """The paper's values for a task (table 10): of GLUE's grid, and those of SQuAD."""
+    """Sets the paper's values for a task (table 10): of GLUE's grid, and those of
+    SQuAD."""
     optimizer, train = config.optimizer, config.train
     optimizer.warmup_fraction = 0.06
     if size == "tiny":

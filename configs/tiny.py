@@ -15,7 +15,7 @@ RECIPES = ("fast", "plain")
 
 
 def get_config(recipe: str = "fast") -> ConfigDict:
-    """The tiny model, its text, and how it is trained.
+    """Returns the config of the tiny model, its text, and its training.
 
     Args:
       recipe: fast, or plain: AdamW from random values, which takes 9,000 steps to get

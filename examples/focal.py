@@ -24,7 +24,7 @@ GAMMA = 2.0  # 0 means cross entropy
 def focal_loss(
     logits: Float[Array, "*batch vocab"], labels: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """(1 - p)^GAMMA times -log p, in nats."""
+    """Returns (1 - p)^GAMMA times -log p, in nats."""
     nats = jnp.maximum(cross_entropy(logits, labels), 0.0)
     return (-jnp.expm1(-nats)) ** GAMMA * nats
 

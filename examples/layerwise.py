@@ -51,7 +51,7 @@ def _name(path: tuple) -> str:
 
 
 def _layers(name: str, leaf: jax.Array) -> int:
-    """How many layers there are, as far as this parameter tells."""
+    """Returns the number of layers, as far as this parameter shows it."""
     found = re.search(r"encoder/layer_(\d+)/", name)
     if "encoder/layers/" in name:
         return leaf.shape[0]

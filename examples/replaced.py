@@ -86,7 +86,8 @@ def is_replaced(outputs: Mapping, batch: Mapping) -> Array:
 
 
 def losses(outputs: Mapping, batch: Mapping) -> Scalars:
-    """The generator's cross entropy, and LAMBDA times that of replaced or not."""
+    """Returns the generator's cross entropy, and LAMBDA times that of replaced or
+    not."""
     ids, weights = targets(batch)
     generator = jnp.sum(weights * cross_entropy(outputs["masked_lm_logits"], ids))
     logits, labels = outputs["replaced_logits"], is_replaced(outputs, batch)

@@ -29,7 +29,7 @@ def lengths(numbers: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
 def spans(
     texts: Texts, numbers: Numbers, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
-    """See `masking.MASKINGS`."""
+    """Chooses spans. See `masking.MASKINGS`."""
     ids, candidates = texts.input_ids, texts.candidates
     size = ids.shape[1]
     order, words, action, piece = np.split(numbers(4 * size), 4, axis=1)

@@ -37,7 +37,7 @@ from configs.finetune import common
 def get_config(
     size: str = "base", task: str = "mnli", model: str = "bert"
 ) -> ConfigDict:
-    """A task of GLUE.
+    """Returns the config of a task of GLUE.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.

@@ -21,9 +21,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of IMDb's classification.
+
+    Args:
+      size: tiny (configs/tiny.py), or one of configs/base.py.
+      model: bert, or another family (docs/families.md).
     """
     config = common.get_config("imdb", size, model)
     config.task.dev_fraction = 0.1

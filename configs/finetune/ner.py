@@ -24,7 +24,7 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """The fields of token tagging.
+    """Returns the config of token tagging.
 
     Args:
       size: tiny (configs/tiny.py), or one of configs/base.py.

@@ -19,9 +19,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of SWAG.
+
+    Args:
+      size: tiny (configs/tiny.py), or one of configs/base.py.
+      model: bert, or another family (docs/families.md).
     """
     config = common.get_config("swag", size, model)
     if size == "tiny":

@@ -20,9 +20,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of a task on your own texts.
+
+    Args:
+      size: tiny (configs/tiny.py), or one of configs/base.py.
+      model: bert, or another family (docs/families.md).
     """
     config = common.get_config("text", size, model)
     return common.of_model(config, size, model)

@@ -44,8 +44,10 @@ class TextWithLosses(Text):
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """Args:
-    size: tiny, or one of configs/base.py.
+    """Returns the config of a run with both losses.
+
+    Args:
+      size: tiny, or one of configs/base.py.
     """
     TASKS[NAME] = TextWithLosses
     config, reviews = text.get_config(size), imdb.get_config(size)

@@ -109,8 +109,8 @@ class Windows:
             yield self.batch(window) | {"weights": is_word.astype(np.float32)}
 
     def batch(self, window: Window) -> Batch:
-        """Columns: `input_ids` and, of both directions, `characters` of the words read
-        and `targets`, ids of the vocabulary."""
+        """Returns a batch: `input_ids` and, for both directions, `characters` of the
+        words read and `targets`, ids of the vocabulary."""
         columns: Batch = {"input_ids": self._known(window.read)}
         for name, read, following in (
             ("", window.read, window.next),

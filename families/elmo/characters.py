@@ -36,7 +36,7 @@ def of_words(
 
 
 def are_cut(words: Sequence[str], length: int = LENGTH) -> int:
-    """The number of words that have more bytes than `of_words` keeps."""
+    """Returns the number of words that have more bytes than `of_words` keeps."""
     return sum(len(_encoded(word)) > length - 2 for word in words)
 
 

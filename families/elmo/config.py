@@ -64,7 +64,7 @@ class ElmoConfig:
 
     @classmethod
     def of_run(cls, config: Any) -> "ElmoConfig":
-        """The sizes in a run's whole config.
+        """Reads the sizes in a run's whole config.
 
         Raises:
           UserError: they do not fit together.
@@ -103,8 +103,8 @@ class ElmoConfig:
 
 
 def flops(config: ElmoConfig, words: int) -> int:
-    """FLOPs of training on words read in both directions, without the softmax: matrix
-    products only, 3 x forward."""
+    """Returns FLOPs of training on words read in both directions, without the softmax:
+    matrix products only, 3 x forward."""
     size, inner = config.hidden_size, config.intermediate_size
     convolutions = sum(
         (config.max_characters - width + 1) * width * config.character_size * number

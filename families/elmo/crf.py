@@ -33,7 +33,7 @@ class Transitions(NamedTuple):
     last: Float[Array, "tag"]
 
     def within(self, allowed: "Allowed") -> "Transitions":
-        """These, and 10,000 less for each transition that is not allowed."""
+        """Returns these, and 10,000 less for each transition that is not allowed."""
         both = zip(self, allowed, strict=True)
         return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
 
@@ -155,7 +155,7 @@ def found_in(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:
-    """The transitions that a scheme of SCHEMES allows.
+    """Returns the transitions that a scheme of SCHEMES allows.
 
     Args:
       labels: the tags, in the model's order.
@@ -170,7 +170,7 @@ def allowed(labels: Sequence[str], scheme: str) -> Allowed:
 
 
 def _may_follow(scheme: str, before: str | None, after: str | None) -> bool:
-    """Whether two tags may be neighbours.
+    """Whether two tags may be neighbors.
 
     Args:
       before: None: `after` is the first tag.

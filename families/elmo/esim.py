@@ -101,8 +101,8 @@ def mean_pool(
 
 
 def flops(config: ElmoConfig, system: System, words: int) -> int:
-    """FLOPs of training on words, above ELMo: the products with weights of each word,
-    3 x forward."""
+    """Returns FLOPs of training on words, above ELMo: the products with weights of each
+    word, 3 x forward."""
     size = system.lstm_size
     first = dataclasses.replace(system, pairs=False)  # without a second BiLSTM
     # The projection, and the second BiLSTM with its inputs and its own outputs.
@@ -111,8 +111,8 @@ def flops(config: ElmoConfig, system: System, words: int) -> int:
 
 
 def _linear(size: int, name: str) -> Callable[[Array], Array]:
-    """A linear layer that begins as the published one: Glorot's uniform values and
-    biases of 0."""
+    """Returns a linear layer that begins as the published one: Glorot's uniform values
+    and biases of 0."""
     kernel = nn.with_logical_partitioning(
         nn.initializers.xavier_uniform(), (None, None)
     )

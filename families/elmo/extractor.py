@@ -44,7 +44,7 @@ class ElmoExtractor(Extractor):
         self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:
-        """Nothing: a text of any length is read whole."""
+        """Does nothing: a text of any length is read whole."""
 
     def parse(self, row: dict[str, Any]) -> Feature:
         """Cuts a row into words.
@@ -88,7 +88,8 @@ class ElmoExtractor(Extractor):
     def states(
         self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length both"]]:
-        """The words' vectors, twice, and each layer's outputs in both directions."""
+        """Returns the words' vectors, twice, and each layer's outputs in both
+        directions."""
         layers, _ = self._model.apply(
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
@@ -103,7 +104,8 @@ class _Characters(Rows):
         self._characters = [feature.info[1] for feature in features]
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and `characters`, [batch, words, length]."""
+        """Returns a batch as `Rows.batch` does, and `characters`, [batch, words,
+        length]."""
         rows = [self._characters[index] for index in indices]
         characters = np.zeros((len(rows), length, rows[0].shape[-1]), np.int32)
         for place, row in zip(characters, rows, strict=True):

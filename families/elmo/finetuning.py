@@ -89,7 +89,7 @@ class ElmoFinetuning(Finetuning):
         return ElmoConfig.of_run(self.config)
 
     def resolve(self) -> None:
-        """Also freezes ELMo, unless all is fine-tuned."""
+        """Resolves as the task does. Also freezes ELMo, unless all is fine-tuned."""
         super().resolve()
         if self.config.task.elmo_system != FINETUNED:
             frozen = (*self.config.optimizer.frozen, FROZEN)
@@ -110,7 +110,7 @@ class ElmoFinetuning(Finetuning):
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """The head's outputs."""
+        """Returns the head's outputs."""
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         inputs = (batch[name] for name in columns)
         outputs = self.model.apply({"params": params}, *inputs, key)
@@ -118,20 +118,21 @@ class ElmoFinetuning(Finetuning):
         return outputs
 
     def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Any]:
-        """Each text's words with their offsets, as `tokenizers.Encoding` has them."""
+        """Returns each text's words with their offsets, as `tokenizers.Encoding` has
+        them."""
         del offsets  # words have them at no cost
         encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
         return encodings
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
-        """The numbers of words that are cut already."""
+        """Returns the numbers of words that are cut already."""
         numbers = self.words.ids(words)
         self._count_cut()
         return numbers
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
-        """As the task's."""
+        """Encodes as the task does."""
         if split == "predict" and self.words.is_full:  # a server, after months
             self.words.forget()
         return super().encode(examples, split)  # type: ignore[safe-super] # a mixin
@@ -141,7 +142,7 @@ class ElmoFinetuning(Finetuning):
         return rows.WordRows(features, self.padding, self.words)
 
     def flops(self, shapes: Shapes) -> int:
-        """ELMo's, forward only where it is frozen, and the BiLSTMs'."""
+        """Returns ELMo's FLOPs, forward only where it is frozen, and the BiLSTMs'."""
         words = math.prod(shapes["input_ids"])
         reading = flops(self.model_config, words)
         if self.system.name != FINETUNED:

@@ -20,7 +20,7 @@ _BATCH = 32  # sentences that are computed at a time
 
 
 def load(folder: str | Path) -> "Elmo":
-    """See `families.elmo.load`."""
+    """Loads an ELMo. See `families.elmo.load`."""
     place = storage.path(folder)
     if not sources.is_run(place):
         return Elmo(*released.read(Path(folder)))

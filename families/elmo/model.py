@@ -142,7 +142,7 @@ class Lstm(nn.Module):
         return outputs.transpose(1, 2, 0, 3), last
 
     def _parameters(self, inputs: int) -> tuple[Array, Array, Array]:
-        """The kernel, its bias, and the projection."""
+        """Returns the kernel, its bias, and the projection."""
         size, inner = self.config.hidden_size, self.config.intermediate_size
         # As TensorFlow's, on [inputs and outputs, gates x inner] of one direction.
         limit = (6.0 / (inputs + size + GATES * inner)) ** 0.5
@@ -260,7 +260,7 @@ class Elmo(nn.Module):
 
 
 def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2 _"]]:
-    """The state before the first word."""
+    """Returns the state before the first word."""
     sizes = {"cell": config.intermediate_size, "hidden": config.hidden_size}
     return {
         f"{name}_{i}": jnp.zeros((rows, 2, size), jnp.float32)
@@ -284,7 +284,8 @@ def scalar_mix(
     *,
     layer_norm: bool = False,
 ) -> Float[Array, "batch words size"]:
-    """ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation 1).
+    """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation
+    1).
 
     Args:
       mask: True for a word.

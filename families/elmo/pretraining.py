@@ -94,7 +94,7 @@ class Elmo(Task):
             self._record = dict(record)
 
     def phases(self) -> list[Phase]:
-        """One phase: all batches have the same shape."""
+        """Returns one phase: all batches have the same shape."""
         rows, length = self.config.train.batch_size, self.model_config.max_characters
         shapes: dict[str, tuple[int, ...]] = {"input_ids": (rows, self._unroll)}
         for name in _DIRECTIONS:
@@ -104,7 +104,7 @@ class Elmo(Task):
         return [Phase(0, steps, rows, self._unroll, 0, 1, shapes)]
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """`elmo`, and the softmax that both directions share."""
+        """Draws `elmo`, and the softmax that both directions share."""
         config, (elmo_key, other) = self.model_config, jax.random.split(key)
         ids = jnp.zeros((1, 1, config.max_characters), jnp.int32)
         shape = (config.vocab_size, config.hidden_size)
@@ -118,16 +118,16 @@ class Elmo(Task):
         }
 
     def init_carry(self) -> Arrays:
-        """Each LSTM's state, of each row and direction: 0."""
+        """Returns each LSTM's state, for each row and direction: 0."""
         return model.zero_carry(self.model_config, self.config.train.batch_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """Each row's next window of words, from `step` on."""
+        """Yields each row's next window of words, from `step` on."""
         size = self.config.train.batch_size
         return self._windows("train").train(step, size, self._unroll, rows, seed)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """As `carried_loss`, of the beginning of a text."""
+        """Returns the loss of `carried_loss` at the beginning of a text."""
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         return self.carried_loss(params, batch, key, first)[0]
 
@@ -161,15 +161,15 @@ class Elmo(Task):
         return {"lm_loss": jax.lax.stop_gradient(total - by_row) + by_row}, after
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """The words to predict in both directions: the loss is half of their losses'
-        sum."""
+        """Counts the words to predict in both directions: the loss is half of their
+        losses' sum."""
         count = sum(batch[f"targets{name}"].size for name in _DIRECTIONS)
         return {"lm_loss": jnp.float32(count)}
 
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The held-out text in its order, in rows of ten windows."""
+        """Yields the held-out text in its order, in rows of ten windows."""
         del step
         size = self.config.evaluate.batch_size
         return self._windows(split).once(size, WINDOWS * self._unroll, rows)
@@ -202,8 +202,8 @@ class Elmo(Task):
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """Means over all words. `lm_loss` is half of both directions' sum, as bilm has
-        it, and `perplexity` its exponential."""
+        """Computes means over all words. `lm_loss` is half of both directions' sum, as
+        bilm has it, and `perplexity` its exponential."""
         del split, learns
         means = {
             name: math.fsum(float(batch[name][0]) for batch in fetched)
@@ -215,14 +215,14 @@ class Elmo(Task):
         return Results(scores, table=functools.partial(lm_table, "lm"))
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        """There is none: raises UserError."""
+        """Raises UserError, because there is no predictor."""
         raise UserError(
             "an ELMo answers no rows; --mode=export writes its weights, and "
             "families.elmo.load gives its vectors"
         )
 
     def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of a training step, with the softmax over its sample."""
+        """Returns model FLOPs of a training step, with the softmax over its sample."""
         words, config = math.prod(shapes["input_ids"]), self.model_config
         classes = self._samples + 1 if self._samples else config.vocab_size
         softmax = 3 * 2 * 2 * words * config.hidden_size * classes
@@ -243,7 +243,7 @@ class Elmo(Task):
         return streams.prepare(self.config, self._record.get("folder", ""))
 
     def _afresh(self, carry: Arrays, key: DropoutKey) -> Arrays:
-        """The states, with 0 in the rows that `task.fresh` draws."""
+        """Returns the states, with 0 in the rows that `task.fresh` draws."""
         rate = self.config.task.fresh
         if key is None or not rate:
             return carry

@@ -21,7 +21,7 @@ Values = dict[str, Float[np.ndarray, "..."]]
 
 
 def read_options(folder: Path) -> ElmoConfig:
-    """The sizes in options.json.
+    """Reads the sizes in options.json.
 
     Raises:
       UserError: it is missing or damaged, or no model here can be so.
@@ -52,7 +52,7 @@ def read_options(folder: Path) -> ElmoConfig:
 
 
 def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
-    """The sizes, and the parameters of `families.elmo.model.Elmo`.
+    """Reads the sizes, and the parameters of `families.elmo.model.Elmo`.
 
     Raises:
       UserError: a file is missing or damaged, the two do not fit together, or h5py is
@@ -150,7 +150,7 @@ def export(
 
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
-    """Every array of weights.hdf5, by its name there."""
+    """Returns the shape of every array of weights.hdf5, by its name there."""
     size, wide = config.hidden_size, config.convolved
     inner = config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {
@@ -197,7 +197,7 @@ def _params(arrays: Values, config: ElmoConfig) -> dict[str, Any]:
 
 
 def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
-    """The inverse of `_params`."""
+    """Inverts `_params`."""
     cnn = params["cnn"]
     values = {"char_embed": cnn["char_embed"][1:]}
     values |= {saved_name: cnn[ours] for ours, saved_name in _same(config).items()}
@@ -214,7 +214,7 @@ def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
 
 
 def _same(config: ElmoConfig) -> dict[str, str]:
-    """Our names of the arrays that have the same shape there, and theirs."""
+    """Returns our names of the arrays that have the same shape there, and theirs."""
     names = {f"b_cnn_{i}": f"CNN/b_cnn_{i}" for i in range(len(config.filters))}
     for i in range(config.highways):
         for kind in ("W", "b"):

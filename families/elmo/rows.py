@@ -89,7 +89,7 @@ class Words:
         return len(self) > _MOST
 
     def encode(self, text: str) -> WordEncoding:
-        """A text's words with their numbers and offsets."""
+        """Returns a text's words with their numbers and offsets."""
         pretokenized = PreTokenizedString(text)
         if self._normalizes:
             pretokenized.normalize(self._tokenizer.normalizer.normalize)
@@ -104,7 +104,7 @@ class Words:
         return "".join(self._tokenizer.normalizer.normalize_str(word).split()) or word
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The numbers of words that are cut already."""
+        """Returns the numbers of words that are cut already."""
         word_numbers, new = [], []
         with self._lock:
             numbers = self._numbers
@@ -147,7 +147,7 @@ class WordRows(Rows):
         self._table = words.characters(self._known)
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and the characters."""
+        """Returns a batch as `Rows.batch` does, and the characters."""
         batch = super().batch(indices, length)
         places = np.searchsorted(self._known, batch["input_ids"])
         batch["characters"] = self._table[places].astype(np.int32)

@@ -19,7 +19,7 @@ class Sample(NamedTuple):
     def log_expected(
         self, ids: Int[Array, "*shape"], classes: int
     ) -> Float[Array, "*shape"]:
-        """The logarithm of each class's probability of being in the sample."""
+        """Returns the logarithm of each class's probability of being in the sample."""
         return jnp.log(-jnp.expm1(-_probability(ids, classes) * self.draws))
 
 
@@ -65,5 +65,5 @@ def losses(
 
 
 def _probability(ids: Int[Array, "*shape"], classes: int) -> Float[Array, "*shape"]:
-    """Of each draw, before any other."""
+    """Returns the probability of each draw, before any other."""
     return jnp.log1p(1.0 / (ids + 1.0)) / math.log(classes + 1)

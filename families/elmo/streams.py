@@ -58,13 +58,14 @@ class Prepared(NamedTuple):
     report: dict[str, Any]
 
     def stream(self, split: str) -> Stream:
-        """The ids of a split, as they are on the disk."""
+        """Returns the ids of a split, as they are on the disk."""
         place = str(self.folder / split)
         ids = np.load(f"{place}.npy", mmap_mode="r")
         return Stream(ids, np.load(f"{place}-starts.npy"))
 
     def tokenizer(self, config: ConfigDict) -> Tokenizer:
-        """The `config.tokenizer.vocab_size` most frequent words, or all, in order."""
+        """Returns a tokenizer of the `config.tokenizer.vocab_size` most frequent words,
+        or all, in order."""
         kept = self.words[: config.tokenizer.vocab_size]
         vocabulary = {word: index for index, word in enumerate(kept)}
         # The stubs of `tokenizers` leave the arguments out.
@@ -198,7 +199,7 @@ class _Writer:
         self._file: BinaryIO = self.path.open("wb")
 
     def add(self, ids: list[int]) -> None:
-        """A sentence's."""
+        """Adds a sentence's ids."""
         self.lengths.append(len(ids) + 1)
         self._file.write(np.array([0, *ids], np.int32).tobytes())
 

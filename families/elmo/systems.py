@@ -57,12 +57,12 @@ class Marks(NamedTuple):
         input_mask: Int[Array, "batch words"],
         segment_ids: Int[Array, "batch words"],
     ) -> "Marks":
-        """Of rows as `finetuning.ElmoFinetuning` makes them."""
+        """Makes the marks of rows from `finetuning.ElmoFinetuning`."""
         fresh = jnp.stack([input_ids == BEGIN, input_ids == END])
         return cls((input_mask > 0) & ~fresh.any(0), segment_ids > 0, fresh)
 
     def texts(self) -> Bool[Array, "2 batch words"]:
-        """The words of each of the two texts."""
+        """Returns the words of each of the two texts."""
         return jnp.stack([self.words & ~self.second, self.words & self.second])
 
 
@@ -122,7 +122,8 @@ class Mix(nn.Module):
         layers: Float[Array, "batch layers words size"],
         mask: Bool[Array, "batch words"],
     ) -> Float[Array, "batch words size"]:
-        """gamma times the sum of softmax(`weights`) times each layer (equation 1)."""
+        """Returns gamma times the sum of softmax(`weights`) times each layer (equation
+        1)."""
         weights = _value(self, "weights", nn.initializers.zeros_init(), layers.shape[1])
         gamma = _value(self, "gamma", nn.initializers.ones_init())
         return scalar_mix(layers, mask, weights, gamma)
@@ -264,14 +265,15 @@ def _value(
 
 
 def init_system(model: ElmoSystem, key: Key[Array, ""]) -> dict:
-    """Initial parameters, each in a box with its logical axis names."""
+    """Draws initial parameters, each in a box with its logical axis names."""
     ids = jnp.zeros((1, 1), jnp.int32)
     characters = jnp.zeros((1, 1, model.config.max_characters), jnp.int32)
     return model.init(key, characters, ids, ids, ids)["params"]
 
 
 def system_flops(config: ElmoConfig, system: System, words: int) -> int:
-    """FLOPs of training on words, above ELMo: the BiLSTMs' products, 3 x forward."""
+    """Returns FLOPs of training on words, above ELMo: the BiLSTMs' products, 3 x
+    forward."""
     if system.name == FINETUNED:
         return 0
     size, inputs, total = system.lstm_size, 2 * config.hidden_size, 0

@@ -49,7 +49,7 @@ class ElmoClassification(ElmoFinetuning, Text):
         return example
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        """<S> a </S>, or <S> a </S> <S> b </S>."""
+        """Makes <S> a </S>, or <S> a </S> <S> b </S>."""
         if b and not self.pairs:
             raise UserError(
                 f"{split}: a record has a second text, and config.task.text_b is "
@@ -84,7 +84,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """`logits`: the score of each ending."""
+        """Returns `logits`: the score of each ending."""
         shape = batch["input_ids"].shape  # [batch, endings, words]
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
@@ -92,7 +92,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
         return {"logits": outputs["logits"].reshape(shape[:2])}
 
     def flops(self, shapes: Shapes) -> int:
-        """ELMo's, forward only, and ESIM's."""
+        """Returns ELMo's FLOPs, forward only, and ESIM's."""
         words = math.prod(shapes["input_ids"])
         reading = flops(self.model_config, words) // 3
         return reading + esim.flops(self.model_config, self.system, words)

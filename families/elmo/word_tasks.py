@@ -98,7 +98,10 @@ class ElmoNer(ElmoFinetuning, Ner):
             )
 
     def resolve(self) -> None:
-        """Also finds the scheme of the training data's tags."""
+        """Resolves as the task does.
+
+        Also finds the scheme of the training data's tags.
+        """
         task = self.config.task
         if not task.tag_scheme and self.in_entities:
             tags = [row["tags"] or () for row in self.examples("train")]
@@ -129,8 +132,8 @@ class ElmoNer(ElmoFinetuning, Ner):
         )
 
     def weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """1 for each row, as in AllenNLP up to their number, which it does not divide
-        by."""
+        """Returns 1 for each row, as in AllenNLP up to their number, which it does not
+        divide by."""
         return batch["row_weights"]
 
     def outputs(self, params: object, batch: Arrays) -> dict[str, Array]:
@@ -148,7 +151,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         return {"tags": crf.viterbi(logits["logits"], words, transitions)}
 
     def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
-        """Those of the most probable path."""
+        """Returns the tags of the most probable path."""
         return output["tags"]
 
     def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:

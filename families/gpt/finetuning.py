@@ -73,7 +73,7 @@ class GptFinetuning(Finetuning):
         return self.config.task.get("lm_coef", 0.0)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """The task's loss and, unless its factor is 0, the language model's."""
+        """Returns the task's loss and, unless its factor is 0, the language model's."""
         if not self._lm_coef:
             return super().loss(params, batch, key)
         outputs = self._trained.apply(
@@ -91,14 +91,14 @@ class GptFinetuning(Finetuning):
         return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """Also the number of sequences: each counts the same, whatever its length."""
+        """Adds the number of sequences: each counts the same, whatever its length."""
         weights = super().loss_weights(batch)
         if self._lm_coef:
             weights[LM_LOSS] = jnp.sum(_sequences(batch))
         return weights
 
     def flops(self, shapes: Shapes) -> int:
-        """The encoder's and the language model's."""
+        """Returns the FLOPs of the encoder and of the language model."""
         *rows, length = shapes["input_ids"]
         model = self.model_config
         pieces = model.vocab_size + self.config.task.max_seq_length

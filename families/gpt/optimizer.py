@@ -75,9 +75,11 @@ def openai_adam(
 def bias_corrected(
     schedule: optax.Schedule, beta1: float, beta2: float
 ) -> optax.Schedule:
-    """The rate times Adam's correction of both moments, sqrt(1 - beta2^t) / (1 -
-    beta1^t) at update t: it then scales weight decay too, and `eps` is added to the
-    uncorrected root."""
+    """Returns the rate times Adam's correction of both moments.
+
+    The correction is sqrt(1 - beta2^t) / (1 - beta1^t) at update t. The rate then
+    scales weight decay too, and `eps` is added to the uncorrected root.
+    """
 
     def corrected(step: jax.typing.ArrayLike) -> jax.Array:
         t = jnp.asarray(step, jnp.float32) + 1

@@ -28,7 +28,7 @@ class GptPretraining(Pretraining):
         super().__init__(config, tokenizer)
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
-        """The predictor for `--mode=predict`."""
+        """Returns the predictor for `--mode=predict`."""
         del missing
         return GptContinue(self.config, self.model, self.tokenizer, judges_pairs=False)
 
@@ -36,7 +36,7 @@ class GptPretraining(Pretraining):
 def fill(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
 ) -> Unmasked:
-    """As `loader.assemble`: the text alone, without special tokens."""
+    """Makes rows as `loader.assemble`: the text alone, without special tokens."""
     size = np.zeros((rows, 1), int)
     size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
     mask = np.arange(length) < size

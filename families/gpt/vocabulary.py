@@ -81,7 +81,7 @@ def complete(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def bare(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that adds nothing to a text."""
+    """Returns a copy that adds nothing to a text."""
     form = json.loads(tokenizer.to_str())
     return Tokenizer.from_str(json.dumps({**form, "post_processor": None}))
 
@@ -134,7 +134,8 @@ class BytePairs(Kind):
         return tokenizer, {"split_special_tokens": True}, NAMES
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Without the special tokens, as released, but for tokenizer.json."""
+        """Returns files without the special tokens, as released, except for
+        tokenizer.json."""
         whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
         return merges.contents(tokenizer) | whole
 

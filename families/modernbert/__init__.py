@@ -54,7 +54,8 @@ class ModernBert(Family):
             )
 
     def spread(self, config: Any, names: tuple[str, ...]) -> float:
-        """As `_init_weights` in `transformers`: smaller into the residual stream."""
+        """Returns the deviation of `_init_weights` in `transformers`: smaller into the
+        residual stream."""
         if names[-1] == "labels":
             return float(config.hidden_size**-0.5)
         out = names[0] in ("heads", "mlp") or names[-1] == "pooled"

@@ -75,7 +75,7 @@ class Layer(nn.Module):
         key: Key[Array, ""] | None,
         places: Int[Array, "batch places"] | None = None,
     ) -> tuple[Array, Array]:
-        """As `EncoderLayer`."""
+        """Encodes as `EncoderLayer` does."""
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None, None)
         if key is not None:
@@ -171,7 +171,7 @@ class ModernBert(Bert):
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """As `Bert`, or each text's mean."""
+        """Returns the vectors of `Bert.first`, or each text's mean."""
         if self.config.field("classifier_pooling") == "cls":
             return super().first(sequence, input_mask)
         return means(sequence, input_mask - 1, 1)[:, 0]
@@ -179,7 +179,7 @@ class ModernBert(Bert):
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
     ) -> Float[Array, "batch *sequences hidden"]:
-        """As it is: `head` follows."""
+        """Returns `first` as it is: `head` follows."""
         return first
 
 
@@ -188,7 +188,7 @@ class ModernBertWithHeads(BertWithHeads):
 
     @staticmethod
     def uses_pooler(head: str) -> bool:
-        """There is none."""
+        """Returns False, because there is no pooler."""
         return False
 
     def _masked_lm(self, bert: Any, encoded: Encoded) -> Float[Array, "..."]:

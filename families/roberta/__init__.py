@@ -51,7 +51,7 @@ def check_padding(tokenizer: Any) -> None:
 
 
 def _padded(task: Any) -> Any:
-    """The task, with a vocabulary that fits."""
+    """Returns the task, with a vocabulary that fits."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
         tokenizer = tokenizer or tokenization.of_config(config)
@@ -63,7 +63,7 @@ def _padded(task: Any) -> Any:
 
 
 def _pretraining(task: Any) -> Any:
-    """Pre-training, of a config that a RoBERTa can be pre-trained with."""
+    """Returns pre-training for a config that a RoBERTa can be pre-trained with."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
         require(

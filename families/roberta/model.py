@@ -94,7 +94,7 @@ class RobertaWithHeads(BertWithHeads):
 
     @staticmethod
     def uses_pooler(head: str) -> bool:
-        """Not for classes of texts."""
+        """Whether a head uses the pooler. Those for classes of texts do not."""
         classifies = head == "sequence_classification"
         return not classifies and BertWithHeads.uses_pooler(head)
 
