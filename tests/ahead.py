@@ -72,7 +72,7 @@ def compiles(traced, device):
 
 
 def wide_products(done) -> Iterator[str]:
-    """The products in float32 that are not meant to be."""
+    """Yields the products in float32 that are not meant to be."""
     for one in hlo.products(hlo.Program(done.as_text())):
         if one.dtype != "bfloat16" and not IN_FLOAT32.search(one.where):
             yield one.where

@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 
 def packed(once: Once, micro: str) -> Run:
-    """Pre-training on packed rows, in two phases."""
+    """Pre-trains on packed rows, in two phases."""
     given = (*PACKED, OFTEN)
     folder = _trained(once, "packed", lambda _: Path(micro), given)
     task = "bert_jax.tasks.pretraining:Pretraining"
@@ -80,7 +80,7 @@ def text(once: Once) -> Run:
 
 
 def elmo(once: Once, corpus: Path) -> Run:
-    """ELMo's pre-training, whose LSTMs' state is carried from step to step."""
+    """Pre-trains an ELMo, whose LSTMs' state is carried from step to step."""
 
     def write(folder: Path) -> Path:
         text = ELMO.replace("CORPUS", str(corpus))

@@ -26,7 +26,7 @@ _ELMO_SYSTEM = f"""{_ELMO}
 
 
 def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable:
-    """A kind of KINDS with other lines, or of another model."""
+    """Makes a kind of KINDS with other lines, or of another model."""
 
     def make(rng: random.Random) -> Kind:
         kind = KINDS[name](rng)
@@ -53,13 +53,13 @@ def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
 
 
 def _elmo(name: str, *lines: str) -> Callable:
-    """A task's system over ELMo's vectors."""
+    """Makes a task's system over ELMo's vectors."""
     return _of(name, _ELMO_SYSTEM, *lines,
                replace=(":size=tiny", ":size=tiny,model=elmo"))  # fmt: skip
 
 
 def _running_text(extends: str, lines: str) -> Callable:
-    """A language model's text, its vocabulary counted or trained on it."""
+    """Makes a language model's text, its vocabulary counted or trained on it."""
 
     def make(rng: random.Random) -> Kind:
         kind = KINDS["pretraining"](rng)
@@ -111,7 +111,7 @@ CONTRACT: Kinds = {
 
 
 def create(name: str, fields: Mapping[str, object]) -> Task:
-    """The task of a kind, with its data, in the working directory."""
+    """Makes the task of a kind, with its data, in the working directory."""
     if not Path("in").exists():
         write_inputs(name, Path(), CONTRACT)
     given = [f"--config.{field}={value}" for field, value in fields.items()]

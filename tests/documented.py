@@ -46,7 +46,7 @@ STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)
 
 
 def experiments() -> dict[str, Path]:
-    """The commands of experiments/ as `-m` takes them, and their files."""
+    """Returns the commands of experiments/ as `-m` takes them, and their files."""
     found = {}
     for path in sorted((ROOT / "experiments").rglob("*.py")):
         if '\nif __name__ == "__main__":\n' in path.read_text("utf-8"):
@@ -73,7 +73,7 @@ class Command(NamedTuple):
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """Those of the page's blocks, and inline those of ours."""
+    """Yields the commands of the page's blocks, and inline those of ours."""
     text = page.read_text("utf-8")
     for block in _BLOCK.finditer(text):
         if not block[1] and _has_commands(block[2]):
@@ -89,7 +89,8 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def of_docstring(path: Path) -> Iterator[Command]:
-    """Those of a module's docstring: indented, one line each as Python joins them."""
+    """Yields the commands of a module's docstring: indented, one line each as Python
+    joins them."""
     text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     for line in re.sub(r"\\\n", "", text).splitlines():
         if line.startswith("    ") and line.split()[0] in OURS:
@@ -134,7 +135,7 @@ def logical_lines(block: str) -> Iterator[tuple[int, str]]:
 
 
 def simple(line: str) -> Iterator[tuple[str, ...]]:
-    """The programs that a line starts, without redirections."""
+    """Yields the programs that a line starts, without redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, "#"
     words: list[str] = []
@@ -151,14 +152,15 @@ def simple(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def inline(text: str) -> Iterator[tuple[int, str]]:
-    """The code between backticks outside of blocks, in one line each, and where."""
+    """Yields the code between backticks outside of blocks, in one line each, and
+    where."""
     outside = _BLOCK.sub(lambda block: " " * len(block[0]), text)
     for span in _INLINE.finditer(outside):
         yield span.start(), " ".join(span[1].split())
 
 
 def files(page: Path) -> dict[str, str]:
-    """The Python files that a page shows, by the name in their first line."""
+    """Returns the Python files that a page shows, by the name in their first line."""
     found = {}
     for block in _BLOCK.finditer(page.read_text("utf-8")):
         if block[1] == "python" and (named := _FILE.match(block[2])):

@@ -50,7 +50,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serving() -> Iterator[FakeGcs]:
-    """The server, on a free port of this machine."""
+    """Yields the server, on a free port of this machine."""
     fake = FakeGcs()
     handler = type("Handler", (_Handler,), {"fake": fake})
     server = _Server(("127.0.0.1", 0), handler)

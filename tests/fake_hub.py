@@ -32,7 +32,7 @@ class FakeHub:
         return hashlib.sha1(f"{model}@{revision}".encode()).hexdigest()
 
     def revision(self, model: str, name: str) -> str | None:
-        """The revision of a name or commit."""
+        """Returns the revision of a name or commit."""
         for own in self.models[model]:
             if name in (own, self.commit(model, own)):
                 return own

@@ -62,13 +62,13 @@ def read(arguments):
 
 
 def vectors(data):
-    """Each split's vectors, computed where they are not there."""
+    """Returns each split's vectors, computed where they are missing."""
     features.keep_vectors(data)
     return {split: np.load(path) for split, path in data.paths.items()}
 
 
 def fork_runs(monkeypatch, program=runs.MAIN):
-    """From now on the runs are forked, which saves the imports' seconds."""
+    """Makes the runs forked from now on, which saves the imports' seconds."""
 
     def run(arguments):
         process = runs.start(*arguments, program=program)

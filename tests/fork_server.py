@@ -99,7 +99,8 @@ def become(files: list[int]) -> list[str]:
 
 
 def _open(stream: TextIO, mode: str, buffering: int = -1) -> TextIO:
-    """As Python does at its start: a stream knows whether it is a pipe."""
+    """Opens a stream as Python does at its start: a stream knows whether it is a
+    pipe."""
     own = {"encoding": stream.encoding, "errors": stream.errors, "closefd": False}
     return open(stream.fileno(), mode, buffering, **own)
 

@@ -95,7 +95,7 @@ class Forked:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """It, and the processes that it has started."""
+        """Kills it, and the processes that it has started."""
         self._started.wait()
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -165,7 +165,7 @@ class Server:
         env: Mapping[str, str],
         stdin: int = subprocess.DEVNULL,
     ) -> Forked:
-        """As `start`, with pipes for standard output and error.
+        """Starts as `start` does, with pipes for standard output and error.
 
         Args:
           stdin: subprocess.DEVNULL, or subprocess.PIPE.

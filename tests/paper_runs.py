@@ -58,7 +58,7 @@ def main_run(arguments):
 
 
 def write_metrics(folder, score):
-    """Forty steps of three seconds, and the score on dev at the end."""
+    """Writes forty steps of three seconds, and the score on dev at the end."""
     names = ("accuracy", "f1", "matthews", "spearman", "exact_match", "perplexity")
     lines = [
         {"step": step, "split": "train", "time": step * 3.0, "loss": 1.0}

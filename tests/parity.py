@@ -37,7 +37,7 @@ def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
-    """Hidden states and logits at padding belong to no token."""
+    """Drops hidden states and logits at padding, which belong to no token."""
     if name == "hidden_states":
         return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
     if array.shape[: mask.ndim] == mask.shape:
@@ -102,7 +102,7 @@ def check_same(
 
 
 def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> None:
-    """Of every parameter of theirs, which may be several of ours."""
+    """Checks every parameter of theirs, which may be several of ours."""
     layout = FAMILIES[bert.config.architecture].layout
     pooler = ["pooler"] if "pooler" in bert.params["bert"] else []
     compared: dict[str, dict[Any, np.ndarray]] = {}

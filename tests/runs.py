@@ -44,7 +44,7 @@ def here(*arguments, status: int = 0) -> tuple[str, str]:
 
 
 def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
-    """As `here`, of a config in a work directory."""
+    """Runs as `here` does, with a config in a work directory."""
     return here(f"--config={config}", f"--workdir={workdir}", *arguments, status=status)
 
 
@@ -56,7 +56,7 @@ def taken(path: Path) -> list[str]:
 
 
 def environment(devices: int = 1, **variables: str) -> dict[str, str]:
-    """This one's, for a process with so many simulated devices."""
+    """Returns this environment, for a process with `devices` simulated devices."""
     flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
     paths = [str(ROOT / "tests" / "without_torch"), os.environ.get("PYTHONPATH", "")]
     own = {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -203,7 +203,7 @@ main.main(sys.argv[1:])
 
 
 def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
-    """A run that saves every five steps, killed at step 13, with step 10 saved.
+    """Starts a run that saves every five steps, killed at step 13, with step 10 saved.
 
     Args:
       task: the task's class, as MODULE:NAME.
@@ -214,7 +214,7 @@ def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
 
 
 def write_pairs(folder: Path, one: str, two: str) -> None:
-    """train.jsonl and dev.jsonl: pairs whose last words tell their label."""
+    """Writes train.jsonl and dev.jsonl: pairs whose last words show their label."""
     words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
     rng = random.Random(0)
     for name, count in (("train", 160), ("dev", 37)):
@@ -247,7 +247,7 @@ def wait_until(condition, *processes: Forked) -> None:
 
 @contextlib.contextmanager
 def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
-    """The address of a run's service, which answers, and its process."""
+    """Yields the address of a run's service, which answers, and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     line = ("--mode=serve", f"--workdir={workdir}", f"--port={port}")
@@ -264,7 +264,7 @@ def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
 
 
 def ask(address: str, body: bytes | None = None) -> Any:
-    """The answer's JSON, of an error too."""
+    """Returns the answer's JSON, for an error too."""
     try:
         with urllib.request.urlopen(address, data=body, timeout=LIMIT) as found:
             return json.load(found)
@@ -273,14 +273,14 @@ def ask(address: str, body: bytes | None = None) -> Any:
 
 
 def losses(workdir: Path) -> np.ndarray:
-    """The loss of each step, all of them there once and in order."""
+    """Reads the loss of each step, all of them there once and in order."""
     lines = metrics.read(Path(workdir), "train")
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     return np.array([line["loss"] for line in lines])
 
 
 def free_port() -> int:
-    """One that no connection takes by itself: those begin at 32768."""
+    """Returns a port that no connection takes by itself: those begin at 32768."""
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
         with socket.socket() as listening, contextlib.suppress(OSError):
             listening.bind(("127.0.0.1", port))

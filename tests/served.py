@@ -64,7 +64,7 @@ def serving(
 
 
 def connected(port: int, host: str = "127.0.0.1", buffer: int = 0) -> socket.socket:
-    """A client's connection.
+    """Opens a client's connection.
 
     Args:
       buffer: Bytes that it can have unread. 0 means the system's default.

@@ -17,7 +17,7 @@ Program = Callable[[Sequence[str]], None]
 
 
 def options(arguments: Sequence[str]) -> dict[str, str]:
-    """The options by name, --workdir=X as {"workdir": "X"}."""
+    """Returns the options by name, --workdir=X as {"workdir": "X"}."""
     return dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
 
 
@@ -30,7 +30,7 @@ def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> Non
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
-    """From now on a command that begins with such a name calls its function.
+    """Makes a command that begins with such a name call its function from now on.
 
     Other commands are started as ever: a Python process for each run of a grid would
     take most of a test's time.

@@ -82,7 +82,7 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
 
 
 def kind(name: str) -> str:
-    """`tpu` or `cuda`.
+    """Returns `tpu` or `cuda`.
 
     Raises:
       UserError: the name describes no device, or its compiler is not installed.
@@ -103,12 +103,12 @@ def kind(name: str) -> str:
 
 
 def family(name: str) -> str:
-    """The key of `DEVICES`: v5e of v5e:4x4."""
+    """Returns the key of `DEVICES`: v5e for v5e:4x4."""
     return name.partition(":")[0]
 
 
 def chip(name: str) -> Device:
-    """One of the devices that a name describes."""
+    """Returns one of the devices that a name describes."""
     return DEVICES[family(name)]
 
 
@@ -120,12 +120,12 @@ def count(name: str) -> int:
 
 
 def environment(name: str) -> Mapping[str, str]:
-    """The variables that a process needs before it imports JAX."""
+    """Returns the variables that a process needs before it imports JAX."""
     return {"JAX_PLATFORMS": "cpu", **(_OF_LIBTPU if kind(name) == "tpu" else {})}
 
 
 def described(name: str) -> "list[jax.Device]":
-    """The devices that a name describes, for a mesh.
+    """Returns the devices that a name describes, for a mesh.
 
     Raises:
       UserError: there is no such slice.

@@ -66,7 +66,7 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
 
 
 def state(config: ConfigDict, mesh: Mesh) -> TrainState:
-    """Shapes and shardings of parameters and optimizer state."""
+    """Returns shapes and shardings of parameters and optimizer state."""
     return _state(config.to_json(), mesh)
 
 
@@ -77,7 +77,7 @@ def _state(config: str, mesh: Mesh) -> TrainState:
 
 
 def _split_bytes(params: Any) -> int:
-    """Bytes of one device's part of the parameters that fsdp splits."""
+    """Returns bytes of one device's part of the parameters that fsdp splits."""
     leaves = jax.tree.leaves(params)
     return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
 
@@ -127,7 +127,7 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
 
 
 def needed(config: ConfigDict, index: int, kind: str) -> float:
-    """Bytes of each device while a step of a phase runs: `memory`, added up.
+    """Returns bytes of each device while a step of a phase runs: `memory`, added up.
 
     Raises:
       UserError: see `mesh_of`.
@@ -136,7 +136,8 @@ def needed(config: ConfigDict, index: int, kind: str) -> float:
 
 
 def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
-    """Bytes that one row of a batch takes on each device until the backward pass.
+    """Returns bytes that one row of a batch takes on each device until the backward
+    pass.
 
     With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
     while besides. The compilers for accelerators compute some arrays again rather than
@@ -225,7 +226,7 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
 
 
 def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict, length: int) -> str:
-    """The kind of an array, as in `_COMPUTED_AGAIN`."""
+    """Returns the kind of an array, as in `_COMPUTED_AGAIN`."""
     if dtype == "bool":
         return "masks"
     if dtype == "float32" and len(shape) == 4 and shape[-1] == length:
@@ -245,11 +246,11 @@ def _is_split(shape: tuple[int, ...], config: ConfigDict, tensor: int) -> bool:
 
 
 def _share(config: ConfigDict) -> float:
-    """Of a parameter's four bytes, those in which it is put together."""
+    """Returns the fraction of a parameter's four bytes in which it is put together."""
     return jnp.dtype(config.model.dtype).itemsize / 4
 
 
 def layer_parameters(config: ConfigDict) -> int:
-    """Bytes of one layer's."""
+    """Returns the bytes of one layer's parameters."""
     hidden, inner = config.model.hidden_size, config.model.intermediate_size
     return 4 * (4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner)

@@ -52,7 +52,7 @@ class Instruction(NamedTuple):
         return self.attribute(r'op_name="([^"]*)"')
 
     def attribute(self, pattern: str) -> str:
-        """The pattern's group, or nothing."""
+        """Returns the pattern's group, or an empty string."""
         found = re.search(pattern, self.rest)
         return found[1] if found else ""
 
@@ -118,7 +118,7 @@ class Program:
 
 
 def _called(one: Instruction) -> list[str]:
-    """The computations that an instruction runs."""
+    """Returns the computations that an instruction runs."""
     found = []
     for name, branches in _CALLED.findall(one.rest):
         found += [name] if name else re.findall(r"%([^\s,]+)", branches)
@@ -126,7 +126,8 @@ def _called(one: Instruction) -> list[str]:
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Element type and sizes of each array of a shape, which may be a tuple's."""
+    """Returns element type and sizes of each array of a shape, which may be a
+    tuple's."""
     return [
         (dtype, [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)
@@ -145,7 +146,7 @@ def size(shape: str) -> int:
 
 
 def dtype_of(array: str) -> str:
-    """`float32` of f32, where it is one that is multiplied."""
+    """Returns `float32` for f32, if the array is one that is multiplied."""
     return _DTYPES.get(array, array)
 
 

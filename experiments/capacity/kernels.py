@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
     times: int = 1  # in a run of the program
 
     def seconds(self, peaks: Peaks) -> float:
-        """By the model, of one run of the program."""
+        """Returns the seconds by the model, for one run of the program."""
         known = peaks.flops.get(self.dtype, max(peaks.flops.values()))
         return self.times * max(
             self.bytes / peaks.bytes, self.flops / known, self.integer / peaks.integer
@@ -110,7 +110,8 @@ def _kernel(
 def _work(
     program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
 ) -> tuple[int, str, int]:
-    """FLOPs of matrix products, the dtype of a left side, integer operations."""
+    """Returns FLOPs of matrix products, the dtype of a left side, integer
+    operations."""
     if own.op == "fusion":
         inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
         parts = [_work(program, one, inner) for one in inner.values()]
@@ -147,7 +148,7 @@ def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> i
 
 
 def measured(folder: Path) -> dict[str, float]:
-    """Seconds by kernel's name, added over a profile that `jax.profiler` wrote.
+    """Returns seconds by kernel's name, added over a profile that `jax.profiler` wrote.
 
     On a GPU a kernel that no instruction claims (a CUDA graph's) has its own name.
     """
@@ -209,7 +210,7 @@ def beside(
 
 
 def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """`beside`'s `kernels` as rows of a table, under `HEADER`."""
+    """Returns `beside`'s `kernels` as rows of a table, under `HEADER`."""
     return [
         (
             f"{row['measured_ms']:.3f}",

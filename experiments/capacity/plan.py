@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the config's fields.
+    """Returns the options, and the config's fields.
 
     Raises:
       UserError: an option that is missing, unknown or out of its range.
@@ -137,7 +137,7 @@ def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
 
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
-    """Memory, FLOPs and time, with the formulas."""
+    """Formats memory, FLOPs and time, with the formulas."""
     device = DEVICES[name]
     mesh = estimate.mesh_of(config, device.compiler)
     task, model = programs.task_of(config), config.model
@@ -177,7 +177,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
 def seconds(
     config: ConfigDict, device: Device, mesh: Mesh, flops: float, efficiency: float
 ) -> list[estimate.Line]:
-    """Where the time of a step goes, without the traffic between devices."""
+    """Returns the parts of a step's time, without the traffic between devices."""
     peak = device.bfloat16 if config.model.dtype == "bfloat16" else device.float32
     again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
     own = estimate.state(config, mesh)
@@ -194,7 +194,7 @@ def seconds(
 
 
 def needed(config: ConfigDict, device: Device) -> float:
-    """Bytes of a device in the phase that needs most.
+    """Returns bytes of a device in the phase that needs most.
 
     Raises:
       UserError: the mesh does not fit the devices, or the batch the mesh.

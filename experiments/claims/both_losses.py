@@ -38,7 +38,7 @@ class TextWithLosses(Text):
         return {**found, "cross_entropy": -float(shares.mean())}
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """Without the loss: the majority's answer has no probability."""
+        """Scores the majority without the loss: its answer has no probability."""
         found = super().baseline(split, examples)
         return {k: v for k, v in found.items() if k != "cross_entropy"}
 

@@ -92,7 +92,7 @@ class Lstms(nn.Module):
 
 
 def models(mask: int) -> dict[str, nn.Module]:
-    """The five, by name.
+    """Returns the five models, by name.
 
     Args:
       mask: the id of [MASK].
@@ -171,13 +171,13 @@ def train(
 
 
 def initial(model: nn.Module) -> Any:
-    """Random parameters."""
+    """Draws random parameters."""
     ids, places = (jnp.zeros((1, n), jnp.int32) for n in (LENGTH, MASKED))
     return jax.jit(model.init)(jax.random.key(0), ids, places)
 
 
 def change(model: nn.Module, params: Any, rows: Rows) -> float:
-    """The largest change of the logits for a token where it is another one."""
+    """Returns the largest change of the logits for a token where it is another one."""
     middle = LENGTH // 2
     others = rows.copy()
     others[:, middle] = (rows[:, middle] + 1) % PIECES

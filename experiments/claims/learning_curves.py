@@ -72,7 +72,7 @@ class Data(NamedTuple):
         return tuple(texts.sorted_labels({str(text["label"]) for text in self.train}))
 
     def codes(self, some: Sequence[Row]) -> np.ndarray:
-        """Each text's class, as a number."""
+        """Returns each text's class, as a number."""
         return np.array([self.labels.index(str(text["label"])) for text in some])
 
     def file(self, output: Path, part: str) -> Path:
@@ -175,7 +175,7 @@ def read(options: argparse.Namespace) -> Data:
 def plan(
     options: argparse.Namespace, fields: Sequence[str], data: Data
 ) -> dict[Key, Run]:
-    """The fine-tuning runs, by system, number of examples and draw."""
+    """Returns the fine-tuning runs, by system, number of examples and draw."""
     runs = {}
     systems = {FINE: options.init_from} | ({LTR: options.ltr} if options.ltr else {})
     for draw in range(options.draws):
@@ -204,7 +204,7 @@ def plan(
 
 
 def series(run: Run, count: int) -> Series:
-    """A run's scores after each epoch: means over its restarts."""
+    """Reads a run's scores after each epoch: means over its restarts."""
     found: dict[int, dict[str, list[float]]] = {}
     for split, name in (("dev", "test"), ("dev_train", "train")):
         for lines in run.log(split, ("accuracy", "cross_entropy")).values():
@@ -394,7 +394,7 @@ def write_report(
 
 
 def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
-    """The losses of test and training set by epoch."""
+    """Plots the losses of test and training set by epoch."""
     curves = {
         f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
         for system in systems
@@ -405,7 +405,7 @@ def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
 
 
 def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
-    """A number after each epoch: mean over draws, half of the interval."""
+    """Returns a number after each epoch: mean over draws, half of the interval."""
     draws = [each for key, each in found.items() if key[:2] == (system, count)]
     points = []
     for lines in zip(*draws, strict=True):

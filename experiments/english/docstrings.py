@@ -73,7 +73,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
 
 
 def _is_prose(text: str) -> bool:
-    """A sentence or several, no list of names or code."""
+    """Whether it is a sentence or several, not a list of names or code."""
     words = text.split()
     letters = sum(word.strip(".,;:'\"()").isalpha() for word in words)
     return WORDS[0] <= len(words) <= WORDS[1] and letters > 0.8 * len(words)

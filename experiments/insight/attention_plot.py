@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
-    """The tokens of a row, and the heads of a layer by name.
+    """Reads the tokens of a row, and the heads of a layer by name.
 
     Raises:
       UserError: not such a file, or it has no such row, layer or head.
@@ -87,7 +87,7 @@ def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
 
 
 def picture(tokens: list[str], heads: Mapping[str, Heads], kind: str) -> bytes:
-    """Heat maps from white (0) to black (1).
+    """Draws heat maps from white (0) to black (1).
 
     Args:
       kind: one of FORMATS.

@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options.
+    """Reads the options.
 
     Raises:
       UserError: nothing to probe for, or a number that is too small.
@@ -144,7 +144,7 @@ def read(options: argparse.Namespace) -> Iterator[Probe]:
 
 
 def tagged(path: str, options: argparse.Namespace) -> list[Example]:
-    """The sentences of a file of columns."""
+    """Reads the sentences of a file of columns."""
     columns = {"token_column": options.token_column, "tag_column": options.tag_column}
     try:
         found = ner.read(path, **columns, labelled=True)
@@ -157,7 +157,7 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
 
 
 def sentiment(folder: str, split: str) -> list[Example]:
-    """SST-2's sentences."""
+    """Reads SST-2's sentences."""
     try:
         found = glue.read("sst2", folder, split, Counter())
     except UserError as error:
@@ -249,7 +249,8 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
 
 
 def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
-    """The control task's labels: one for each word, drawn as often as the tags are."""
+    """Draws the control task's labels: one for each word, drawn as often as the tags
+    are."""
     rng = np.random.default_rng(seed)
     words = sorted({*train.words, *dev.words})
     tags = sorted(train.labels)
@@ -262,7 +263,8 @@ def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
 def scaled(
     train: Float[np.ndarray, "train hidden"], dev: Float[np.ndarray, "dev hidden"]
 ) -> tuple[Float[np.ndarray, "train hidden"], Float[np.ndarray, "dev hidden"]]:
-    """Both with train's mean and standard deviation set to 0 and 1, by column."""
+    """Scales both so that train's mean and standard deviation are 0 and 1, by
+    column."""
     mean, spread = train.mean(axis=0), train.std(axis=0)
     size = np.sqrt(np.mean(np.square(train)))
     factor = np.where(spread > _CONSTANT * size, 1 / np.maximum(spread, 1e-30), 0)
@@ -292,7 +294,8 @@ def fit(
 
 
 def baselines(train: Set, dev: Set) -> dict[str, float]:
-    """The accuracy of the most frequent label, and of each word's most frequent."""
+    """Returns the accuracy of the most frequent label, and of each word's most
+    frequent."""
     (usual, _), *_ = Counter(train.labels).most_common(1)
     found = {"majority": float(np.mean([label == usual for label in dev.labels]))}
     if train.words:
@@ -338,7 +341,7 @@ def _spread(values: list[float]) -> dict[str, Any]:
 
 
 def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | Figure]:
-    """A probe's numbers in percent, and their plot."""
+    """Formats a probe's numbers in percent, and their plot."""
     names = [name for name in ("accuracy", "control", "selectivity", "gain")
              if name in found["layers"][0]]  # fmt: skip
     rows = [
@@ -361,7 +364,8 @@ def _percent(score: Mapping[str, Any]) -> str:
 
 
 def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
-    """A probe's accuracies and controls by layer, and its baselines, in percent."""
+    """Plots a probe's accuracies and controls by layer, and its baselines, in
+    percent."""
     layers = found["layers"]
     lines = {
         name: [

@@ -110,7 +110,7 @@ def require(module: str, extra: str, what: str) -> None:
 def with_fields(
     parser: Parser, argv: Sequence[str], taken: Container[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE.
+    """Reads the options, and --config.FIELD=VALUE.
 
     Args:
       taken: the fields that the program sets itself.
@@ -128,7 +128,7 @@ def with_fields(
 
 
 def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
-    """A command's `main`, whose errors that the user can mend become a line.
+    """Returns a command's `main`, whose errors that the user can fix become a line.
 
     Raises (when it is called):
       Exception: one that the user did not cause.
@@ -163,7 +163,8 @@ def compute() -> None:
 
 
 def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
-    """As `command`, of a script that computes here and whose result is a text."""
+    """Returns a command, as `command` does, for a function that computes a text
+    here."""
 
     @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:

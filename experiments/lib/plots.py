@@ -63,7 +63,7 @@ def drawn(panels: int, width: float, height: float) -> Iterator[tuple[Any, list[
 
 
 def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
-    """The file of a figure: png, pdf or svg."""
+    """Returns the file of a figure: png, pdf or svg."""
     import matplotlib
 
     file = io.BytesIO()

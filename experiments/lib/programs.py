@@ -181,7 +181,7 @@ def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
 
 
 def inputs(given: Columns) -> Columns:
-    """The columns of a batch without its targets, as prediction has them."""
+    """Returns the columns of a batch without its targets, as prediction has them."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     found = {name: given[name] for name in names if name in given}
     if _PRETRAINING in given and "masked_lm_positions" not in found:

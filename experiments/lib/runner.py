@@ -72,8 +72,8 @@ class Run(NamedTuple):
         return [*MAIN, *self.arguments, f"--workdir={self.folder}"]
 
     def seeds(self) -> dict[int, Path]:
-        """The work directory of each seed. A run of one seed has its own folder, as
-        seed 0 unless the folder is named after another."""
+        """Returns the work directory of each seed. A run of one seed has its own
+        folder, as seed 0 unless the folder is named after another."""
         folders = sorted(self.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
         if not folders and not self.folder.name.startswith("seed_"):
             return {0: self.folder}
@@ -85,7 +85,7 @@ class Run(NamedTuple):
     def log(
         self, split: str = "dev", needs: Collection[str] = (), *, may_lack: bool = False
     ) -> dict[int, list[dict[str, float]]]:
-        """The lines of a split in metrics.jsonl by seed, of a run that has ended.
+        """Reads the lines of a split in metrics.jsonl by seed, of a run that has ended.
 
         Args:
           needs: scores that every line must have.
@@ -120,7 +120,7 @@ class Run(NamedTuple):
 
 
 def digest(*texts: str) -> str:
-    """A short hash for folder names."""
+    """Returns a short hash for folder names."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 

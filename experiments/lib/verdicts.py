@@ -110,7 +110,7 @@ class Verdict(NamedTuple):
         return "\n  ".join((head, *lines))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the verdict as JSON has it."""
         return {
             "claim": self.claim.text,
             "source": self.claim.source,
@@ -122,7 +122,7 @@ class Verdict(NamedTuple):
 
 
 def number(value: float) -> float | None:
-    """As JSON has it: None where it is not finite."""
+    """Returns a number as JSON has it: None where it is not finite."""
     return value if math.isfinite(value) else None
 
 
@@ -144,7 +144,8 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
 
 
 def estimate(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of its 95% interval: infinite where that has no bounds."""
+    """Returns the mean, and half of its 95% interval: infinite where that has no
+    bounds."""
     low, high = interval(values)
     return statistics.fmean(values) if values else math.nan, (high - low) / 2
 

@@ -99,13 +99,13 @@ PERPLEXITIES = (
 
 
 def shown(cell: Cell) -> str:
-    """A cell: mean, interval, and the paper's figure in brackets."""
+    """Formats a cell: mean, interval, and the paper's figure in brackets."""
     ours = verdicts.shown(list(cell.seeds.values()))
     return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
 
 
 def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The table's rows and header."""
+    """Returns the table's rows and header."""
     rows = [
         (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
         for s in found.table.systems

@@ -47,7 +47,7 @@ _NOTE = (
 
 
 def build(table: str, size: str, systems: Sequence[str]) -> Table:
-    """The table of these systems.
+    """Returns the table of these systems.
 
     Raises:
       UserError: there is no such table, or it has BERT only, or ELMo has no such size.
@@ -151,7 +151,7 @@ def _all_better(
 
 
 def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
-    """Table 1's claims about the systems that are there."""
+    """Returns Table 1's claims about the systems that are there."""
     glue = tables.TABLE_1
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
     next_to = list(itertools.pairwise(rows))
@@ -176,7 +176,7 @@ def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
 def _each(
     rows: Sequence[System], other: str, columns: Sequence[Column]
 ) -> tuple[Pair, ...]:
-    """Each BERT against the systems of another model."""
+    """Pairs each BERT against the systems of another model."""
     names = {
         model: [row.name for row in rows if row.pretraining.model == model]
         for model in ("bert", other)

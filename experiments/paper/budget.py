@@ -49,7 +49,7 @@ class Budget(NamedTuple):
 
 
 def path(workdir: Path) -> Path:
-    """The file with a run's budget, beside its work directory."""
+    """Returns the path of a run's budget, next to its work directory."""
     return workdir.with_name(f"{workdir.name}.budget.json")
 
 
@@ -105,7 +105,7 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
 
 
 def _words_a_step(task: Any) -> float:
-    """The words of a step, on average over the data and the phases."""
+    """Returns the words of a step, on average over the data and the phases."""
     config, data = task.config, task.training_data()
     place = Path(config.corpus.data_dir)
     total = 0.0

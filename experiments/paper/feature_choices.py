@@ -35,7 +35,7 @@ class Choice(NamedTuple):
         return published.TABLE_7.rows[self.title]["ner"]
 
     def states(self, layers: int) -> list[int]:
-        """The hidden states that a model of so many layers gives it."""
+        """Returns the hidden states that a model of `layers` layers gives it."""
         end = layers + 1
         return list(range(self.first % end, self.last % end + 1))
 
@@ -115,7 +115,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
 
 
 def parts_of_report(results: Mapping[str, Any]) -> list[str | Table]:
-    """The choices' scores beside the paper's."""
+    """Formats the choices' scores next to the paper's."""
     rows: list[tuple[object, ...]] = []
     for name, found in results["choices"].items():
         choice = CHOICES[name]

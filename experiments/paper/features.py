@@ -78,7 +78,8 @@ class Reading(NamedTuple):
         return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
 
     def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
-        """The file of the vectors, by a hash of all that decides them, to the bit.
+        """Returns the path of the vectors, by a hash of all that decides them, bit for
+        bit.
 
         Args:
           weights: see `weights_digest`.
@@ -123,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the `--config.FIELD=VALUE`.
+    """Returns the options, and the `--config.FIELD=VALUE`.
 
     Raises:
       UserError: an option or a value that does not exist, or a field that is set here.
@@ -175,7 +176,7 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
 def settings(
     options: argparse.Namespace, fields: Sequence[str], bert: Bert
 ) -> ConfigDict:
-    """The config with which BERT reads the words.
+    """Returns the config with which BERT reads the words.
 
     Raises:
       UserError: a field does not exist, or its value is not allowed.
@@ -256,7 +257,8 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 def weights_digest(bert: Bert) -> str:
-    """A hash of the parameters that the hidden states depend on, and of the config."""
+    """Returns a hash of the parameters that the hidden states depend on, and of the
+    config."""
     digest = hashlib.sha256(repr(bert.config).encode())
     parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
@@ -295,7 +297,8 @@ def keep_split(
 
 
 def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
-    """A function that gives all hidden states of a batch at some of its positions."""
+    """Returns a function that gives all hidden states of a batch at some of its
+    positions."""
 
     @jax.jit
     def compute(

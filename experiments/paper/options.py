@@ -148,7 +148,7 @@ def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
 
 
 def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:
-    """The spec of a task's config."""
+    """Returns the spec of a task's config."""
     file, *arguments = data.config
     if system != "bert":
         arguments.append(f"model={system}")
@@ -176,7 +176,7 @@ def _parser(description: str) -> command_line.Parser:
 
 
 def pretraining_config(system: str, size: str) -> str:
-    """The spec of a system's config."""
+    """Returns the spec of a system's config."""
     folder = ROOT / "configs"
     if system == "elmo":
         return f"{folder}/elmo.py:size={'tiny' if size == 'tiny' else 'released'}"
@@ -192,7 +192,7 @@ def _compares_shapes(table: Table) -> bool:
 
 
 def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
-    """The fields of pre-training that the table sets.
+    """Returns the fields of pre-training that the table sets.
 
     Args:
       is_beside: it has systems beside BERT.
@@ -210,7 +210,7 @@ def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
 def _fields(
     rest: Sequence[str], set_by_table: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
+    """Returns the fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
 
     Args:
       set_by_table: names of fields, for --config and for --finetuning.
@@ -240,7 +240,7 @@ def _fields(
 def _data(
     table: Table, asked: str, data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
-    """The data of the tasks to run, and why the others are missing."""
+    """Returns the data of the tasks to run, and why the others are missing."""
     names = list(filter(None, asked.split(",")))
     for name in names:
         if name not in table.tasks():

@@ -96,7 +96,8 @@ def collect(
 
 
 def mean_of(cells: Sequence[Cell]) -> Cell:
-    """The mean of several columns by seed, of the seeds that have all of them."""
+    """Returns the mean of several columns by seed, of the seeds that have all of
+    them."""
     seeds = set.intersection(*(set(cell.seeds) for cell in cells))
     means = {
         s: statistics.fmean(cell.seeds[s] for cell in cells) for s in sorted(seeds)
@@ -107,7 +108,8 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 
 
 def _cost(options: Options, system: System) -> Mapping[str, float]:
-    """Words, steps and FLOPs of a pre-training that has ended, and its seconds."""
+    """Reads words, steps and FLOPs of a pre-training that has ended, and its
+    seconds."""
     run = runs.pretraining(options, system.pretraining)
     path = budget.path(run.folder)
     if not (run.is_done and path.exists()):
@@ -201,7 +203,8 @@ def baseline(options: Options, column: Column) -> float | None:
 
 
 def _baselines(run: Run) -> dict[str, dict[str, float]]:
-    """The majority baseline's scores by split, in the tables that a run printed."""
+    """Reads the majority baseline's scores by split, in the tables that a run
+    printed."""
     found: dict[str, dict[str, float]] = {}
     split = ""
     text = run.printed.read_text(errors="replace") if run.printed.exists() else ""

@@ -30,7 +30,7 @@ _CONTEXT = ("task.document_context=True", "task.max_seq_length=512")
 
 
 def plan(options: Options) -> list[Run]:
-    """All runs of the table, each once, in the order in which they run."""
+    """Returns all runs of the table, each once, in the order in which they run."""
     runs: dict[Path, Run] = {}
     for system in options.table.systems:
         first = pretraining(options, system.pretraining)
@@ -71,15 +71,17 @@ def pretraining(options: Options, run: Pretraining) -> Run:
 
 
 def _own(spec: str) -> tuple[str, ...]:
-    """The values of a config file that is not one of ours: it may change."""
+    """Returns the values of a config file that is not one of ours: it may change."""
     if Path(spec.partition(":")[0]).resolve().parent == ROOT / "configs":
         return ()
     return (json.dumps(configuration.load(spec, []).to_dict(), sort_keys=True),)
 
 
 def _kept(options: Options) -> tuple[int, int]:
-    """Every how many steps a checkpoint stays, and is saved: figure 5's points are
-    multiples of both."""
+    """Returns the numbers of steps between checkpoints that stay and that are saved.
+
+    Figure 5's points are multiples of both.
+    """
     config = options.resolved
     between = max(1, config.train.num_steps // len(tables.SHARES))
     saves = -(-between // config.checkpoint.save_every)
@@ -184,5 +186,5 @@ def _name(first: Run) -> str:
 
 
 def _needs(first: Run) -> tuple[Path, ...]:
-    """The folder that a run waits for, if any."""
+    """Returns the folder that a run waits for, if any."""
     return () if first.kind == "weights" else (first.folder,)

@@ -32,7 +32,7 @@ CASED = Pretraining("mlm-cased", ("tokenizer.lowercase=False",))
 
 
 def column(task: str, score: str = "", key: str = "") -> Column:
-    """Of a task's main score on dev, unless another is named."""
+    """Returns the column of a task's main score on dev, unless another is named."""
     main = {"swag": "accuracy", "imdb": "accuracy"}
     given = score or main.get(task) or (GLUE[task].main_score if task in GLUE else "f1")
     return Column(key or task, task, given)
@@ -41,7 +41,7 @@ def column(task: str, score: str = "", key: str = "") -> Column:
 def against(
     first: str, second: str, columns: Sequence[Column] | Sequence[str]
 ) -> tuple[Pair, ...]:
-    """Two systems on each column."""
+    """Pairs two systems on each column."""
     keys = [own.key if isinstance(own, Column) else own for own in columns]
     return tuple(Pair(first, second, key) for key in keys)
 
@@ -57,7 +57,7 @@ SQUAD2 = (column("squad2", "exact_match", "squad2/exact_match"), column("squad2"
 
 
 def build(name: str, size: str) -> Table:
-    """The table at a size.
+    """Returns the table at a size.
 
     Raises:
       UserError: there is no such table.
@@ -139,7 +139,8 @@ def _table5(name: str, size: str) -> Table:
 
 
 def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
-    """Table 6's six models in the proportions of a size: Base gives the paper's own.
+    """Returns table 6's six models in the proportions of a size: Base gives the paper's
+    own.
 
     Each has the heads' width of its size. Where a quarter of the layers and half of
     them are the same number, the first model has half of the width.

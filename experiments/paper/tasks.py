@@ -125,7 +125,7 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
 def find_all(
     names: Sequence[str], data: str
 ) -> tuple[dict[str, Found], dict[str, str]]:
-    """The data of tasks, and why the others are missing.
+    """Finds the data of tasks, and why the others are missing.
 
     Args:
       data: folders, between commas.

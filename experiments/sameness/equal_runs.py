@@ -162,12 +162,12 @@ def finished(workdir: Path) -> bool:
 
 
 def base(folder: Path, task: str) -> Path:
-    """The run that the others are compared with."""
+    """Returns the run that the others are compared with."""
     return folder / f"{task} {ONE}".replace(" ", "_")
 
 
 def losses(workdir: Path) -> np.ndarray:
-    """Of each step, all of them there once and in order."""
+    """Reads the loss of each step, all of them there once and in order."""
     lines = metrics.read(workdir, "train")
     steps = [line["step"] for line in lines]
     assert steps == list(range(1, len(steps) + 1)), f"{workdir}: steps {steps}"
@@ -241,7 +241,7 @@ def show(title: str, rows: list[tuple]) -> None:
 
 
 def write_data(folder: Path) -> None:
-    """Made-up text, of which no two training rows are the same."""
+    """Writes made-up text, of which no two training rows are the same."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
     words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]

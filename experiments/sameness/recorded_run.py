@@ -25,7 +25,7 @@ from bert_jax.training import seeds
 
 
 def record(folder: Path, stop: int) -> None:
-    """From now on every run in this process is recorded."""
+    """Records every later run in this process."""
     batches = seeds.Seeds.batches
 
     def recorded(self: Any, task: Any, step: int, rows: Any) -> Iterator[Any]:

@@ -358,7 +358,7 @@ def _peaks(size: int, megabytes: int) -> dict[str, float]:
 
 
 def _best(function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the best of five turns of twenty calls."""
+    """Returns seconds of a call, the best of five turns of twenty calls."""
     import jax
 
     jax.block_until_ready(function(*arguments))

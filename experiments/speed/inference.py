@@ -78,8 +78,11 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
 
 
 def libraries(dtype: str) -> list[str]:
-    """Those that are measured: ONNX Runtime, whose usual package has no GPU, in float32
-    and without one."""
+    """Returns the measured libraries.
+
+    ONNX Runtime, whose usual package has no GPU, is measured in float32 and without
+    one.
+    """
     import torch
 
     has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
@@ -108,7 +111,7 @@ def texts_of(args: argparse.Namespace) -> Texts:
 
 
 def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
-    """`--mode=predict` without its files."""
+    """Returns answers by `--mode=predict` without its files."""
     from bert_jax.config import configuration
     from bert_jax.runtime import environment, storage
     from bert_jax.training import inference, run_config, setup
@@ -143,7 +146,7 @@ def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    """`transformers`, as its documentation says to use it."""
+    """Returns answers by `transformers`, used as its documentation describes."""
     import torch
     import transformers
 
@@ -171,7 +174,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    """ONNX Runtime with the exported classifier, on all cores."""
+    """Returns answers by ONNX Runtime with the exported classifier, on all cores."""
     import numpy as np
     import onnxruntime
     from tokenizers import Tokenizer
@@ -234,7 +237,7 @@ def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def measure(
     args: argparse.Namespace, texts: Texts, chosen: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of all sides of some libraries, the first of them ours."""
+    """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder))
         case = {"folder": folder, "batch": args.batch}
@@ -255,7 +258,7 @@ HEADER = ("side", "texts/s", "milliseconds", "ours / it")
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The lines of the table."""
+    """Returns the lines of the table."""
     found: list[tuple[str, ...]] = []
     for name, side in figures["sides"].items():
         alone = name.endswith(ONE)

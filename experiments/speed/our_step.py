@@ -61,7 +61,7 @@ def sized_config(
 
 
 def predictions(length: int) -> int:
-    """Predicted positions of a row: 20 of 128 and 77 of 512, as published."""
+    """Returns predicted positions of a row: 20 of 128 and 77 of 512, as published."""
     return 20 if length == 128 else max(1, round(0.15 * length))
 
 

@@ -126,7 +126,7 @@ class Process:
         return self._read()
 
     def turns(self) -> dict[str, Callable[[int], float]]:
-        """The sides, as `alternate` takes them."""
+        """Returns the sides, as `alternate` takes them."""
 
         def turn(name: str, times: int) -> float:
             return float(self.ask(name, times)["cpu"])
@@ -210,6 +210,7 @@ def alternate(
 
 
 def times_as_fast(side: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How many times as fast a side is as another: the median, round by round."""
+    """Returns how many times as fast a side is as another: the median, round by
+    round."""
     rounds = zip(other["turns"], side["turns"], strict=True)
     return statistics.median(slow / fast for slow, fast in rounds)

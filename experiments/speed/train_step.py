@@ -55,7 +55,7 @@ Sides = dict[str, Callable[[int], Any]]
 
 
 def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """The sides of the case's library, in this process."""
+    """Returns the sides of the case's library, in this process."""
     if case["threads"]:  # before a library makes its own
         cores = sorted(os.sched_getaffinity(0))[: case["threads"]]
         os.sched_setaffinity(0, cores)
@@ -63,7 +63,7 @@ def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """Our step with each of the case's attentions."""
+    """Returns our step with each of the case's attentions."""
     import jax
 
     from bert_jax.runtime import environment
@@ -93,7 +93,7 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """Torch's step by each of the case's names."""
+    """Returns torch's step by each of the case's names."""
     import torch
 
     from experiments.speed import torch_step
@@ -150,7 +150,8 @@ def _warm(side: Callable[[int], float]) -> None:
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """A case with the turns of its sides, or with the `error`: why there are none."""
+    """Returns a case with the turns of its sides, or with the `error`: why there are
+    none."""
     try:
         return {**case, **_measured(case)}
     except RuntimeError as error:
@@ -184,7 +185,7 @@ HEADER = (
 
 
 def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A case's lines of the table."""
+    """Returns a case's lines of the table."""
     head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     if "error" in case:
         return [(*head, f"no result: {case['error']}", "", "", "", "")]
@@ -218,7 +219,7 @@ def notes(case: dict[str, Any]) -> list[str]:
 
 
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One for each size, length and dtype."""
+    """Returns a case for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
     names = ("task", "attentions", "torch", "threads", "rounds", "turn", "limit")
     same = {name: getattr(options, name) for name in names}
@@ -231,7 +232,7 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options.
+    """Reads the options.
 
     Raises:
       UserError: one is wrong, or two do not go together.

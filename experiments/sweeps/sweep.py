@@ -110,7 +110,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
-    """The runs, their configs checked, each with the name of its setting.
+    """Returns the runs, their configs checked, each with the name of its setting.
 
     Raises:
       UserError: a field or value that the config does not allow.
@@ -223,7 +223,7 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
 
 
 def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) -> float:
-    """The score of the checkpoint that the run's predictions are from."""
+    """Returns the score of the checkpoint that the run's predictions are from."""
     values = {line["step"]: float(line[score]) for line in lines if score in line}
     last = list(values)[-1]
     if config["evaluate"]["checkpoint"] == "best":
@@ -234,7 +234,8 @@ def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) ->
 
 
 def difference(setting: Setting, other: Setting) -> Difference:
-    """The difference over the seeds that both have, which had the same order of data.
+    """Returns the difference over the seeds that both have, which had the same order of
+    data.
 
     Without such seeds it is that of the means.
     """
@@ -279,7 +280,7 @@ def comparison_table(found: Sequence[Setting], score: str) -> Table:
 
 
 def _cells(found: Difference) -> tuple[str, str, str]:
-    """The mean, the interval and the number of pairs."""
+    """Returns the mean, the interval and the number of pairs."""
     is_known = math.isfinite(found.low)
     ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
     return f"{found.mean:+.3g}", ends, str(found.pairs or "")

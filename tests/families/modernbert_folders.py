@@ -89,7 +89,7 @@ def written(folder, given, change=None, loudness=1.0):
 
 
 def inputs(given, length=0, seed=4):
-    """Four rows: full length, two padded ones, one of a single token."""
+    """Makes four rows: full length, two padded ones, one of a single token."""
     random, choices = np.random.RandomState(seed), ()
     if given["architectures"] == ["ModernBertForMultipleChoice"]:
         choices = (3,)

@@ -34,11 +34,11 @@ def every(step, path, folder):
 
 
 def gold_answer(text, start):
-    """An answer in its context."""
+    """Returns an answer in its context."""
     return {"text": text, "answer_start": start}
 
 
 def squad_row(name, text, context, answers=None, impossible=False):
-    """A row of SQuAD, as its reader makes it."""
+    """Returns a row of SQuAD, as its reader makes it."""
     row = {"id": name, "question": text, "context": context, "answers": answers}
     return row | {"is_impossible": impossible}
