@@ -21,7 +21,7 @@ def get_config(size: str = "released") -> ConfigDict:
     """Returns the config of the released size, or a tiny one.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")

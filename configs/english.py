@@ -23,7 +23,7 @@ def get_config(size: str = "mini") -> ConfigDict:
     """Returns the config of an English BERT.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")

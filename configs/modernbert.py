@@ -35,7 +35,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """Returns the config of ModernBERT, as released or tiny.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")

@@ -19,7 +19,7 @@ def tolerance(expected: Any, terms: int = TERMS) -> float:
     small value is not relative to itself: it may be the difference of large ones.
 
     Args:
-      expected: an array, or a tree of arrays, such as gradients.
+      expected: Array, or a tree of arrays, such as gradients.
     """
     largest = max(np.abs(leaf).max(initial=0.0) for leaf in _leaves(expected))
     return float(EPSILON * np.sqrt(terms) * largest)

@@ -42,7 +42,7 @@ class Forked:
         self._started, self._ended = threading.Event(), threading.Event()
 
     def heard(self, news: Mapping[str, Any]) -> None:
-        """For the server."""
+        """Takes news from the server."""
         if "pid" in news:
             self.pid = news["pid"]
         else:
@@ -144,9 +144,9 @@ class Server:
         """Starts `python ARGV`, which begins with -m MODULE or -c TEXT.
 
         Args:
-          streams: the descriptors of its standard input, output and error, which stay
+          streams: Descriptors of its standard input, output and error, which stay
             open here.
-          env: its whole environment.
+          env: Whole environment.
         """
         order = {"argv": list(argv), "cwd": str(cwd), "env": dict(env)}
         with tempfile.TemporaryFile("w+", encoding="utf-8") as file, self._lock:
@@ -168,7 +168,7 @@ class Server:
         """Starts as `start` does, with pipes for standard output and error.
 
         Args:
-          stdin: subprocess.DEVNULL, or subprocess.PIPE.
+          stdin: Either subprocess.DEVNULL or subprocess.PIPE.
         """
         out, its_out = os.pipe()
         err, its_err = os.pipe()

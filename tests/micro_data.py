@@ -26,7 +26,7 @@ class Kind(NamedTuple):
     Attributes:
       extends: Config that it is made from.
       lines: Lines of its config file, besides those of all.
-      files: name -> content.
+      files: Content by name.
     """
 
     extends: str

@@ -124,7 +124,7 @@ def start_together(
     """Starts several processes as one run, nobody looking after them.
 
     Args:
-      heartbeat: seconds without a sign of life after which JAX gives a process up.
+      heartbeat: Seconds without a sign of life after which JAX gives a process up.
         Long, because a busy machine may halt a process for a while.
     """
     return [
@@ -203,10 +203,10 @@ main.main(sys.argv[1:])
 
 
 def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
-    """Starts a run that saves every five steps, killed at step 13, with step 10 saved.
+    """Runs with a save every five steps, killed at step 13, with step 10 saved.
 
     Args:
-      task: the task's class, as MODULE:NAME.
+      task: Class of the task, as MODULE:NAME.
     """
     given = (f"--config={config}", f"--workdir={workdir}", *arguments)
     killed = start(*given, program=("-c", _KILLED, task))

@@ -32,7 +32,7 @@ def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> Non
 def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
     """Makes a command that begins with such a name call its function from now on.
 
-    Other commands are started as ever: a Python process for each run of a grid would
+    Other commands are started as usual: a Python process for each run of a grid would
     take most of a test's time.
     """
     start = runner.wait

@@ -40,9 +40,9 @@ def get_config(
     """Returns the config of a task of GLUE.
 
     Args:
-      size: tiny (configs/tiny.py), or one of configs/base.py.
-      task: one of the ten.
-      model: bert, or another family (docs/families.md).
+      size: Size tiny (configs/tiny.py), or one of configs/base.py.
+      task: Name of one of the ten tasks.
+      model: Model bert, or another family (docs/families.md).
     """
     if task not in GLUE:
         raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")

@@ -85,7 +85,7 @@ def kind(name: str) -> str:
     """Returns `tpu` or `cuda`.
 
     Raises:
-      UserError: the name describes no device, or its compiler is not installed.
+      UserError: The name describes no device, or its compiler is not installed.
     """
     if name not in _GPUS and not _SLICE.fullmatch(name):
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
@@ -128,7 +128,7 @@ def described(name: str) -> "list[jax.Device]":
     """Returns the devices that a name describes, for a mesh.
 
     Raises:
-      UserError: there is no such slice.
+      UserError: There is no such slice.
     """
     import jax
     from jax.experimental import topologies

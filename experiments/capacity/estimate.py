@@ -130,7 +130,7 @@ def needed(config: ConfigDict, index: int, kind: str) -> float:
     """Returns bytes of each device while a step of a phase runs: `memory`, added up.
 
     Raises:
-      UserError: see `mesh_of`.
+      UserError: See `mesh_of`.
     """
     return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
 

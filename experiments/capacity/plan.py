@@ -64,7 +64,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Returns the options, and the config's fields.
 
     Raises:
-      UserError: an option that is missing, unknown or out of its range.
+      UserError: An option is missing, unknown or out of its range.
     """
     parser = Parser("experiments.capacity.plan", __doc__)
     parser.add_argument("--config", required=True, help="a config file")
@@ -197,7 +197,7 @@ def needed(config: ConfigDict, device: Device) -> float:
     """Returns bytes of a device in the phase that needs most.
 
     Raises:
-      UserError: the mesh does not fit the devices, or the batch the mesh.
+      UserError: The mesh does not fit the devices, or the batch the mesh.
     """
     count = len(programs.task_of(config).phases())
     return max(estimate.needed(config, i, device.compiler) for i in range(count))

@@ -95,7 +95,7 @@ def models(mask: int) -> dict[str, nn.Module]:
     """Returns the five models, by name.
 
     Args:
-      mask: the id of [MASK].
+      mask: Id of [MASK].
     """
     spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
     fields = configuration.load(spec, []).model
@@ -114,7 +114,7 @@ def read(source: str) -> tuple[Rows, Rows, int]:
     """Rows of a text to train on and rows held out, and the id of [MASK].
 
     Raises:
-      UserError: the text cannot be read, or is too short.
+      UserError: The text cannot be read, or is too short.
     """
     texts, size = [], 0
     for document in corpus.documents((source,), Path("data")):

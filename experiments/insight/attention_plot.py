@@ -59,7 +59,7 @@ def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
     """Reads the tokens of a row, and the heads of a layer by name.
 
     Raises:
-      UserError: not such a file, or it has no such row, layer or head.
+      UserError: It is not such a file, or it has no such row, layer or head.
     """
     place, row, part = options.input, options.row, options.part
     name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
@@ -90,7 +90,7 @@ def picture(tokens: list[str], heads: Mapping[str, Heads], kind: str) -> bytes:
     """Draws heat maps from white (0) to black (1).
 
     Args:
-      kind: one of FORMATS.
+      kind: Name from FORMATS.
     """
     side = max(2.0, len(tokens) * INCHES)
     width, height = side + 1.1, side + 1.5

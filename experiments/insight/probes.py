@@ -102,7 +102,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Reads the options.
 
     Raises:
-      UserError: nothing to probe for, or a number that is too small.
+      UserError: There is nothing to probe for, or a number is too small.
     """
     parser = command_line.Parser("experiments.insight.probes", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
@@ -170,7 +170,7 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     """Trains and scores the probes of every part.
 
     Raises:
-      UserError: there are too few sentences.
+      UserError: There are too few sentences.
     """
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:

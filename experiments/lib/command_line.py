@@ -113,10 +113,10 @@ def with_fields(
     """Reads the options, and --config.FIELD=VALUE.
 
     Args:
-      taken: the fields that the program sets itself.
+      taken: Fields that the program sets itself.
 
     Raises:
-      UserError: an option that does not exist, or a field of `taken`.
+      UserError: An option does not exist, or a field is one of `taken`.
     """
     options, fields = parser.parse_known_args(argv)
     for text in fields:
@@ -131,7 +131,7 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
     """Returns a command's `main`, whose errors that the user can fix become a line.
 
     Raises (when it is called):
-      Exception: one that the user did not cause.
+      Exception: The user did not cause it.
     """
 
     @functools.wraps(main)

@@ -117,7 +117,7 @@ def trace(
     """Traces a program of a run: the training step, evaluation or prediction.
 
     Args:
-      mode: train, evaluate or predict.
+      mode: Mode train, evaluate or predict.
       index: Index of the training's phase.
 
     Raises:

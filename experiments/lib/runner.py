@@ -88,11 +88,11 @@ class Run(NamedTuple):
         """Reads the lines of a split in metrics.jsonl by seed, of a run that has ended.
 
         Args:
-          needs: scores that every line must have.
-          may_lack: a split without lines is allowed.
+          needs: Scores that every line must have.
+          may_lack: Whether a split without lines is allowed.
 
         Raises:
-          UserError: a seed, the end of a log or a score is missing.
+          UserError: A seed, the end of a log or a score is missing.
         """
         train, folders, found = self.config()["train"], self.seeds(), {}
         if len(folders) != train["seeds"]:
@@ -180,7 +180,7 @@ def check(arguments: Sequence[str]) -> None:
     """Checks the config of a bert_jax.main run, as far as its data is not needed.
 
     Raises:
-      UserError: the config is wrong.
+      UserError: The config is wrong.
     """
     from bert_jax.training import optimizer  # slow
 
@@ -257,7 +257,7 @@ def read_json(
     """Reads an object.
 
     Raises:
-      UserError: the file is missing or is not a JSON object.
+      UserError: The file is missing or is not a JSON object.
     """
     try:
         found = json.loads(path.read_text("utf-8"))

@@ -50,7 +50,7 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
     """Returns the table of these systems.
 
     Raises:
-      UserError: there is no such table, or it has BERT only, or ELMo has no such size.
+      UserError: There is no such table, or it has BERT only, or ELMo has no such size.
     """
     if tuple(systems) == ALONE:
         return tables.build(table, size)

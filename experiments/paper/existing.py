@@ -70,7 +70,7 @@ def require_no_pretraining(
     """Raises UserError for an option of pre-training beside --weights.
 
     Args:
-      of_all: the fields that reach fine-tuning, too.
+      of_all: Fields that reach fine-tuning, too.
     """
     fields = [text[2:] for text in rest if text.startswith("--config.")]
     asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]

@@ -82,7 +82,7 @@ class Reading(NamedTuple):
         bit.
 
         Args:
-          weights: see `weights_digest`.
+          weights: Digest by `weights_digest`.
         """
         digest = hashlib.sha256(f"2 {weights} {batch_size} {self.limit}".encode())
         for part in (*self.rows.ids(np.arange(len(self.rows))), *self.firsts):
@@ -127,7 +127,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     """Returns the options, and the `--config.FIELD=VALUE`.
 
     Raises:
-      UserError: an option or a value that does not exist, or a field that is set here.
+      UserError: An option or a value does not exist, or a field is set here.
     """
     parser = command_line.Parser("experiments.paper.features", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
@@ -149,7 +149,7 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     """Reads the model and every file: the vectors, which come next, may take hours.
 
     Raises:
-      UserError: a file, a field or the model is wrong.
+      UserError: A file, a field or the model is wrong.
     """
     source = weights.find(options.init_from)
     source.check()
@@ -179,7 +179,7 @@ def settings(
     """Returns the config with which BERT reads the words.
 
     Raises:
-      UserError: a field does not exist, or its value is not allowed.
+      UserError: A field does not exist, or its value is not allowed.
     """
     longest = 512 if options.document_context else 128
     longest = min(bert.config.max_position_embeddings, longest)
@@ -275,7 +275,7 @@ def keep_split(
     Only the vectors of a batch are in memory.
 
     Raises:
-      OSError: the folder cannot be written, or the disk is too small.
+      OSError: The folder cannot be written, or the disk is too small.
     """
     if path.exists():
         return

@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
     Attributes:
       table: Table at the size.
-      systems: bert, or those of `beside.SYSTEMS` to compare.
+      systems: Model bert, or those of `beside.SYSTEMS` to compare.
       weights: Weights that the rows start from, instead of a pre-training.
       words: Number of words that each of several systems reads. 0 means the configs'
         steps.
@@ -195,7 +195,7 @@ def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
     """Returns the fields of pre-training that the table sets.
 
     Args:
-      is_beside: it has systems beside BERT.
+      is_beside: Whether it has systems other than BERT.
     """
     own = [f for s in table.systems for f in s.pretraining.fields]
     shape = SHAPE if _compares_shapes(table) else ()
@@ -213,10 +213,10 @@ def _fields(
     """Returns the fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
 
     Args:
-      set_by_table: names of fields, for --config and for --finetuning.
+      set_by_table: Names of fields, for --config and for --finetuning.
 
     Raises:
-      UserError: an option that does not exist, or a field that the table sets.
+      UserError: An option does not exist, or a field is set by the table.
     """
     pretraining, finetuning = [], []
     for text in rest:

@@ -60,7 +60,7 @@ def build(name: str, size: str) -> Table:
     """Returns the table at a size.
 
     Raises:
-      UserError: there is no such table.
+      UserError: There is no such table.
     """
     if name not in TABLES:
         raise UserError(f"{name}: no such table; choose one of {', '.join(TABLES)}")

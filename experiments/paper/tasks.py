@@ -128,10 +128,10 @@ def find_all(
     """Finds the data of tasks, and why the others are missing.
 
     Args:
-      data: folders, between commas.
+      data: Folders, between commas.
 
     Raises:
-      UserError: a folder does not exist.
+      UserError: A folder does not exist.
     """
     folders = list(filter(None, data.split(",")))
     for folder in folders:

@@ -142,7 +142,7 @@ def _warm(side: Callable[[int], float]) -> None:
     """Compiles, and steps until nothing is new.
 
     Raises:
-      RuntimeError: the loss is not finite.
+      RuntimeError: The loss is not finite.
     """
     for _ in range(2):
         if not math.isfinite(loss := side(1)):
@@ -235,7 +235,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the options.
 
     Raises:
-      UserError: one is wrong, or two do not go together.
+      UserError: One is wrong, or two do not go together.
     """
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--task", default="pretraining", choices=USUAL)

@@ -113,7 +113,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
     """Returns the runs, their configs checked, each with the name of its setting.
 
     Raises:
-      UserError: a field or value that the config does not allow.
+      UserError: The config does not allow a field or value.
     """
     grid = dict(options.grid)
     seeds = grid.pop(_SEED) if options.together else []
@@ -150,7 +150,7 @@ class Setting(NamedTuple):
     """Runs that differ by their seed alone.
 
     Attributes:
-      scores: by seed.
+      scores: Scores by seed.
     """
 
     name: str

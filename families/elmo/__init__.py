@@ -19,7 +19,7 @@ def load(folder: str | Path) -> "Frozen":
     configs/elmo.py or with an ELMo, of which the checkpoint is read.
 
     Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py,
+      UserError: A file is missing or damaged, the two do not fit together, or h5py,
         which weights.hdf5 needs, is not installed.
     """
     from families.elmo import loading

@@ -67,7 +67,7 @@ class ElmoConfig:
         """Reads the sizes in a run's whole config.
 
         Raises:
-          UserError: they do not fit together.
+          UserError: They do not fit together.
         """
         task, filters = config.task, []
         for text in task.filters:

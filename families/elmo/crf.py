@@ -158,7 +158,7 @@ def allowed(labels: Sequence[str], scheme: str) -> Allowed:
     """Returns the transitions that a scheme of SCHEMES allows.
 
     Args:
-      labels: the tags, in the model's order.
+      labels: Tags, in the model's order.
     """
 
     def row(before: str | None) -> list[bool]:

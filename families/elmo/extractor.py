@@ -50,7 +50,7 @@ class ElmoExtractor(Extractor):
         """Cuts a row into words.
 
         Raises:
-          ValueError: it has neither a text nor words, or both, or a second text.
+          ValueError: It has neither a text nor words, or both, or a second text.
         """
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')

@@ -34,9 +34,9 @@ class Elmo:
     """A frozen ELMo.
 
     Attributes:
-      config: its sizes.
-      params: its parameters, in the layout of `families.elmo.model`.
-      cut: words so far of more bytes than it reads.
+      config: Sizes of the model.
+      params: Parameters in the layout of `families.elmo.model`.
+      cut: Number of words so far with more bytes than it reads.
     """
 
     def __init__(self, config: model.ElmoConfig, params: Mapping[str, Any]):

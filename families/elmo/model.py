@@ -289,9 +289,9 @@ def scalar_mix(
 
     Args:
       mask: True for a word.
-      weights: before the softmax.
-      layer_norm: first normalize each layer over all words and numbers of the batch
-        (`do_layer_norm` of bilm/elmo.py).
+      weights: Weights before the softmax.
+      layer_norm: Whether to first normalize each layer over all words and numbers of
+        the batch (`do_layer_norm` of bilm/elmo.py).
     """
     if layer_norm:
         real = mask[:, None, :, None]

@@ -24,7 +24,7 @@ def read_options(folder: Path) -> ElmoConfig:
     """Reads the sizes in options.json.
 
     Raises:
-      UserError: it is missing or damaged, or no model here can be so.
+      UserError: It is missing or damaged, or no model here can be so.
     """
     path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
     if "char_cnn" not in fields:
@@ -55,7 +55,7 @@ def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
     """Reads the sizes, and the parameters of `families.elmo.model.Elmo`.
 
     Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py is
+      UserError: A file is missing or damaged, the two do not fit together, or h5py is
         not installed.
     """
     config = read_options(folder)

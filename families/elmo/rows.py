@@ -57,11 +57,11 @@ class Words:
     A server parses requests in several threads, and each may meet new words.
 
     Args:
-      tokenizer: says where words end.
-      length: ids of characters that a word has.
+      tokenizer: Tokenizer that specifies where words end.
+      length: Number of character ids in a word.
 
     Attributes:
-      cut: distinct words of more bytes than the model reads.
+      cut: Distinct words with more bytes than the model reads.
     """
 
     def __init__(self, tokenizer: Tokenizer, length: int):

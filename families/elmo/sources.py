@@ -55,10 +55,10 @@ class ElmoSource(Source):
         """Reads the parameters, as float32 NumPy arrays.
 
         Args:
-          name: see `Source.read`.
+          name: Name as in `Source.read`.
 
         Raises:
-          UserError: a file is missing or damaged, there is no checkpoint, or h5py,
+          UserError: A file is missing or damaged, there is no checkpoint, or h5py,
             which weights.hdf5 needs, is not installed.
         """
         if not is_run(self.folder):

@@ -43,7 +43,7 @@ class GptFinetuning(Finetuning):
     """Adds the language model's loss to that of a task.
 
     Args:
-      config: reads from `config.task` also `lm_coef`, the factor of that loss.
+      config: Config whose `config.task` also has `lm_coef`, the factor of that loss.
     """
 
     causal = True  # see Ner and Squad
@@ -111,8 +111,9 @@ class GptClassification(GptFinetuning, Text):
     """A text, or a pair in one order or in both.
 
     Args:
-      config: reads from `config.task` also `both_orders`: each pair is two sequences,
-        and the classifier reads the sum of their vectors (section 3.3, similarity).
+      config: Config whose `config.task` also has `both_orders`: each pair is two
+        sequences, and the classifier reads the sum of their vectors (section 3.3,
+        similarity).
     """
 
     @property

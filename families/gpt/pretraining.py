@@ -78,7 +78,7 @@ class GptContinue(Continue):
         """Checks and encodes a row.
 
         Raises:
-          ValueError: it has no text, or a second one, or is longer than the model's
+          ValueError: It has no text, or a second one, or is longer than the model's
             positions.
         """
         if not isinstance(row.get("text"), str):

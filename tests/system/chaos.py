@@ -67,8 +67,8 @@ class Process:
     """A training process whose standard error is collected.
 
     Args:
-      process: the process, just started. A full disk does not affect its pipe.
-      workdir: its work directory.
+      process: Process, just started. A full disk does not affect its pipe.
+      workdir: Work directory of the process.
     """
 
     def __init__(self, process: subprocess.Popen | Forked, workdir: Path):

@@ -132,7 +132,7 @@ def plant(fault: Fault, root: Path) -> None:
     """Writes a fault into a copy.
 
     Raises:
-      ValueError: the code has changed: it does not have `right` exactly once.
+      ValueError: The code has changed: it does not have `right` exactly once.
     """
     path = root / fault.file
     text = path.read_text(encoding="utf-8")

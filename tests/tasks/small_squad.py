@@ -23,8 +23,8 @@ def small_config(folder):
 
 
 def every(step, path, folder):
-    """Every so-manieth paragraph of a real file, from all its articles: a file of the
-    same name."""
+    """Writes every `step`-th paragraph of a real file, from all its articles, to a file
+    of the same name."""
     source = json.loads(path.read_text(encoding="utf-8"))
     articles = [article["paragraphs"] for article in source["data"]]
     paragraphs = [paragraph for some in articles for paragraph in some]
