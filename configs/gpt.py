@@ -22,7 +22,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """Returns the config of GPT, as released or of another size.
 
     Args:
-      size: Size tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
     config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)

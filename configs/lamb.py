@@ -4,7 +4,7 @@
     python -m bert_jax.main --config=configs/lamb.py:batch=32768
 
 `batch=512` ... `batch=32768` (powers of two) are the paper's untuned LAMB: the rate is
-proportional to the square root of the batch, the warm-up share to the batch, and the
+proportional to the square root of the batch, the warm-up fraction to the batch, and the
 decay is linear.
 
 The default is the paper's mixed batch, which took 76 minutes on 1,024 TPU v3 chips:

@@ -62,7 +62,7 @@ def get_config(size: str = "base") -> ConfigDict:
     optimizer.schedule = "warmup_stable_decay"
     optimizer.learning_rate = rate
     optimizer.beta2 = 0.98
-    # The share of all steps in which the rate falls: 50 of 2,000 G tokens.
+    # The fraction of all steps in which the rate falls: 50 of 2,000 G tokens.
     optimizer.decay_fraction = 0.025
     config.tokenizer.lowercase = False
     if size == "tiny":
@@ -73,7 +73,7 @@ def get_config(size: str = "base") -> ConfigDict:
     config.corpus.max_seq_length = 1024
     config.corpus.short_seq_prob = 0.0
     config.masking.max_predictions_per_seq = 307
-    # 1e-5 of each weight at the peak, whatever the rate.
+    # 1e-5 of each weight at the peak, regardless of the rate.
     optimizer.weight_decay = 1e-5 / rate
     optimizer.warmup_steps = 636  # 3 G tokens
     # The paper's batches grow from 768 to 4,608 in the first 50 G tokens.

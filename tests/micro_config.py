@@ -56,7 +56,7 @@ def pretraining(path: Path, corpus: Path, extends: str, own: str = "") -> Path:
 
 
 def finetuning(path: Path, pretrained: Path, extends: str, own: str = "") -> Path:
-    """Writes a config file for fine-tuning on train.jsonl and dev.jsonl beside it."""
+    """Writes a config file for fine-tuning on train.jsonl and dev.jsonl next to it."""
     text = _FINETUNING.replace("PRETRAINED", str(pretrained))
     return _written(path, text, extends, own)
 

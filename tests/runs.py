@@ -229,7 +229,7 @@ def write_pairs(folder: Path, one: str, two: str) -> None:
 
 
 def wait_for_lines(workdir: Path, count: int, *processes: Forked) -> None:
-    """Waits until a run's log has so many lines."""
+    """Waits until a run's log has at least `count` lines."""
     path = workdir / "metrics.jsonl"
     wait_until(lambda: path.exists() and path.read_text().count("\n") >= count,
                *processes)  # fmt: skip

@@ -29,7 +29,7 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
 
     Args:
       task: Name of the task.
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
       model: Name from MODELS.
     """
     if model not in MODELS:

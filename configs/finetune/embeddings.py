@@ -21,8 +21,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of vectors of texts.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
-      model: Model bert, or another family that reads both sides (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one that reads both sides (docs/families.md).
     """
     config = common.get_config("embeddings", size, model)
     config.task.text_b = "text_b"  # or a column `positive`

@@ -15,7 +15,7 @@ QQP and MRPC, Spearman for STS-B, Matthews for CoLA):
     Large   86.7/85.9  72.1  92.7  94.9   60.5  86.5   89.3  70.1  82.1
 
 The paper leaves out WNLI. AX has no training set: an mnli run answers it if
-diagnostic.tsv is beside its files (or in ../diagnostic). Or run --mode=evaluate later
+diagnostic.tsv is next to its files (or in ../diagnostic). Or run --mode=evaluate later
 with `task=ax`, --config.init_from=RUN and --workdir=FOLDER, a folder for AX.tsv.
 
 From random values size=tiny reaches 80.6 accuracy on SST-2's dev set in its one epoch,
@@ -40,9 +40,9 @@ def get_config(
     """Returns the config of a task of GLUE.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
       task: Name of one of the ten tasks.
-      model: Model bert, or another family (docs/families.md).
+      model: Model family, bert or another one (docs/families.md).
     """
     if task not in GLUE:
         raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")

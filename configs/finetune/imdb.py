@@ -24,8 +24,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of IMDb's classification.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
-      model: Model bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("imdb", size, model)
     config.task.dev_fraction = 0.1

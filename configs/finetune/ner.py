@@ -27,8 +27,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of token tagging.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
-      model: Model bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("ner", size, model)
     config.tokenizer.lowercase = False

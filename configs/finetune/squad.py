@@ -37,9 +37,9 @@ def get_config(
     """Returns the paper's values.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
       version: 1.1, or 2.0, where a question may have no answer.
-      model: Model bert, or another family (docs/families.md).
+      model: Model family, bert or another one (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")

@@ -23,8 +23,8 @@ def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of a task on your own texts.
 
     Args:
-      size: Size tiny (configs/tiny.py), or one of configs/base.py.
-      model: Model bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("text", size, model)
     return common.of_model(config, size, model)

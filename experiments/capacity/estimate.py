@@ -139,9 +139,9 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
     """Returns bytes that one row of a batch takes on each device until the backward
     pass.
 
-    With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
-    while besides. The compilers for accelerators compute some arrays again rather than
-    keep them.
+    With `remat`, and on a TPU in a loop over the layers, one layer's are also
+    there for a while. The compilers for accelerators compute some arrays again rather
+    than keep them.
     """
     remat = config.model.remat
     scanned = bool(kind and config.model.scan_layers)

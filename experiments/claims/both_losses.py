@@ -47,7 +47,7 @@ def get_config(size: str = "base") -> ConfigDict:
     """Returns the config of a run with both losses.
 
     Args:
-      size: Size tiny, or one of configs/base.py.
+      size: Model size, tiny or one of configs/base.py.
     """
     TASKS[NAME] = TextWithLosses
     config, reviews = text.get_config(size), imdb.get_config(size)

@@ -60,7 +60,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
             found[package] |= {text for text in texts if _is_prose(text)}
     rows = []
     for package, own_texts in found.items():
-        # Copied from one package into another: whose it is, nobody can tell.
+        # Copied from one package into another: its owner is unknown.
         others = set().union(*(found[name] for name in PACKAGES if name != package))
         own = sorted(own_texts - others, key=_hash)
         if len(own) < each:

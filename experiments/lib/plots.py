@@ -1,4 +1,4 @@
-"""Plots whose lines differ by shape, so that grey is enough."""
+"""Plots whose lines differ by shape, so that gray is enough."""
 
 import contextlib
 import io
@@ -73,7 +73,7 @@ def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
 
 
 def lines(panels: Sequence[Panel]) -> Any:
-    """Lines with error bars, panel beside panel, the legend below each."""
+    """Draws lines with error bars, panels side by side, the legend below each."""
     with drawn(len(panels), width=4.6, height=3.6) as (figure, axes):
         for one, panel in zip(axes, panels, strict=True):
             _draw_lines(one, panel)

@@ -29,7 +29,7 @@ PIECES = 30522  # vocabulary of bert-base-uncased, where the config names none
 STEPS = 1000  # length of a run that depends on its data
 Columns = dict[str, jax.ShapeDtypeStruct]
 
-# What a batch of a head has besides its inputs: scalars of a row, or of each token.
+# Columns of a head's batch besides its inputs: scalars of a row, or of each token.
 _SCALARS = {
     "sequence_classification": ("label",),
     "multiple_choice": ("label",),
@@ -117,7 +117,7 @@ def trace(
     """Traces a program of a run: the training step, evaluation or prediction.
 
     Args:
-      mode: Mode train, evaluate or predict.
+      mode: Name of the mode: train, evaluate or predict.
       index: Index of the training's phase.
 
     Raises:

@@ -23,7 +23,7 @@ SYSTEMS = {
     "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
 }
 ALONE = ("bert",)
-# ELMo and GPT were released in one size each: beside Large they are as beside Base.
+# ELMo and GPT were released in one size each, the same next to Large and Base.
 _ELMO_SIZES = ("tiny", "base", "large")
 # What the paper reports of these systems elsewhere, F1 on dev.
 _ELSEWHERE = {

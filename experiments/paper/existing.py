@@ -67,7 +67,7 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
 def require_no_pretraining(
     given: argparse.Namespace, rest: Sequence[str], of_all: Collection[str]
 ) -> None:
-    """Raises UserError for an option of pre-training beside --weights.
+    """Raises UserError for an option of pre-training given with --weights.
 
     Args:
       of_all: Fields that reach fine-tuning, too.

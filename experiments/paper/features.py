@@ -62,7 +62,7 @@ class Reading(NamedTuple):
     firsts: list[Int[np.ndarray, "words"]]  # positions in each row
     begins: Int[np.ndarray, "rows"]  # the number of each row's first word
     words: int
-    limit: int  # the longest row may have so many tokens
+    limit: int  # maximum number of tokens in a row
 
     @classmethod
     def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:

@@ -47,7 +47,7 @@ class Options(NamedTuple):
 
     Attributes:
       table: Table at the size.
-      systems: Model bert, or those of `beside.SYSTEMS` to compare.
+      systems: Names of systems: bert, or those of `beside.SYSTEMS` to compare.
       weights: Weights that the rows start from, instead of a pre-training.
       words: Number of words that each of several systems reads. 0 means the configs'
         steps.

@@ -17,7 +17,7 @@ SIZES = {
     "tiny": (2, 128, 4),
     **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
 }
-# Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
+# Figure 5 is fine-tuned from checkpoints after these percentages of the steps.
 SHARES = (20, 40, 60, 80, 100)
 # Points by which two masking mixes may differ on a task and count as alike: table 8's
 # own spread over the six is 0.8 on MNLI and 0.5 on NER, fine-tuned.
@@ -46,7 +46,7 @@ def against(
     return tuple(Pair(first, second, key) for key in keys)
 
 
-# WNLI is none of table 1's columns.
+# WNLI is not one of table 1's columns.
 TABLE_1 = (
     column("mnli"),
     Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),

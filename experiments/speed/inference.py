@@ -7,9 +7,9 @@ The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random orde
 sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
 Compiling and a first round are not counted. Each library has a separate process, and
 their sides take turns. A figure is the median of the turns.
-`predict` is next to `transformers`' pipeline `text-classification`, with the texts as
-they come and sorted by the caller, and next to ONNX Runtime (where it and onnx are
-installed, on a processor, in float32) on the exported model, sorted by the caller.
+`predict` is compared with `transformers`' pipeline `text-classification`, with the
+texts as they come and sorted by the caller, and with ONNX Runtime (where it and onnx
+are installed, on a processor, in float32) on the exported model, sorted by the caller.
 `one text` is a text of middling length alone.
 """
 

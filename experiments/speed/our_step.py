@@ -34,8 +34,8 @@ def sized_config(
     """Returns a task's config of a size and one length.
 
     Args:
-      size: Size base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and
-        Base's ratio of the intermediate size to it (Turc et al. 2019,
+      size: Model size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN
+        and Base's ratio of the intermediate size to it (Turc et al. 2019,
         arXiv:1908.08962).
       length: Number of tokens in a row. 15% of them, and a little more, are predicted:
         20 of 128, 77 of 512 (google-research/bert, README.md).

@@ -118,9 +118,12 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def ask(self, name: str, times: int = 1) -> dict[str, Any]:
-        """Has a side work so many times: its `value`, and the `cpu` seconds it took."""
+        """Makes a side work `times` times.
+
+        Returns its `value` and the `cpu` seconds.
+        """
         assert self._process.stdin
-        # Where it has ended, the missing answer says why.
+        # Where it has ended, the missing answer shows why.
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps([name, times]), file=self._process.stdin, flush=True)
         return self._read()

@@ -1,4 +1,4 @@
-"""The speed of a training step, beside torch's on the same work.
+"""The speed of a training step, compared with torch's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
         [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json] \

@@ -135,7 +135,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
             parts.insert(0, files.name(spec))
         name = ",".join(parts)
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
-        # A file's name has at most 255 bytes, and those beside the folder are longer.
+        # A file's name has at most 255 bytes, and those next to the folder are longer.
         safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
         setting = {f: v for f, v in point.items() if f != _SEED}

@@ -27,7 +27,7 @@ class ElmoExtractor(Extractor):
     """
 
     def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
-        """Reads `config.task.words`, which says where words end.
+        """Reads `config.task.words`, which specifies where words end.
 
         Raises:
           UserError: A layer does not exist, or an ELMo does not have such vectors.

@@ -1,6 +1,6 @@
 """A task with ELMo's vectors: rows of words, and the model (families/elmo/systems.py).
 
-ELMo is frozen and its mix is learnt (`task.elmo_system=attention`), or all of it is
+ELMo is frozen and its mix is learned (`task.elmo_system=attention`), or all of it is
 fine-tuned (`finetuned`). A text is `<S> a </S>`, a pair `<S> a </S> <S> b </S>`, each
 read by itself. `tasks.of` joins a task with this.
 """

@@ -61,7 +61,7 @@ class Words:
       length: Number of character ids in a word.
 
     Attributes:
-      cut: Distinct words with more bytes than the model reads.
+      cut: Number of distinct words with more bytes than the model reads.
     """
 
     def __init__(self, tokenizer: Tokenizer, length: int):

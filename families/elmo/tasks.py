@@ -29,8 +29,8 @@ from families.elmo.word_tasks import ElmoNer, ElmoSquad
 class ElmoClassification(ElmoFinetuning, Text):
     """A text, or a pair whose texts read each other.
 
-    A task of pairs has another model than one of single texts: GLUE's ten say which
-    they are, and of others `config.task.text_b` names the second text.
+    A task of pairs has another model than one of single texts: GLUE's ten specify
+    which they are, and for others `config.task.text_b` names the second text.
     """
 
     head_module = Classifier

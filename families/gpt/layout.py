@@ -86,8 +86,9 @@ class GptLayout(Layout):
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
     ) -> dict[str, Any]:
-        """Returns rows for the special tokens that the vocabulary beside has and the
-        embeddings have not: three for the released folder, none for an export."""
+        """Returns rows for the special tokens that the vocabulary next to them has and
+        the
+        embeddings lack: three for the released folder, none for an export."""
         tokenizer, rows = tokenization.of_folder(path.parent), values["vocab_size"]
         pieces = tokenizer.get_vocab_size() if tokenizer else rows
         most = rows + len(SPECIAL_TOKENS)

@@ -140,7 +140,7 @@ class BytePairs(Kind):
         return merges.contents(tokenizer) | whole
 
     def fault(self, tokenizer: Tokenizer) -> str:
-        del tokenizer  # `complete` adds what is missing
+        del tokenizer  # `complete` adds the missing tokens
         return ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:

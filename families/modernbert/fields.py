@@ -21,7 +21,7 @@ def _window(value: int) -> str | None:
 FIELDS = {
     # The window of a local layer, in tokens: half of it to each side.
     "model.local_attention": Field(128, _window, weights="fixed"),
-    # One layer in so many is global, from the first.
+    # One layer in this many is global, from the first.
     "model.global_attn_every_n_layers": Field(3, COUNT, weights="fixed"),
     # Theta of the rotary positions: 160,000 in global layers once rows have 8,192
     # tokens.

@@ -1,5 +1,6 @@
 """Rotary positions (Su et al. 2021, arXiv:2104.09864): queries and keys are turned by
-angles that grow with the position, so their product tells how far apart they are."""
+angles that grow with the position, so their product depends on how far apart they
+are."""
 
 import jax.numpy as jnp
 import numpy as np

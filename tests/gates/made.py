@@ -5,7 +5,7 @@
 writes two files of tests/golden/743dd25e. `made.tar.xz` holds a run that SIGTERM
 stopped (`run`), its prepared data (`data`) and its export (`export`). `numbers.json`
 holds the losses of the runs, and the digests of the prepared texts. Commit 743dd25e
-made both, on a CPU, with the packages of requirements.txt. They are never made anew:
+made both, on a CPU, with the packages of requirements.txt. They are never made again:
 the code that reads them may change, they may not.
 """
 
@@ -128,7 +128,8 @@ def _write(folder: Path, extends: str, lines: str) -> Path:
 
 
 def _write_rows(folder: Path) -> None:
-    """Pairs whose last words tell their label, and questions with their answers."""
+    """Writes pairs whose last words show their label, and questions with their
+    answers."""
     rng = random.Random(0)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *NAMES]
     pieces += ["where", "is", "in", "."]

@@ -2,7 +2,7 @@
 
     python -m tests.system.planted_faults [--only=WORDS]
 
-The copy is that of the last commit. The tests named beside a fault run first. If none
+The copy is that of the last commit. The tests named with a fault run first. If none
 of them fails, all quick tests run. The exit status is 0 if some test fails for each
 fault.
 """
