@@ -95,8 +95,11 @@ def stsb_data(data, folder):
 
 
 def ner_data(data, folder):
-    """Documents of one sentence and of three. The tags, which so small a model learns,
-    mark the long words. They are taken as they are."""
+    """Writes documents of one sentence and of three.
+
+    The tags, which so small a model learns, mark the long words. They are taken as they
+    are.
+    """
     sentences = data("ner/wnut17train.conll").read_text().strip().split("\n\n")
     rows = []
     named = [

@@ -121,7 +121,7 @@ def transformers(torch) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
-    """Gives the path of a real data set's file, or skips where it is absent."""
+    """Returns the path of a real data set's file, or skips where it is absent."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     root = Path(os.environ.get("BERT_JAX_TEST_DATA", default))
 
@@ -179,7 +179,7 @@ def write_corpus(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Gives a folder that one worker makes and all read."""
+    """Yields a folder that one worker makes and all read."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent

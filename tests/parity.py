@@ -48,8 +48,9 @@ def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
 def check_outputs(
     ours: Mapping[str, Any], theirs: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> None:
-    """Checks outputs within OUTPUT of their largest, and each layer's of its own
-    largest.
+    """Checks that each output is within OUTPUT of its largest number.
+
+    Each layer's hidden states count as a separate output.
 
     Args:
       theirs: Reference outputs under our names, of which the `relevant` ones count.

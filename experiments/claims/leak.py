@@ -209,7 +209,7 @@ def _places(rng: np.random.Generator, rows: int) -> Rows:
 
 @command_line.printed
 def main(argv: Sequence[str]) -> str:
-    """Gives the table."""
+    """Runs the command and returns the table."""
     parser = command_line.Parser("experiments.claims.leak", __doc__)
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"

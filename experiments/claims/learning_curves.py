@@ -95,7 +95,7 @@ class Data(NamedTuple):
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     if not options.plan:
         command_line.require("matplotlib", "report", "the plots need matplotlib")

@@ -27,7 +27,7 @@ WORDS = (6, 40)
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser("experiments.english.docstrings", __doc__)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")

@@ -36,7 +36,7 @@ PIXELS = 6000  # the most pixels of a side: those of 512 tokens at DPI would tak
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
     parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
     parser.add_argument("--row", type=int, default=0, help="of the input; default 0")

@@ -61,7 +61,7 @@ each file's default arguments; `--help --config=FILE:ARGUMENTS` shows others.
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     command_line.Parser("experiments.pages.config_page", __doc__).parse_args(argv)
     write_atomically(PAGE, page())
     print(f"written: {PAGE.relative_to(ROOT)}")

@@ -25,7 +25,7 @@ from experiments.paper.results import Cell, Results
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options = parse(argv, __doc__)
     planned = runs.plan(options)
     for name, why in options.missing.items():
@@ -118,7 +118,7 @@ def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 
 
 def loss_rows(found: Results) -> list[Table]:
-    """Returns pre-training's perplexity on held-out text, next to the paper's."""
+    """Returns pre-training's results on held-out text, with the paper's perplexity."""
     rows: list[tuple[str, ...]] = []
     papers = {system.name: system.paper for system in found.table.systems}
     for name, last in found.losses.items():

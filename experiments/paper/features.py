@@ -102,7 +102,7 @@ class Data(NamedTuple):
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     command_line.compute()
     data = read(options, fields)

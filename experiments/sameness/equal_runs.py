@@ -106,7 +106,7 @@ PAIRS = (
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = Parser("experiments.sameness.equal_runs", __doc__)
     parser.add_argument("--output", type=Path, required=True)
     names = several(str, CONFIGS)

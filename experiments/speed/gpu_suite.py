@@ -228,7 +228,7 @@ class Suite:
         return {"status": done.returncode, "last": lines[-1:]}
 
     def _predict(self) -> dict[str, Any]:
-        """Predicts texts as long as film reviews, many and one.
+        """Measures prediction of texts as long as film reviews, many and one.
 
         The model is a classifier of Base's size with random weights.
         """
@@ -293,7 +293,7 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def _interpret() -> None:
-    """Has the GPU's kernels run as JAX operations."""
+    """Makes the GPU's kernels run as JAX operations."""
     import functools
 
     from bert_jax.models.kernels import fused, requirements
@@ -374,7 +374,7 @@ def _best(function: Callable[..., Any], *arguments: Any) -> float:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status: 1 where a part failed."""
+    """Runs the command and returns the exit status, 1 where a part failed."""
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument("--before", type=Path, help="a checkout of another commit")

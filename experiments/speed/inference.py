@@ -277,7 +277,7 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)

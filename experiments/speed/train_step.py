@@ -288,7 +288,7 @@ def _check(options: argparse.Namespace) -> None:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status: 1 where a case failed."""
+    """Runs the command and returns the exit status, 1 where a case failed."""
     options = parse(arguments)
     facts = sides.begin(MODULE, arguments)
     done: list[dict[str, Any]] = []

@@ -46,7 +46,7 @@ Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     runs = plan(options, fields)
 

@@ -20,11 +20,11 @@ MODEL = {
     "task.filters": _of_weights(
         ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024")
     ),
-    "task.activation": _of_weights("relu", ("relu", "tanh")),  # after the convolutions
+    "task.activation": _of_weights("relu", ("relu", "tanh")),  # for the convolutions
     # Layers between the convolutions and the projection.
     "task.highways": _of_weights(2, "[0, 100]"),
     "task.character_size": _of_weights(16, SIZE),  # numbers in each character's vector
-    # Number of ids of a word. Longer words are cut.
+    # Number of character ids in a word. Longer words are cut.
     "task.max_characters": _of_weights(50, "[3, 10000]"),
     "task.cell_clip": _of_weights(3.0),  # bound of each LSTM's cell. 0 means none
     "task.projection_clip": _of_weights(3.0),  # output bound. 0 means none

@@ -65,7 +65,9 @@ class Spans(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch words"]]:
-        """Returns `start_logits` and `end_logits`, the least number where none may be.
+        """Returns `start_logits` and `end_logits`.
+
+        They are the least number where no answer may be.
 
         Args:
           key: Not used, because `x` has had its dropout.

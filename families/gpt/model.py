@@ -147,13 +147,13 @@ class GptForPreTraining(nn.Module):
         key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array]:
-        """Computes the language model's and the heads' outputs.
+        """Computes the language model's logits.
 
         Returns:
           `lm_logits` [batch, length - 1, vocab], float32, of the token after each
           position but the last. With `masked_lm_positions` they are [batch,
-          predictions, vocab], of the token after each of these. In training they are as
-          `vocabulary_logits` returns them.
+          predictions, vocab], of the token after each of these. In training they have
+          the dtype and columns of `vocabulary_logits`.
         """
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
         hidden = encoded.sequence[:, :-1]
