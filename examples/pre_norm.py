@@ -20,7 +20,7 @@ extends = "tiny"
 
 
 class PreNorm(nn.Module):
-    """As `EncoderLayer`, with the same parameters."""
+    """An encoder layer with the parameters of `EncoderLayer`."""
 
     config: BertConfig
     after = staticmethod(layer_norm)  # applied to the last layer's output

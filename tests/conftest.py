@@ -179,7 +179,7 @@ def write_corpus(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Yields a folder that one worker makes and all read."""
+    """Returns a folder that one worker makes and all read."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent

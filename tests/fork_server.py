@@ -1,7 +1,7 @@
 """A process that has imported JAX and bert_jax, and becomes a program for each order.
 
 Importing takes seconds, a run of a micro model takes one. No device has been used
-before the fork, so JAX has no thread and no lock yet: what forks here is as a program
+before the fork, so JAX has no thread and no lock yet: the fork is as a program
 that has just imported its libraries, and then runs as `python ARGUMENTS` does.
 
     python -m tests.fork_server SOCKET

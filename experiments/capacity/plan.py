@@ -10,7 +10,7 @@ A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8. For 
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
 and the arrays that autodiff keeps. Time is model FLOPs at a fraction of the peak that
-has to be assumed (--efficiency; a run's `mfu` is the measured one), and the reading and
+has to be assumed (--efficiency, measured as a run's `mfu`), and the reading and
 writing of parameters and moments, without the traffic between devices.
 
 With --compile the vendor's compiler (the extra `ahead`, which needs no device) compiles
@@ -204,7 +204,7 @@ def needed(config: ConfigDict, device: Device) -> float:
 
 
 def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
-    """Compares the memory that a config needs with what a device has.
+    """Compares the memory that a config needs with a device's.
 
     Returns:
       A line about the parts that do not fit, empty if all do, and the flags of the

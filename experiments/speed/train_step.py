@@ -14,7 +14,7 @@ the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
 JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
 model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
 layer only where it is read. `ours / it` is torch's time over ours: above 1 we are
-faster. Both are of the medians; best turns and processor times are in the file.
+faster. Both are of the medians. Best turns and processor times are in the file.
 """
 
 import argparse

@@ -4,7 +4,7 @@ As in bilm's training (bilm/data.py): sentences in a random order, one after the
 make a stream for each row of a batch. Each step takes its next window. A direction
 reads the sentences in this order, and the words of each from its own side, so a window
 has the beginning of a sentence in one direction and its end in the other. <S> is read
-and never predicted, </S> the other way round; backward their roles are exchanged.
+and never predicted, </S> the other way round. Backward their roles are exchanged.
 """
 
 import functools

@@ -53,7 +53,7 @@ class Prepared(NamedTuple):
     """The prepared data that `prepare` wrote."""
 
     folder: storage.Path
-    words: list[str]  # a word's index is its id; <S>, </S>, <UNK> first
+    words: list[str]  # a word's index is its id. <S>, </S>, <UNK> first
     counts: Int64[np.ndarray, " words"]  # in train
     report: dict[str, Any]
 

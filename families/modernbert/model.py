@@ -1,4 +1,4 @@
-"""ModernBERT (Warner et al. 2024; `transformers`, modeling_modernbert.py).
+"""ModernBERT (Warner et al. 2024, and `transformers`, modeling_modernbert.py).
 
 LayerNorm comes before attention and feed-forward, and after the last layer. There are
 no biases. Every third layer sees the whole text, the others a window.

@@ -47,7 +47,7 @@ def write_folder(golden):
 
 @pytest.fixture
 def make_folder(write_folder, tmp_path):
-    """As `write_folder`, wherever there is room."""
+    """Writes a folder as `write_folder` does, in any temporary location."""
 
     def make(case="BertForPreTraining-three_heads", fields=None, change=None):
         folder = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"
