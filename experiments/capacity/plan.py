@@ -10,8 +10,8 @@ A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8. For 
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
 and the arrays that autodiff keeps. Time is model FLOPs at a fraction of the peak that
-has to be assumed (--efficiency, measured as a run's `mfu`), and the reading and
-writing of parameters and moments, without the traffic between devices.
+has to be assumed (--efficiency, whose measured value is a run's `mfu`), and the reading
+and writing of parameters and moments, without the traffic between devices.
 
 With --compile the vendor's compiler (the extra `ahead`, which needs no device) compiles
 the run's own step for a slice, or for one h100 or h200. It prints bytes next to the

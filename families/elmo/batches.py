@@ -49,7 +49,7 @@ class Windows:
 
     @functools.cached_property
     def _characters(self) -> UInt16[np.ndarray, "words characters"]:
-        """Those of the most frequent words."""
+        """Characters of the most frequent words."""
         ids = characters.of_words(self._words[:_KEPT], self._length)
         return ids.astype(np.uint16)
 
