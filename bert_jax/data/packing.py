@@ -162,7 +162,7 @@ def share_rows(
 
     Returns:
       The same columns, `sequence_ids` and `position_ids`, [batch, length], and
-      `cls_positions` [batch, places], as `pack` has them.
+      `cls_positions` [batch, slots], as `pack` has them.
     """
     row, place = np.nonzero(filled)
     lengths = np.zeros(filled.shape, int)

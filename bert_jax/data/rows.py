@@ -183,7 +183,7 @@ class Rows:
         def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
             return self.training_batch(indices, rows, limit, to_limit)
 
-        import grain  # slow; an answer does without
+        import grain  # slow, and not needed for inference
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         return read_ahead(order.batch(size).map(batch)[step:])
@@ -220,7 +220,7 @@ class Rows:
 
 def read_ahead(batches: Any) -> Iterator[Batch]:
     """Iterates over a `grain.MapDataset` of batches, and reads some in advance."""
-    import grain  # slow; an answer does without
+    import grain  # slow, and not needed for inference
 
     # With few cores a second reader only slows the step down.
     threads = min(4, max(1, workers.cores() // 2))

@@ -46,9 +46,9 @@ class Shard(NamedTuple):
 
     split: str
     number: int
-    # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `source_key`, and where there are any random (pairs with a random
-    # second part)
+    # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
+    # bytes (of text), those of `source_key`, and where there are any random (pairs with
+    # a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
