@@ -84,16 +84,16 @@ FIELDS: dict[str, Field] = {
     "model.layer": Field("post_norm", registry.LAYERS),
     # Position encoding: learnt (a vector for each position), or a custom one
     "model.positions": Field("learnt", registry.POSITIONS),
-    # What the backward pass recomputes, to save memory: none; full (all of each
-    # layer); dots (everything between its matrix products, and attention).
+    # The part that the backward pass recomputes, to save memory: none, full (all of
+    # each layer) or dots (everything between its matrix products, and attention).
     "model.remat": _noted("none", ("none", "full", "dots")),
     # Compile one layer and loop over it: compiles faster, may run slower.
     "model.scan_layers": Field(False),
-    # bert, or another folder of families/, by its name; configs/NAME.py and
+    # bert, or another folder of families/, by its name. configs/NAME.py and
     # configs/finetune/ with model=NAME set it.
     "model.architecture": _sized("bert", registry.FAMILIES),
     # Each position sees only those before it. task.objective=ltr sets it, and a run
-    # from such weights takes it from them; leave it as it is.
+    # from such weights takes it from them. Leave it as it is.
     "model.causal": _sized(False),
     # A vocab.txt or tokenizer.json. Empty means the one of init_from, or else one
     # trained on the corpus.
@@ -169,7 +169,8 @@ FIELDS: dict[str, Field] = {
     "masking.mask_fraction": Field(0.8, SHARE),
     # Fraction that become a random token. The rest stay as they are.
     "masking.random_fraction": Field(0.1, SHARE),
-    "phase2.fraction": Field(0.0, "[0, 1)"),  # of train.num_steps; 0 means one phase
+    # Fraction of train.num_steps. 0 means one phase.
+    "phase2.fraction": Field(0.0, "[0, 1)"),
     "phase2.max_seq_length": Field(512, LENGTH),  # tokens, as corpus.max_seq_length
     "phase2.max_predictions_per_seq": Field(77, SIZE),  # as in masking
     "phase2.micro_batches": Field(1, COUNT),  # as train.micro_batches
@@ -242,12 +243,12 @@ FIELDS: dict[str, Field] = {
     # Splits to evaluate: dev, test and any others in the task's data
     "evaluate.splits": _noted(("dev",), distinct),
     # The checkpoint for the final predictions, `predict` and `export`: last, or best
-    # (best score on dev; with two phases only the second counts, because losses at
+    # (best score on dev, where of two phases only the second counts, because losses at
     # different lengths are not comparable).
     "evaluate.checkpoint": _noted("last", ("last", "best")),
     # The score on dev that decides which checkpoint is best and when train.early_stop
     # ends the run: any that the task reports, such as macro_f1 or f1:spam (of the class
-    # spam). Empty: the task's main score.
+    # spam). Empty means the task's main score.
     "evaluate.score": Field("", ask="noted"),
     "checkpoint.save_every": _logged(5_000, COUNT),  # steps; the last step is saved too
     "checkpoint.keep": _logged(3, COUNT),  # number of newest checkpoints to keep
