@@ -151,7 +151,7 @@ FIELDS: dict[str, Field] = {
     # 2019).
     "corpus.full_sentences": Field(False),
     # Training rows of several sentence pairs that do not attend to each other, instead
-    # of one and padding (Krell et al. 2021). Batch sizes then count these rows.
+    # of one pair and padding (Krell et al. 2021). Batch sizes then count these rows.
     "corpus.packing": Field(False),
     # With packing: maximum number of pairs (or, without pairs, texts) in a row.
     "corpus.packed_pairs": Field(4, "[1, 64]"),
@@ -174,7 +174,7 @@ FIELDS: dict[str, Field] = {
     "phase2.max_seq_length": Field(512, LENGTH),  # tokens, as corpus.max_seq_length
     "phase2.max_predictions_per_seq": Field(77, SIZE),  # as in masking
     "phase2.micro_batches": Field(1, COUNT),  # as train.micro_batches
-    "phase2.batch_size": Field(0),  # sequences; 0 means train.batch_size
+    "phase2.batch_size": Field(0),  # 0 means train.batch_size
     # Peak of the phase's own schedule, up from 0 and down again, as LAMB's authors use
     # for another batch size. 0 means to continue the first phase's schedule.
     "phase2.learning_rate": Field(0.0),
@@ -250,7 +250,7 @@ FIELDS: dict[str, Field] = {
     # ends the run: any that the task reports, such as macro_f1 or f1:spam (of the class
     # spam). Empty means the task's main score.
     "evaluate.score": Field("", ask="noted"),
-    "checkpoint.save_every": _logged(5_000, COUNT),  # steps; the last step is saved too
+    "checkpoint.save_every": _logged(5_000, COUNT),  # steps, and the last step too
     "checkpoint.keep": _logged(3, COUNT),  # number of newest checkpoints to keep
     # Checkpoints at multiples of this many steps are never deleted. 0 means none.
     "checkpoint.keep_every": _logged(0),
@@ -314,7 +314,7 @@ TASK: dict[str, Field] = {
     # A file, hf:NAME:SPLIT or tfds:NAME:SPLIT. Empty means none.
     "task.train_file": _data(),
     "task.dev_file": _data(),  # the same, to score
-    "task.test_file": _data(),  # the same; may be unlabelled
+    "task.test_file": _data(),  # the same, perhaps unlabelled
     # Without data named dev: the fraction of each class (with kind=classification, else
     # of all texts) to hold out of the training data. The texts themselves decide, so
     # that equal texts stay together. From IMDb's archive, whole films are held out.
@@ -357,7 +357,7 @@ TASK: dict[str, Field] = {
     # Tokens from one window of a context to the next. This and the next three have the
     # defaults of run_squad.py.
     "task.doc_stride": Field(128, SIZE),
-    "task.max_query_length": Field(64, "[0, 16777216]"),  # tokens; longer ones are cut
+    "task.max_query_length": Field(64, "[0, 16777216]"),  # tokens (longer ones are cut)
     # Starts and ends to try per window, and answers to keep.
     "task.n_best_size": Field(20, SIZE),
     "task.max_answer_length": Field(30, SIZE),  # tokens of the longest answer

@@ -192,7 +192,7 @@ def _moved(
     starts: Int[np.ndarray, " pairs"],
     size: tuple[int, int],
 ) -> Batch:
-    """Returns the masked tokens' columns, [batch, columns], by row and pair.
+    """Returns the masked tokens' columns, [batch, columns], one pair after another.
 
     Args:
       row: Row of each pair.

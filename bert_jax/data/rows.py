@@ -105,7 +105,7 @@ class Rows:
 
     @property
     def segments(self) -> int:
-        """Returns how many segments the texts have: 2 for pairs."""
+        """Number of segments of the texts: 2 for pairs."""
         return 1 + int(self._flat["segment_ids"].max(initial=0))
 
     def digest(self) -> str:

@@ -62,7 +62,7 @@ class RunData:
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """Returns the given tokenizer, the run's, or the one trained on the corpus.
+        """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
           UserError: see `vocabulary.prepare`.
@@ -90,7 +90,7 @@ class RunData:
 
     @property
     def counts_words(self) -> bool:
-        """Returns whether a new model begins with counted word embeddings."""
+        """Whether a new model begins with counted word embeddings."""
         return bool(
             self._config.task.get("word_initializer") == "counted"
             and not self._config.init_from

@@ -71,7 +71,7 @@ class Wanted(NamedTuple):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Returns all columns if each is a number, else none."""
+        """All columns if each is a number, else none."""
         every = (*self.required, *self.optional)
         return every if all(map(is_number, every)) else ()
 

@@ -33,7 +33,7 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-# Fraction of the pairs. Usually half are random, but all in a chunk of one sentence.
+# Fraction of the pairs. Half are random, and also all whose chunk is one sentence.
 _MUCH_RANDOM = 0.9
 
 

@@ -49,7 +49,7 @@ def of_classes(
 def of_labels(
     logits: Float[Array, "batch labels"], labels: Num[Array, "batch labels"]
 ) -> Float[Array, "batch labels"]:
-    """Returns each label's sigmoid cross entropy, in nats. A text has it (1) or not."""
+    """Returns the sigmoid cross entropy of each label, 1 or 0, in nats."""
     import optax
 
     return optax.sigmoid_binary_cross_entropy(logits, labels)

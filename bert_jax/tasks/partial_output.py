@@ -111,8 +111,8 @@ def opened(
 ) -> Iterator[Output]:
     """Opens an output, which replaces `target` once it is complete.
 
-    From file to file, an output is partial. Pipes, buckets and standard output are
-    written as in `row_files.output`.
+    If source and target are files, rows are first written to a part file. Pipes,
+    buckets and standard output are written as in `row_files.output`.
 
     Args:
       source: The input, which is read again when the work is resumed.

@@ -141,7 +141,7 @@ class Pretraining(Task):
         self._data.recall(record)
 
     def resolve(self) -> None:
-        """Also fills in `model.causal` and `task.nsp_loss`, which `ltr` decides."""
+        """Fills in open values, with `model.causal` and `task.nsp_loss` for `ltr`."""
         super().resolve()
         self.config.model.causal = self.model_config.causal
         self.config.task.nsp_loss &= self.objective.next_sentence

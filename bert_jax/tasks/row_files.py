@@ -19,8 +19,8 @@ from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, untrusted
 
-# Batches whose rows are sorted by length together, or at least one batch and the
-# maximum number of characters of JSON.
+# Rows that are sorted by length together: this many batches, or at least one batch and
+# this many characters of JSON.
 WINDOW = 16
 CHARACTERS = 1_000_000
 _NAMED = 10  # fields of a row that an error names

@@ -90,7 +90,7 @@ class ByteLevel(Kind):
         )
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Completes it, and takes a word's leading space out of its offsets."""
+        """Completes it. Also leaves a word's leading space out of its offsets."""
         for marks in MARKS if tokenizer.post_processor is None else ():
             needed = {*marks} - {marks.unk}
             if all(tokenizer.token_to_id(token) is not None for token in needed):

@@ -164,7 +164,7 @@ def _class_name(value: Any, classes: list[str]) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """Returns the value as JSON has it: text for bytes, and nothing for NaN."""
+    """Returns the value as JSON has it: text for bytes, and None for NaN."""
     if isinstance(value, float) and math.isnan(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

@@ -20,7 +20,7 @@ def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array
 
     It is the mean of both directions: from the query among all positives and negatives,
     and from the positive among all queries. The cosines are divided by the temperature
-    (van den Oord et al. 2018; Gao et al. 2021, SimCSE).
+    (van den Oord et al. 2018, and Gao et al. 2021, SimCSE).
     """
     vectors, real = normalized(vectors), weights > 0
     queries, *others = jnp.moveaxis(vectors, 1, 0)

@@ -83,7 +83,10 @@ class Ner(Finetuning):
         return sorted(tags, key=lambda tag: (tag != "O", tag))
 
     def training_data(self) -> Data:
-        """Also learns how a text is split into words, see `Data.record`."""
+        """Prepares the data, and learns how a text is split into words.
+
+        See `Data.record`.
+        """
         data = super().training_data()
         sentences = [row["words"] for row in self.examples("train")]
         data.record["facts"] = {"words": word_rule_learning.learn(sentences)}
