@@ -41,7 +41,8 @@ def _spike(value: int | float) -> str | None:
 
 
 FIELDS: dict[str, Field] = {
-    "seed": Field(0),  # seed of initial parameters, dropout, order and masks
+    # Seed of initial parameters, dropout, training order and masks
+    "seed": Field(0),
     # Weights to start from: a work directory, a Hugging Face folder, a checkpoint of
     # Google's, or hf:OWNER/NAME (docs/weights.md). The model's sizes and the tokenizer
     # are then theirs. Empty means random values.
@@ -174,7 +175,8 @@ FIELDS: dict[str, Field] = {
     "phase2.max_seq_length": Field(512, LENGTH),  # tokens, as corpus.max_seq_length
     "phase2.max_predictions_per_seq": Field(77, SIZE),  # as in masking
     "phase2.micro_batches": Field(1, COUNT),  # as train.micro_batches
-    "phase2.batch_size": Field(0),  # 0 means train.batch_size
+    # Sequences in a batch. 0 means train.batch_size.
+    "phase2.batch_size": Field(0),
     # Peak of the phase's own schedule, up from 0 and down again, as LAMB's authors use
     # for another batch size. 0 means to continue the first phase's schedule.
     "phase2.learning_rate": Field(0.0),
@@ -206,7 +208,7 @@ FIELDS: dict[str, Field] = {
     # Parameters that do not learn, by the beginning of their path: ("bert/embeddings",
     # "bert/encoder/layer_0"). They have no moments, and no part in the gradient's norm.
     "optimizer.frozen": Field(()),
-    # Updates of the parameters. 0 means that num_epochs decides.
+    # Updates of the parameters; 0: num_epochs decides
     "train.num_steps": Field(1_000_000),
     # Passes over the training data, for fine-tuning
     "train.num_epochs": Field(0.0, "[0, 1000000]"),
@@ -250,7 +252,8 @@ FIELDS: dict[str, Field] = {
     # ends the run: any that the task reports, such as macro_f1 or f1:spam (of the class
     # spam). Empty means the task's main score.
     "evaluate.score": Field("", ask="noted"),
-    "checkpoint.save_every": _logged(5_000, COUNT),  # steps, and the last step too
+    # Steps between checkpoints. The last step is saved too.
+    "checkpoint.save_every": _logged(5_000, COUNT),
     "checkpoint.keep": _logged(3, COUNT),  # number of newest checkpoints to keep
     # Checkpoints at multiples of this many steps are never deleted. 0 means none.
     "checkpoint.keep_every": _logged(0),
