@@ -25,7 +25,7 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
     """Loads a config file and applies overrides.
 
     Args:
-      spec: see `files.load`.
+      spec: Spec, see `files.load`.
       overrides: `--config.FIELD=VALUE` arguments.
 
     Raises:

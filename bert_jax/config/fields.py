@@ -317,7 +317,7 @@ TASK: dict[str, Field] = {
     # A file, hf:NAME:SPLIT or tfds:NAME:SPLIT. Empty means none.
     "task.train_file": _data(),
     "task.dev_file": _data(),  # the same, to score
-    "task.test_file": _data(),  # the same, perhaps unlabelled
+    "task.test_file": _data(),  # the same, perhaps unlabeled
     # Without data named dev: the fraction of each class (with kind=classification, else
     # of all texts) to hold out of the training data. The texts themselves decide, so
     # that equal texts stay together. From IMDb's archive, whole films are held out.
@@ -378,7 +378,7 @@ TASK: dict[str, Field] = {
     # How a text is split into words: learned (as the training data are), spaces,
     # punctuation (as BERT does: each mark is a word), or characters.
     "task.words": _noted("learned", ("learned", "spaces", "punctuation", "characters")),
-    # Judgements in BEIR's layout: FOLDER/qrels/test.tsv, with FOLDER/corpus.jsonl and
+    # Judgments in BEIR's layout: FOLDER/qrels/test.tsv, with FOLDER/corpus.jsonl and
     # FOLDER/queries.jsonl. Their queries are scored after training. Empty means none.
     "task.retrieval_file": _data(),
     "task.negative": Field("negative", ask="noted"),  # column of a text unlike `text`

@@ -8,7 +8,7 @@
     tfds:NAME:SPLIT
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
-Every task reads its labelled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
+Every task reads its labeled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
 file's ending. CSV and TSV start with a header of column names, unless all columns that
 are wanted are numbers: then there is no header, and the first column is "0". The first
 three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines

@@ -111,7 +111,7 @@ class Swag(Finetuning):
     main_score = "accuracy"
 
     def read(self, split: str) -> list[Row] | None:
-        """Reads the records of `config.task.SPLIT_file`. `test` may be unlabelled."""
+        """Reads the records of `config.task.SPLIT_file`. `test` may be unlabeled."""
         source = self.config.task.get(f"{split}_file", "")
         if not source:
             return None

@@ -111,7 +111,7 @@ class Text(Finetuning):
         return bool(self.config.task.get("text_b"))
 
     def load(self, split: str) -> list[Row] | None:
-        """Reads a split's rows, with labels by name. Only `test` may be unlabelled.
+        """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
         """

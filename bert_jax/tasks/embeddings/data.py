@@ -77,16 +77,16 @@ def _row(fields: Row, names: dict[str, str], where: str, most: float) -> tuple:
 
 
 def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, float]]]:
-    """Reads judgements in BEIR's layout: FOLDER/qrels/NAME.tsv, for the queries and
+    """Reads judgments in BEIR's layout: FOLDER/qrels/NAME.tsv, for the queries and
     documents of FOLDER/queries.jsonl and FOLDER/corpus.jsonl.
 
     A document's text is its title and its text.
 
     Returns:
-      The documents, the judged queries, and their judgements: gains by document.
+      The documents, the judged queries, and their judgments: gains by document.
 
     Raises:
-      UserError: A file is missing or wrong, or a judgement names no document or query.
+      UserError: A file is missing or wrong, or a judgment names no document or query.
     """
     folder = path.parent.parent
     documents = _texts(folder / "corpus.jsonl")
