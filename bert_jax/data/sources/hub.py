@@ -64,7 +64,7 @@ def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.P
     """Returns the files of the first folder that has any: others may repeat the rows.
 
     Raises:
-      UserError: they are fewer than in their names (`-00000-of-00003`).
+      UserError: there are fewer than their names state (`-00000-of-00003`).
     """
     paths = next(filter(None, (sorted(folder.glob(p)) for p in patterns)), [])
     totals = re.findall(r"-of-0*(\d{1,9})\b", " ".join(path.name for path in paths))
