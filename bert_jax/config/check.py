@@ -1,6 +1,7 @@
-"""Checks a config: each value by its field, then those that must fit each other.
+"""Checks of a config: each value by its field, then values that must fit each other.
 
-Checks that need more than the config (devices, data, weights) are where that is known.
+Checks that need more than the config (devices, data, weights) are made elsewhere, where
+these are known.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +18,7 @@ _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
 def check(config: ConfigDict, defined_in: Collection[str] = ()) -> None:
-    """Checks every value, except those `defined_in` a config file of the user's.
+    """Checks every value, except those `defined_in` a user's config file.
 
     Raises:
       UserError: a value is not allowed, or not together with another field.
@@ -30,8 +31,10 @@ def check(config: ConfigDict, defined_in: Collection[str] = ()) -> None:
 
 
 def require(known: Mapping[str, Field], name: str, value: Any) -> None:
-    """Raises UserError if a field may not have this value; one that is not `known` may
-    have any that config.json can store."""
+    """Raises UserError if a field may not have this value.
+
+    A field that is not `known` may have any value that config.json can store.
+    """
     fault = known[name].fault(value) if name in known else plain(value)
     if fault:
         shown = repr(value) if isinstance(value, str) else str(value)
@@ -39,7 +42,7 @@ def require(known: Mapping[str, Field], name: str, value: Any) -> None:
 
 
 def named(config: ConfigDict) -> dict[str, str]:
-    """The values that a config file of the user's may have defined, by field."""
+    """Returns the values that a user's config file may have defined, by field."""
     known = fields.of(config)
     return {
         name: str(value)

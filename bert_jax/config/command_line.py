@@ -10,7 +10,7 @@ from bert_jax.config import faults, files
 from bert_jax.errors import UserError
 
 ASKS = ("evaluate", "predict", "serve", "extract", "export")  # these train nothing
-# Of an export: as it was trained, or rounded to half the bytes.
+# Types of an export's weights: as it was trained, or rounded to half the bytes.
 DTYPES = ("float32", "float16")
 MODES = ("train", "prepare", *ASKS, "describe")
 
@@ -24,14 +24,14 @@ class CommandLine(NamedTuple):
     output: str
     host: str
     port: int
-    dtype: str  # of an export's weights
-    config: str  # the value of --config; empty: not given
+    dtype: str  # type of an export's weights
+    config: str  # the value of --config, empty if not given
     overrides: list[str]  # each --config.FIELD=VALUE
-    help: bool  # only asks for the text of --help
+    help: bool  # whether only the text of --help is requested
 
 
 def parse(argv: Sequence[str]) -> CommandLine:
-    """Reads the flags; needs no slow imports.
+    """Reads the flags, without slow imports.
 
     Raises:
       UserError: a flag is unknown or has an invalid value.

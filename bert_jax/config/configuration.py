@@ -1,5 +1,5 @@
-"""Turns a config file and command-line overrides into a checked ConfigDict, and a run's
-config.json back into one."""
+"""Loading of configs: from a config file and command-line overrides to a checked
+ConfigDict, and from a run's config.json back to one."""
 
 import functools
 import logging
@@ -17,7 +17,7 @@ from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
 
-# Of config.json: fields, in their groups -> the config file that defined the value.
+# Key in config.json: fields, in their groups -> the config file that defined the value.
 DEFINED_IN = "defined_in"
 
 
@@ -25,7 +25,7 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
     """Loads a config file and applies overrides.
 
     Args:
-      spec: see `files.load`.
+      spec: Spec, see `files.load`.
       overrides: `--config.FIELD=VALUE` arguments.
 
     Raises:
@@ -38,10 +38,10 @@ def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
 def checked(
     config: ConfigDict, name: str = "config", overrides: Sequence[str] = ()
 ) -> ConfigDict:
-    """The config, if it has the right fields, after these overrides.
+    """Returns the config after these overrides, if it has the right fields.
 
     Args:
-      name: of the config, for errors.
+      name: Name of the config, for errors.
 
     Raises:
       UserError: see `load`.
@@ -57,21 +57,23 @@ def checked(
 
 
 def defaults(task: str = "pretraining", architecture: Any = "bert") -> ConfigDict:
-    """The config with the default of each field that a task requires."""
+    """Returns the config with the default of each field that a task requires."""
     return fields.defaults(fields.required(task, architecture))
 
 
 def complete(
     recorded: Mapping[str, Any], where: str | os.PathLike, *, code: bool = True
 ) -> ConfigDict:
-    """The config of a run's config.json; fields newer than the file have their default.
+    """Returns the config of a run's config.json.
+
+    Fields newer than the file have their default.
 
     Args:
-      where: the file, for errors.
-      code: what a config file of the user's defined must be there too.
+      where: The file, for errors.
+      code: Whether definitions of a user's config file must be there too.
 
     Raises:
-      UserError: a value is not valid for its field, or is of a file not loaded.
+      UserError: a value is not valid for its field, or is from a file not loaded.
     """
     task = recorded["task"].get("name")
     if not isinstance(task, str):
@@ -94,18 +96,18 @@ def complete(
 
 
 def record(config: ConfigDict) -> dict[str, Any]:
-    """What config.json holds, for `complete`."""
+    """Returns the content of config.json, which `complete` reads."""
     added = {n: registry.ADDED.get(value) for n, value in named(config).items()}
     files = fields.nested({name: file for name, file in added.items() if file})
     return config.to_dict() | ({DEFINED_IN: files.to_dict()} if files else {})
 
 
 def _require_code(values: Mapping[str, Any], defined_in: Mapping[str, str]) -> None:
-    """Raises UserError if what a run's config file defined is not there.
+    """Raises UserError if a definition of a run's config file is missing.
 
     Args:
-      values: of each field of the run.
-      defined_in: a field -> the `--config` that defined its value.
+      values: Value of each field of the run.
+      defined_in: A field -> the `--config` that defined its value.
     """
     for field, spec in defined_in.items():
         if values[field] not in registry.ADDED:
@@ -117,7 +119,7 @@ def _require_code(values: Mapping[str, Any], defined_in: Mapping[str, str]) -> N
 
 
 def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
-    """Deletes fields of earlier versions; says so if the run had set them."""
+    """Deletes fields of earlier versions, with a warning if the run had set them."""
     for name in fields.WITHDRAWN:
         group, field = name.split(".")
         default = fields.UNUSED.get(name)
@@ -144,8 +146,10 @@ def _tuples(value: Any) -> Any:
 
 
 def _check_names(config: ConfigDict, spec: str) -> None:
-    """Raises UserError if a field is missing or unknown. What a config file has added
-    may read fields of its own in `task`."""
+    """Raises UserError if a field is missing or unknown.
+
+    Code that a config file has added may read additional fields in `task`.
+    """
     groups = (config.get(group) for group in ("task", "model"))
     task, model = (x if isinstance(x, ConfigDict) else ConfigDict() for x in groups)
     required = fields.required(str(task.get("name")), model.get("architecture"))
@@ -163,7 +167,7 @@ def _check_names(config: ConfigDict, spec: str) -> None:
 
 
 def field_of(text: str) -> str:
-    """The field in a `--config.FIELD=VALUE`, such as train.num_steps."""
+    """Returns the field in a `--config.FIELD=VALUE`, such as train.num_steps."""
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
@@ -171,7 +175,7 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     """Applies one `--config.FIELD=VALUE`.
 
     Returns:
-      the field, its value before and its value now.
+      The field, its value before and its value now.
 
     Raises:
       UserError: the field does not exist, or the value has the wrong type.
@@ -189,7 +193,8 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     args = ["", f"--config.{field}{equals}{value}"]
     before = where[field]
     try:
-        # The field's group alone: all that is defined is also written out as YAML.
+        # Define only the field's group, because everything defined is also written out
+        # as YAML.
         config_flags.DEFINE_config_dict(
             "config", where, flag_values=values, lock_config=False, sys_argv=args
         )

@@ -1,4 +1,4 @@
-"""One line for a wrong field or flag, which says what was meant."""
+"""One-line errors for a wrong field or flag, with the likely correct name."""
 
 import difflib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from bert_jax.errors import UserError
 
 
 def near(asked: str, names: Iterable[str]) -> list[str]:
-    """The names that a misspelled one may mean, at most three, best first."""
+    """Returns the names that a misspelled one may mean, at most three, best first."""
     group, _, word = asked.rpartition(".")
     last = {name: name.rpartition(".")[2] for name in names}
     like = difflib.get_close_matches(word, last.values(), len(last), 0.65)
@@ -21,11 +21,11 @@ def near(asked: str, names: Iterable[str]) -> list[str]:
 
 
 def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
-    """For a field that the config has not.
+    """Returns the error for a field that the config does not have.
 
     Args:
       path: GROUP.NAME.
-      shown: the field as the user wrote it, after what comes before it on the line.
+      shown: The field as the user wrote it, after any text before it on the line.
     """
     if path in fields.WITHDRAWN:
         return UserError(f"{shown}: withdrawn; {fields.WITHDRAWN[path]}")
@@ -40,7 +40,7 @@ def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
 
 
 def no_flag(error: flags.Error) -> UserError:
-    """For a wrong flag: perhaps a field without `--config.`."""
+    """Returns the error for a wrong flag, perhaps a field without `--config.`."""
     text = " ".join(str(error).split())
     if not isinstance(error, flags.UnrecognizedFlagError) or "Did you mean" in text:
         return UserError(text)

@@ -1,4 +1,4 @@
-"""One field of a config: its default, what it may be, and when it may change."""
+"""One field of a config: its default, its allowed values, and when it may change."""
 
 import dataclasses
 import math
@@ -20,22 +20,22 @@ Allowed: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """A field; the comment where it is defined says what it is for.
+    """A field. The comment where it is defined describes its purpose.
 
     Attributes:
-      default: says the field's type, too.
-      allowed: an interval such as "[0, 1)"; the texts to choose from; a registry of
-        them; or a function that says what is wrong with a value, and returns None if
-        nothing is. None means any text, and any number that is not negative.
-      items: the type of a tuple's items.
-      resume: the value may change when a run is resumed, because none of the run's
-        numbers depends on it.
-      ask: whether a model that is asked, not trained, may have another value than its
-        run: no (run), yes (free), or with a line that says so (noted); unused means
-        that the value changes no answer.
-      weights: whether those of `init_from` decide the value: no (empty), always
+      default: The default, which also decides the field's type.
+      allowed: An interval such as "[0, 1)", the texts to choose from, a registry of
+        them, or a function that returns the fault of a value, or None if it has none.
+        None means any text, and any number that is not negative.
+      items: Type of a tuple's items.
+      resume: Whether the value may change when a run is resumed, because none of the
+        run's numbers depends on it.
+      ask: Whether a model used for inference, not training, may have another value than
+        its run: no (run), yes (free), or with a line that reports it (noted). unused
+        means that the value changes no answer.
+      weights: Whether the weights of `init_from` decide the value: no (empty), always
         (fixed), or unless the command line has another one (default).
-      path: the value names a file or a folder.
+      path: Whether the value names a file or a folder.
     """
 
     default: Any
@@ -48,7 +48,7 @@ class Field:
     path: bool = False
 
     def fault(self, value: Any) -> str | None:
-        """Returns what is wrong with a value; None if the field may have it."""
+        """Returns the fault of a value, or None if the field may have it."""
         kind = type(self.default)
         if not _is(value, kind):
             return f"must be of type {kind.__name__}"
@@ -94,22 +94,22 @@ class Field:
         return None
 
 
-PLAIN = Field(None)  # a field of a user's own task without a definition
+PLAIN = Field(None)  # a field of a custom task without a definition
 
 
 def filled(value: Any) -> str | None:
-    """Returns what is wrong with an empty value."""
+    """Returns the fault of an empty value, or None for others."""
     return None if value else "must not be empty"
 
 
 def distinct(value: Any) -> str | None:
-    """Returns what is wrong with a tuple in which an item comes twice."""
+    """Returns the fault of a tuple that has an item twice, or None for others."""
     return "names one twice" if len({*value}) < len(value) else None
 
 
 def plain(value: Any) -> str | None:
-    """Returns what is wrong with a value of a field without a definition, as a user's
-    own task may have; None if a run's config.json can store it."""
+    """Returns the fault of a value of a field without a definition, as a custom task
+    may have, or None if a run's config.json can store it."""
     match value:
         case bool() | None:
             return None
@@ -128,7 +128,7 @@ def _is(value: Any, kind: type) -> bool:
 
 
 def _outside(value: int | float, interval: str) -> str | None:
-    """What is wrong with a number, if it is outside an interval."""
+    """Returns the fault of a number outside an interval, or None for one inside."""
     low, high = map(float, interval[1:-1].split(","))
     most = INT32 if isinstance(value, int) and math.isinf(high) else high
     if not abs(value) <= max(_FLOAT32, INT32):

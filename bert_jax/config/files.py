@@ -1,11 +1,11 @@
 """Config files.
 
-A config file defines `get_config()`, which returns a ConfigDict; or `extends = "base"`
-(a name in configs/ or a path beside the file, with arguments if it takes any) and
+A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
+(a name in configs/ or a path next to the file, with arguments if it takes any) and
 `get_config(config)`, which changes the config it is given. Arguments after a colon
-(`glue.py:task=mnli,size=large`) are passed to `get_config` by name. A task of the
-user's own adds fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with what
-the value may be (bert_jax/config/field.py).
+(`glue.py:task=mnli,size=large`) are passed to `get_config` by name. A custom task adds
+fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with the allowed values
+(bert_jax/config/field.py).
 """
 
 import difflib
@@ -32,7 +32,7 @@ def load(spec: str) -> ConfigDict:
     """Returns the config of a file, not checked.
 
     Args:
-      spec: `path/to/file.py` or `path/to/file.py:name=value,...`; NAME is
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
         configs/NAME.py.
 
     Raises:
@@ -46,14 +46,14 @@ def load(spec: str) -> ConfigDict:
 
 
 def name(spec: str) -> str:
-    """The config's name, which names the default work directory."""
+    """Returns the config's name, which names the default work directory."""
     path, _, arguments = spec.partition(":")
     parts = [part.partition("=")[2] or part for part in arguments.split(",") if part]
     return "-".join([Path(path).stem, *parts])
 
 
 def path_of(spec: str) -> Path:
-    """The config file of a spec: its path, or NAME for configs/NAME.py."""
+    """Returns the config file of a spec: its path, or configs/NAME.py for NAME."""
     text = spec.partition(":")[0]
     ours = CONFIGS / f"{text}.py"
     return ours if ours.is_file() else Path(text)
@@ -113,7 +113,7 @@ def _execute(path: Path) -> dict[str, Any]:
 
 
 def _find(base: str, path: Path) -> str:
-    """The spec that `extends` names, of a file beside `path` or in configs/."""
+    """Returns the spec that `extends` names: a file next to `path` or in configs/."""
     name, colon, arguments = base.partition(":")
     file = Path(name if name.endswith(".py") else f"{name}.py")
     for folder in (path.parent, CONFIGS):
@@ -124,7 +124,7 @@ def _find(base: str, path: Path) -> str:
 
 
 def _no_file(spec: str, path: Path) -> UserError:
-    """For a config file that is not there."""
+    """Returns the error for a config file that does not exist."""
     beside = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
     ours = [os.path.relpath(file) for file in sorted(CONFIGS.rglob("*.py"))]
     there = {Path(file).stem: file for file in (*ours, *map(str, beside))}
@@ -136,10 +136,10 @@ def _no_file(spec: str, path: Path) -> UserError:
 def _raised(
     path: Path, error: BaseException, base: ConfigDict | None = None
 ) -> UserError:
-    """For a config file whose code raised an error.
+    """Returns the error for a config file whose code raised one.
 
     Args:
-      base: the config that the file changes, if it extends one.
+      base: The config that the file changes, if it extends one.
     """
     if isinstance(error, SyntaxError):
         file = os.path.relpath(error.filename or path)
@@ -161,6 +161,6 @@ def _raised(
             return UserError(f"{place}: config.{field} {takes}")
     if isinstance(error, KeyError) and error.args == ("get_config",):
         return UserError(f"{path}: has no get_config; define get_config(config)")
-    # Of a ValueError the message is meant for the user.
+    # The message of a ValueError is meant for the user.
     kind_of = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
     return UserError(f"{place}: {kind_of}{text}")

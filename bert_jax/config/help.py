@@ -46,7 +46,7 @@ _COMMENT = re.compile(r"\s+# ?(.*)")
 
 
 def text(spec: str) -> str:
-    """The text for a command line with this `--config`, which may be empty.
+    """Returns the text for a command line with this `--config`, which may be empty.
 
     Raises:
       UserError: see `configuration.load`.
@@ -61,7 +61,7 @@ def text(spec: str) -> str:
     config, path = configuration.load(spec, []), files.path_of(spec)
     found = meanings(config.model.architecture, path)
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
-    # A command over several lines, which Python has joined.
+    # Split again a command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
     group = ""
     for name, value in fields.each(config):
@@ -74,10 +74,10 @@ def text(spec: str) -> str:
 
 
 def meanings(architecture: str, *more: Path) -> dict[str, str]:
-    """What each field is for: the comment where it is defined, in one line.
+    """Returns each field's purpose: the comment where it is defined, in one line.
 
     Args:
-      more: config files of the user's, which may define fields of a task.
+      more: The user's config files, which may define fields of a task.
     """
     family = CONFIGS.parent / "families" / architecture / "fields.py"
     found: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _wrapped(line: str, indent: str) -> list[str]:
 
 
 def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each field with the comment above or beside its definition."""
+    """Yields each field with the comment above or beside its definition."""
     above: list[str] = []
     for line in lines:
         if comment := _COMMENT.fullmatch(line):

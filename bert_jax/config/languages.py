@@ -1,8 +1,8 @@
-"""The codes of languages, by whose rules text is split into sentences."""
+"""Codes of the languages by whose rules text is split into sentences."""
 
 import re
 
-# ISO 639-1; `sentencex` knows more, in three letters or with a script or region.
+# ISO 639-1. `sentencex` supports more, in three letters or with a script or region.
 _LANGUAGES = (
     "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr "
     "cs cu cv cy da de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu "
@@ -15,7 +15,7 @@ _LANGUAGES = (
 
 
 def fault(value: str) -> str | None:
-    """What is wrong with the code of a language; None if it is one."""
+    """Returns the fault of a language code, or None if it is valid."""
     longer = re.fullmatch("[a-z]{3}|[a-z]{2,3}(-[a-z]{2,10})+", value)
     if value in _LANGUAGES.split() or longer:
         return None

@@ -10,9 +10,10 @@ class Phase(NamedTuple):
     """A part of the schedule in which all batches have one shape.
 
     Attributes:
-      batch_size: rows of a whole batch.
-      micro_batches: the number of parts that a batch is split into.
-      shapes: of a whole batch, by column, in a task's phases (`Task.phases`); else ().
+      batch_size: Rows of a whole batch.
+      micro_batches: Number of parts that a batch is split into.
+      shapes: Shapes of a whole batch, by column, in a task's phases (`Task.phases`),
+        else ().
     """
 
     first_step: int
@@ -25,12 +26,12 @@ class Phase(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """The number of steps."""
+        """Number of steps."""
         return self.end_step - self.first_step
 
 
 def phases(config: ConfigDict) -> list[Phase]:
-    """The schedule's one or two phases (appendix A.2)."""
+    """Returns the schedule's one or two phases (appendix A.2)."""
     corpus, train, second = config.corpus, config.train, config.phase2
     change = phase2_start(config)
     first = Phase(
@@ -55,17 +56,17 @@ def phases(config: ConfigDict) -> list[Phase]:
 
 
 def phase_at(config: ConfigDict, step: int) -> Phase:
-    """The phase of the config that `step` belongs to."""
+    """Returns the phase of the config that `step` belongs to."""
     return find(phases(config), step)
 
 
 def find(schedule: Sequence[Phase], step: int) -> Phase:
-    """The phase that `step` belongs to; after the last step, the last phase."""
+    """Returns the phase that `step` belongs to (the last phase after the last step)."""
     *earlier, last = schedule
     return next((p for p in earlier if step < p.end_step), last)
 
 
 def phase2_start(config: ConfigDict) -> int:
-    """The first step of phase 2; `config.train.num_steps` if there is one phase."""
+    """Returns phase 2's first step, or `config.train.num_steps` without a phase 2."""
     num_steps = config.train.num_steps
     return num_steps - round(num_steps * config.phase2.fraction)

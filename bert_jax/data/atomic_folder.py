@@ -1,4 +1,4 @@
-"""Folders that appear only when complete, named after what shaped them."""
+"""Folders that appear only when complete, named after the settings behind them."""
 
 import contextlib
 import hashlib
@@ -19,13 +19,14 @@ def fingerprint(identity: Any) -> str:
 
 @contextlib.contextmanager
 def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
-    """Yields a temporary folder; renames it to `folder` at the end, or deletes it.
+    """Yields a temporary folder, and renames it to `folder` at the end or deletes it.
 
     If another process was faster, its result stays: the two are equal.
 
     Args:
-      folder: complete where it has the file `last`, which a bucket gets last.
-      last: a file's name.
+      folder: The folder. It is complete where it has the file `last`, which a bucket
+        gets last.
+      last: Name of a file.
     """
     in_bucket = storage.in_bucket(folder)
     target = Path(tempfile.gettempdir(), "prepared") if in_bucket else Path(folder)

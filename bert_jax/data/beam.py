@@ -1,8 +1,8 @@
-"""Maps a function over chunks on Apache Beam: the same results as `workers` gives.
+"""A map of a function over chunks on Apache Beam, with the same results as `workers`.
 
 Chunks and results are files in a folder that all workers share. So the pipeline carries
-numbers only, and memory does not grow with the text. Beam runs in a process group of
-its own, so that it can be ended with its workers.
+numbers only, and memory does not grow with the text. Beam runs in a separate process
+group, so that it can be ended with its workers.
 """
 
 import contextlib
@@ -36,9 +36,9 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
       settings: `config.corpus`.
 
     Raises:
-      UserError: Beam does not know the runner; an option has no dashes.
+      UserError: Beam does not have the runner, or an option has no dashes.
     """
-    # Beam's own default runs several workers one after the other.
+    # Beam's default runs several workers one after the other.
     options = ["--direct_running_mode=multi_processing", *settings.beam_options]
     for option in options:
         if not option.startswith("--"):
@@ -66,8 +66,8 @@ def ordered_map(
 
     Args:
       settings: `config.corpus`.
-      folder: every worker must see it under this path; it is left as it was.
-      function: in an importable module. It must be safe to call twice.
+      folder: A folder that every worker sees under this path. It is left as it was.
+      function: A function in an importable module. It must be safe to call twice.
 
     Raises:
       UserError: the pipeline failed, or a worker died.
@@ -87,7 +87,7 @@ def ordered_map(
 
 
 def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
-    """Runs the pipeline in a new process; at the end kills what is left of it."""
+    """Runs the pipeline in a new process, and at the end kills any that remain."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=_run, args=(settings, place, count))
     with workers.without_main():
@@ -136,7 +136,7 @@ def _run(settings: ConfigDict, place: Path, count: int) -> None:
 
 
 def _write(number: int, place: Path) -> None:
-    """Calls the function on a chunk, in a worker, and stores what it returns."""
+    """Calls the function on a chunk, in a worker, and stores the result."""
     path = place / f"shard-{number}"
     if not path.exists():  # else the bundle is repeated
         function, job = _job(place)
@@ -153,7 +153,7 @@ def _load(path: Path) -> Any:
 
 
 def _store(value: object, path: Path) -> None:
-    """Writes a file that appears when it is whole."""
+    """Writes a file that appears when it is complete."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     new.write_bytes(pickle.dumps(value))
     new.rename(path)

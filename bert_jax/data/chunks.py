@@ -1,4 +1,4 @@
-"""Cuts long documents, splits all into train and dev, and groups them for one core."""
+"""Chunks of documents: long ones cut, split into train and dev, grouped for a core."""
 
 import hashlib
 import itertools
@@ -18,7 +18,7 @@ from bert_jax.runtime import storage
 # Bytes of text in a chunk, and so in a shard (some 6 MB of records at length 128). A
 # constant, so that the number of cores changes nothing. Large enough that a chunk,
 # which a random B comes from, holds many documents (2,500 articles or 20 books), and
-# that shards stay few (English Wikipedia: 2,500); but each core holds one in memory.
+# that shards stay few (English Wikipedia: 2,500). But each core holds one in memory.
 CHUNK_BYTES = 8 << 20
 SPLITS = ("train", "dev")
 FORMAT = 2  # raise it when the same settings would give different records
@@ -29,14 +29,14 @@ class Chunk(NamedTuple):
 
     split: str
     number: int
-    documents: list[list[corpus.Document]]  # each as its pieces
+    documents: list[list[corpus.Document]]  # each as its segments
 
 
 def documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Yields each document of `config.corpus.sources`, as its pieces; see `cut`.
+    """Yields each document of `config.corpus.sources`, as its segments (see `cut`).
 
-    A single document is divided: its pieces count as documents, so that some can be
-    held back and a random second sentence comes from another piece.
+    A single document is divided: its segments count as documents, so that some can be
+    held out and a random second sentence comes from another segment.
 
     Raises:
       UserError: see `corpus.documents`.
@@ -53,18 +53,19 @@ def documents(config: ConfigDict) -> Iterator[list[Document]]:
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
-    """The settings that shape the documents and their splits, besides the text."""
+    """Returns the settings that determine documents and splits, besides the text."""
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
     return {name: config.corpus[name] for name in names}
 
 
 def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether a prepared folder's report has these settings, `identity` among them."""
+    """Returns whether a prepared folder's report has these settings, including
+    `identity`."""
     return all(report.get(name) == value for name, value in settings.items())
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:
-    """A number in [0, 1) that depends only on the arguments."""
+    """Returns a number in [0, 1) that depends only on the arguments."""
     digest = hashlib.blake2b(f"{seed} {purpose} {index}".encode(), digest_size=8)
     return int.from_bytes(digest.digest()) / 2**64
 
@@ -72,10 +73,10 @@ def keyed_hash(seed: int, purpose: str, index: int) -> float:
 def split_rule(config: ConfigDict) -> Callable[[int], str]:
     """Returns a function from a document's index to its split.
 
-    A document is held back when a hash of its index falls below dev_fraction. So that
+    A document is held out when a hash of its index falls below dev_fraction. So that
     a few books are enough, the first hundred documents are special: the two with the
-    lowest hashes are always held back and the two with the highest never; one each
-    where the corpus has two or three documents.
+    lowest hashes are always held out and the two with the highest never. Where the
+    corpus has two or three documents, it is one each.
     """
     fraction = config.corpus.dev_fraction
     count = sum(1 for _ in itertools.islice(documents(config), 100))
@@ -140,12 +141,13 @@ def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
     or none.
 
     Args:
-      document: any.
-      max_bytes: of a piece, in UTF-8, unless one sentence has more; 0 means no cuts.
-      language: splits sentences by its rules.
+      document: Any document.
+      max_bytes: Maximum bytes of a segment, in UTF-8, unless one sentence has more. 0
+        means no cuts.
+      language: Language by whose rules sentences are split.
 
     Returns:
-      Pieces of similar lengths that together have all the text.
+      Segments of similar lengths that together have all the text.
     """
     text = document.text
     # A character has at most four bytes.
@@ -171,7 +173,7 @@ def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
 def _shortened(
     paragraph: str, form: str, max_bytes: int, language: str
 ) -> Iterable[str]:
-    """A paragraph, or groups of its sentences."""
+    """Returns a paragraph, or groups of its sentences."""
     size = len(paragraph.encode())
     if size <= max_bytes:
         return [paragraph]
@@ -186,9 +188,9 @@ def _grouped(
     """Groups consecutive parts, with about the same number of bytes in each group.
 
     Args:
-      gap: bytes between two parts.
-      most: bytes of a group, unless one part has more.
-      total: bytes of all parts.
+      gap: Bytes between two parts.
+      most: Maximum bytes of a group, unless one part has more.
+      total: Bytes of all parts.
     """
     # A tenth of slack: a group's last part may overshoot.
     goal = total / math.ceil(total / (0.9 * most))

@@ -1,4 +1,4 @@
-"""Reads documents from every kind of source, and splits them into sentences.
+"""Documents from every kind of source, and their sentences.
 
     sentences:GLOB      one sentence per line, an empty line between documents
     paragraphs:GLOB     one paragraph per line, an empty line between documents
@@ -37,12 +37,12 @@ from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
 
-# Holds the revisions of the Hub's data sets; earlier versions kept files' digests too.
+# Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
 _REVISIONS = ".digests.json"
 
 
 class Document(NamedTuple):
-    """A text, and what its line breaks mean.
+    """A text, and the meaning of its line breaks.
 
     form is "sentences" (a line is a sentence), "lines" (a line is a paragraph) or
     "wrapped" (an empty line ends a paragraph, other breaks are spaces).
@@ -50,7 +50,7 @@ class Document(NamedTuple):
 
     text: str
     form: str
-    source: int = 0  # its place in `config.corpus.sources`
+    source: int = 0  # its index in `config.corpus.sources`
 
 
 _WITHOUT_NETWORK = (
@@ -58,7 +58,7 @@ _WITHOUT_NETWORK = (
     "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
     "machine, --config.corpus.data_dir=FOLDER"
 )
-# Of data sets whose features alone are ambiguous: the text's feature and form, and a
+# For data sets whose features alone are ambiguous: the text's feature and form, and a
 # function that keeps an article's text passages and drops the rest.
 _TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
@@ -68,14 +68,14 @@ _TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
 
 
 def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
-    """Yields the documents of all sources, in order; skips documents without text.
+    """Yields the documents of all sources, in order, except those without text.
 
     Args:
-      sources: as `config.corpus.sources`.
-      data_dir: where pydocs keeps the text it has extracted.
+      sources: Sources, as `config.corpus.sources`.
+      data_dir: Folder where pydocs keeps the text it has extracted.
 
     Raises:
-      UserError: a source is unknown or gives no document; a file is empty, cannot
+      UserError: a source is unknown or has no document, or a file is empty, cannot
         be read, is not UTF-8 or has the wrong format.
     """
     for number, source in enumerate(sources):
@@ -92,7 +92,7 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
 
 
 def sentences(document: Document, language: str) -> list[str]:
-    """Splits a document by a language's rules (`sentencex`; "en" for English)."""
+    """Splits a document by a language's rules (`sentencex`, "en" for English)."""
     if document.form == "sentences":
         return document.text.split("\n")
     if document.form == "wrapped":
@@ -113,12 +113,12 @@ def _unwrapped(block: str) -> str:
 def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
     """Identifies the text without reading it: one list per source.
 
-    Each has the source's kind, then: for files their number and a hash of their sizes
-    and times, in order; for the Hub the same of its files' revisions; for TFDS the
-    name, version and sizes; for pydocs the versions.
+    Each list has the source's kind, followed for files by their number and a hash of
+    their sizes and times, in order, for the Hub by the same of its files' revisions,
+    for TFDS by the name, version and sizes, and for pydocs by the versions.
 
     Args:
-      data_dir: where the revisions are kept, for a machine without a network.
+      data_dir: Folder where the revisions are kept, for a machine without a network.
     """
     return [_identity(source, data_dir) for source in sources]
 
@@ -174,7 +174,7 @@ def _kind(source: str) -> tuple[str, str]:
 
 
 def _is_wikipedia(name: str) -> bool:
-    """Whether a data set of the Hub has articles for `wikipedia.paragraphs`."""
+    """Returns whether a data set of the Hub has articles for `wikipedia.paragraphs`."""
     return re.split("[@:]", name)[0] == "wikimedia/wikipedia"
 
 
@@ -212,7 +212,7 @@ def _files(source: str) -> dict[str, tuple[int, int | str]]:
 
 
 def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
-    """Documents with an empty line between them."""
+    """Yields documents with an empty line between them."""
     # A document also ends with its file, unlike in Google's code.
     lines: list[str] = []
     for _, line in read_lines(path):
@@ -227,7 +227,7 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
 
 
 def _read_articles(path: str | Path) -> Iterator[Document]:
-    """Articles as WikiExtractor writes them: their first line is the title."""
+    """Yields articles as WikiExtractor writes them: their first line is the title."""
     lines: list[str] = []
     for number, line in read_lines(path):
         if line.startswith("</doc>"):

@@ -1,4 +1,4 @@
-"""Texts as arrays, and where in the text each of their tokens stands."""
+"""Texts as arrays, with each token's position in its text."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -15,9 +15,9 @@ class Columns(TypedDict):
     """Texts, or pairs of texts, as a model takes them, and their tokens.
 
     Offsets are a token's characters, [start, end), in the text as it was given, and
-    words are counted from 0; in a pair's second text both begin again. [CLS], [SEP]
-    and padding have (0, 0) and -1. `tokens` has no padding, and no white space beside a
-    token that takes it up, such as RoBERTa's `<mask>`.
+    words are counted from 0. In a pair's second text both begin again. [CLS], [SEP]
+    and padding have (0, 0) and -1. `tokens` has no padding, and no white space next to
+    a token that takes it up, such as RoBERTa's `<mask>`.
     """
 
     input_ids: Int32[np.ndarray, "texts length"]
@@ -34,13 +34,13 @@ def encoded(
     texts_b: Sequence[str] | None,
     limit: int,
 ) -> list[Encoding]:
-    """Texts, or pairs of texts, with [CLS] and [SEP].
+    """Encodes texts, or pairs of texts, with [CLS] and [SEP].
 
     Args:
-      limit: the model's positions.
+      limit: Number of the model's positions.
 
     Raises:
-      TypeError: one text in place of a list.
+      TypeError: one text instead of a list.
       ValueError: no texts, or not as many second ones.
       UserError: a text has more tokens than `limit`.
     """
@@ -62,10 +62,10 @@ def encoded(
 
 
 def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
-    """All of the texts together, as long as the longest.
+    """Returns all of the texts together, as long as the longest.
 
     Args:
-      pad: the id of [PAD].
+      pad: Id of [PAD].
     """
     length = max(len(encoding.ids) for encoding in encodings)
     offsets = np.zeros((len(encodings), length, 2), np.int32)
@@ -90,7 +90,7 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
 
 
 def feature(encoding: Encoding, info: Any = None) -> Feature:
-    """A text as a sequence for a model."""
+    """Returns a text as a sequence for a model."""
     columns = {"input_ids": encoding.ids, "segment_ids": encoding.type_ids}
     arrays = {name: np.array(ids, np.int32) for name, ids in columns.items()}
     return Feature(0, arrays, info)

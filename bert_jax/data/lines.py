@@ -1,4 +1,4 @@
-"""Reads the lines of a text file; every format uses this."""
+"""Reading of the lines of a text file, used for every format."""
 
 import bz2
 import contextlib
@@ -37,7 +37,7 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
 
 
 def uncompressed(name: str) -> str:
-    """A file's name without the ending of its compression."""
+    """Returns a file's name without the ending of its compression."""
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
     return name
@@ -56,11 +56,11 @@ def _opened(path: str | Path) -> Iterator[Any]:
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
-    Decompresses the endings of COMPRESSED; see also `decoded`.
+    Decompresses the endings of COMPRESSED. See also `decoded`.
 
     Raises:
-      UserError: the file cannot be read, is empty or not UTF-8; a line is longer than
-        LONGEST, which no memory may hold.
+      UserError: the file cannot be read, is empty or not UTF-8, or a line is longer
+        than LONGEST, which no memory may hold.
     """
     number = 0
     try:
@@ -75,13 +75,13 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
 
 def decoded(file: Any, name: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines of an open file of bytes, as `read_lines`; there may be none.
+    """Yields the lines of an open file of bytes, as `read_lines`, perhaps none.
 
     Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it
     and a byte order mark.
 
     Args:
-      name: of the file, for errors.
+      name: Name of the file, for errors.
     """
     position = 0
     lines = iter(functools.partial(file.readline, LONGEST + 1), b"")

@@ -1,6 +1,6 @@
 """Batches as a pure function of (config, step): nothing to save, nothing to skip.
 
-Grain shuffles, gives random access and prefetches; `_Pairs` reads and masks a whole
+Grain shuffles, gives random access and prefetches. `_Pairs` reads and masks a whole
 batch at a time.
 """
 
@@ -29,16 +29,16 @@ def dataset(
     split: str = "train",
     rows: RowIndex = slice(None),
 ) -> grain.MapDataset:
-    """The batches of a phase, the first one at index 0.
+    """Returns the batches of a phase, the first one at index 0.
 
     Args:
-      config: the whole config.
-      phase: from `phases`.
-      data: sentence pairs of the phase's length.
-      split: `train` (endless, reshuffled each epoch; with `corpus.packing` several
-        pairs a row; with `corpus.weights` in the order of a `Mix`) or `dev` (once, in
+      config: The whole config.
+      phase: One of `phases`.
+      data: Sentence pairs of the phase's length.
+      split: `train` (endless, reshuffled each epoch, with `corpus.packing` several
+        pairs a row, with `corpus.weights` in the order of a `Mix`) or `dev` (once, in
         the order written, one pair a row, the last batch padded with empty rows).
-      rows: which rows of the global batch to read; a host reads only its own.
+      rows: Rows of the global batch to read. A host reads only its rows.
     """
     pairs = _Pairs(config, phase, data, split)
     if split == "dev":
@@ -71,8 +71,10 @@ def dataset(
 
 
 def _rows_before(config: ConfigDict, phase: Phase) -> int:
-    """Training rows that an earlier phase of the same length, so of the same data, has
-    read; a phase of another length begins its own data."""
+    """Returns the number of training rows read in an earlier phase of the same length.
+
+    Such a phase has the same data. A phase of another length begins other data.
+    """
     first, *_ = phases(config)
     if not phase.first_step or phase.max_seq_length != first.max_seq_length:
         return 0
@@ -80,19 +82,19 @@ def _rows_before(config: ConfigDict, phase: Phase) -> int:
 
 
 def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
-    """The global batch of a step.
+    """Returns the global batch of a step.
 
     Calls with the same config share the data, which is resolved once.
 
     Args:
-      config: the whole config; missing data is prepared.
-      step: from 0; for the dev split, the batch's number.
+      config: The whole config. Missing data is prepared.
+      step: Step, from 0. For the dev split, the batch's number.
       split: `train` or `dev`.
 
     Returns:
-      `input_ids`, `input_mask`, `segment_ids` [batch, length]; `masked_lm_positions`,
+      `input_ids`, `input_mask`, `segment_ids` [batch, length], `masked_lm_positions`,
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions] (none of the three with
-      `task.objective=ltr`, whose ids are the text's);
+      `task.objective=ltr`, whose ids are the text's), and
       `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
       `corpus.packing` the training batches are those of `packing.pack`.
     """
@@ -108,7 +110,7 @@ def batches(
     step: int,
     rows: RowIndex = slice(None),
 ) -> Iterator[Batch]:
-    """The batches of a phase from `step` to its end; reads ahead while a step runs."""
+    """Yields a phase's batches from `step` to its end, read ahead while a step runs."""
     first, end = step - phase.first_step, phase.end_step - phase.first_step
     return read_ahead(dataset(config, phase, data, rows=rows)[first:end])
 
@@ -134,7 +136,7 @@ class _Pairs:
         for piece, index in vocabulary.items():
             self._continuation[index] = kind.continues(piece)
         marks = tokenization.own_special(data.tokenizer, tokenization.SPECIAL_TOKENS)
-        self._masked = np.ones(len(vocabulary), bool)  # which pieces may be masked
+        self._masked = np.ones(len(vocabulary), bool)  # which tokens may be masked
         self._masked[[*marks, self._special.sep]] = False
         self._config = config
         self._assemble = FAMILIES[config.model.architecture].assemble
@@ -148,7 +150,7 @@ class _Pairs:
     def batch(
         self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"] | int
     ) -> Batch:
-        """Reads and masks records; those past the last, at the end, give empty rows."""
+        """Reads and masks records. Indices past the last record give empty rows."""
         phase, special = self._phase, self._special
         pairs = self._source.read(record[record < len(self)].tolist())
         length = phase.max_seq_length
@@ -180,7 +182,7 @@ class _Pairs:
     def packed(
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
     ) -> Batch:
-        """As `batch`, with the records of a row in one row; a negative one is none."""
+        """Makes a `batch` whose rows share records. Negative indices mean none."""
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
         masked = masking.shapes(self._config, self._phase).get("masked_lm_ids", (0, 0))
@@ -192,7 +194,7 @@ class _Pairs:
     def _shifts(
         self, record: Int[np.ndarray, "batch"], epoch: Int[np.ndarray, "batch"]
     ) -> Int32[np.ndarray, "batch 1"]:
-        """Where each row's positions begin, drawn for its first record."""
+        """Returns where each row's positions begin, drawn for its first record."""
         positions = self._config.model.max_position_embeddings
         choices = positions - self._phase.max_seq_length + 1
         drawn = masking.uniform(self._seed, b"shift", epoch, record, 1)
@@ -202,11 +204,11 @@ class _Pairs:
 def assemble(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
 ) -> Unmasked:
-    """Writes each pair to a row of its own: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
+    """Writes each pair to a separate row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
 
     Args:
-      rows: at least as many as pairs; the others are empty.
-      length: tokens of a row.
+      rows: Number of rows, at least as many as pairs. The others are empty.
+      length: Tokens of a row.
     """
     size_a, size_b = np.zeros((2, rows, 1), int)
     size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T

@@ -1,4 +1,4 @@
-"""Draws masked LM targets for each (seed, epoch, record).
+"""Masked LM targets, drawn for each (seed, epoch, record).
 
 The rules are those of create_masked_lm_predictions in google-research/bert
 (create_pretraining_data.py), applied to a whole batch at once.
@@ -21,15 +21,15 @@ class Texts(NamedTuple):
     """Rows to mask."""
 
     input_ids: Int[np.ndarray, "batch length"]  # with [CLS], [SEP] and padding
-    candidates: Bool[np.ndarray, "batch length"]  # those that may be predicted
-    budget: Int[np.ndarray, "batch"]  # the most to predict, at least 1
-    columns: int  # the most of any row
-    mask_id: int  # of [MASK]
-    continuation: Bool[np.ndarray, "vocab"]  # pieces that continue a word ("##...")
+    candidates: Bool[np.ndarray, "batch length"]  # tokens that may be predicted
+    budget: Int[np.ndarray, "batch"]  # maximum number to predict, at least 1
+    columns: int  # maximum number in any row
+    mask_id: int  # id of [MASK]
+    continuation: Bool[np.ndarray, "vocab"]  # tokens that continue a word ("##...")
 
 
-# Numbers in [0, 1), as many as asked for in each row: [batch, count]. They depend on
-# the seed, the epoch and the record alone, so any record's mask can be computed alone.
+# Returns `count` numbers in [0, 1) for each row: [batch, count]. They depend on the
+# seed, the epoch and the record alone, so any record's mask can be computed alone.
 Numbers = Callable[[int], Float[np.ndarray, "batch count"]]
 
 
@@ -49,10 +49,10 @@ def uniform(
     records: Int[np.ndarray, "batch"],
     count: int,
 ) -> Float[np.ndarray, "batch count"]:
-    """Numbers in [0, 1), each row's from its own counter of one Philox stream.
+    """Draws numbers in [0, 1), each row's from a separate counter of one Philox stream.
 
     Args:
-      purpose: keeps streams apart; at most eight bytes.
+      purpose: Name that keeps streams apart, at most eight bytes.
     """
     # One generator, set to each row's counter: making one for each takes four times as
     # long, and Philox written with arrays twice as long or more.
@@ -60,7 +60,7 @@ def uniform(
     philox = np.random.Philox(key=key)
     generator = np.random.Generator(philox)
     state: Any = philox.state
-    # The low words count the numbers drawn; the high words keep rows apart.
+    # The low words count the numbers drawn. The high words keep rows apart.
     counters = np.zeros((len(records), 4), np.uint64)
     counters[:, 2], counters[:, 3] = epochs, records
     numbers = np.empty((len(records), count))
@@ -81,8 +81,9 @@ def apply(
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
 ) -> Masked:
-    """Chooses what to predict and what stands there, as `masking.name` says; see Texts.
-    Positions ascend; unused columns are 0, with weight 0.
+    """Chooses the tokens to predict and their replacements, by `masking.name`.
+
+    Positions ascend. Unused columns are 0, with weight 0. See Texts.
     """
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
@@ -106,11 +107,12 @@ def apply(
 def pieces_or_words(
     texts: Texts, numbers: Numbers, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
-    """BERT's entry of MASKINGS: single pieces, or with `masking.whole_word` all pieces
-    of a word.
+    """Masks single tokens, or with `masking.whole_word` all tokens of a word.
+
+    This is BERT's entry of MASKINGS.
 
     Returns:
-      the chosen positions, among the candidates and no more of a row than its budget,
+      The chosen positions, among the candidates and no more of a row than its budget,
       and all ids as the model is to see them.
     """
     ids, candidates, budget, columns, *_, continuation = texts
@@ -140,8 +142,12 @@ def replacements(
     texts: Texts,
     masking: ConfigDict,
 ) -> Int[np.ndarray, " n"]:
-    """[MASK], a random piece or the piece itself, by a number in [0, 1): `action`;
-    `piece` in [0, 1) says which random piece."""
+    """Returns [MASK], a random token or the token itself, for each id.
+
+    Args:
+      action: Numbers in [0, 1) that choose among the three.
+      piece: Numbers in [0, 1) that choose the random token.
+    """
     masked = action < masking.mask_fraction
     random = ~masked & (action < masking.mask_fraction + masking.random_fraction)
     random_pieces = (piece * texts.continuation.size).astype(ids.dtype)
@@ -149,7 +155,7 @@ def replacements(
 
 
 def _places(chosen: Bool[np.ndarray, "batch length"]) -> tuple[np.ndarray, ...]:
-    """Of each chosen position its row, itself and its column of the predictions."""
+    """Returns (row, position, column of the predictions) of each chosen position."""
     row, position = np.nonzero(chosen)
     counts = chosen.sum(axis=1)
     column = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -161,7 +167,7 @@ def _choose_tokens(
     order: Float[np.ndarray, "batch length"],
     budget: Int[np.ndarray, "batch"],
 ) -> Bool[np.ndarray, "batch length"]:
-    """Takes the candidates with the smallest numbers; of equal ones the first."""
+    """Takes the candidates with the smallest numbers, the first of equal ones."""
     values = np.where(candidates, order, np.inf)
     # Sorting values takes a fifth of the time of sorting their indices.
     last = np.take_along_axis(np.sort(values, axis=1), budget[:, None] - 1, axis=1)
@@ -176,9 +182,9 @@ def _choose_words(
     order: Float[np.ndarray, "batch length"],
     budget: Int[np.ndarray, "batch"],
 ) -> Bool[np.ndarray, "batch length"]:
-    """Takes words in random order; skips words that would exceed the budget."""
+    """Takes words in random order, and skips words that would exceed the budget."""
     rows = np.arange(len(candidates))
-    word_of = np.cumsum(starts, axis=1) - 1  # of each candidate
+    word_of = np.cumsum(starts, axis=1) - 1  # word of each candidate
     counts = starts.sum(axis=1)
     sizes = np.zeros((len(candidates), max(1, counts.max())), int)
     row_of_token, token = np.nonzero(candidates)
@@ -199,7 +205,7 @@ def _choose_words(
 
 
 def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
-    """The shapes of a phase's training batches, by column."""
+    """Returns the shapes of a phase's training batches, by column."""
     rows, length = phase.batch_size, phase.max_seq_length
     tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     predictions = phase.max_predictions_per_seq
@@ -221,5 +227,5 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
 
 
 def has_masks(config: ConfigDict) -> bool:
-    """Whether pieces are masked, to be predicted; left to right all are predicted."""
+    """Returns whether tokens are masked for prediction. Left to right, none is."""
     return bool(config.task.get("objective") != "ltr" and not config.model.causal)

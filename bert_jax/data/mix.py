@@ -1,11 +1,11 @@
 """Sources seen more or less often than others, by `config.corpus.weights`.
 
 A pass over the mix takes `weight` times the rows of each source, rounded to a whole row
-(at least one), all reshuffled. Over the passes each source's rows come equally often;
-within one, with a weight above 1, a row may come twice before another comes. The next
-pass over the mix goes on where the last one ended. So a weight of 2 is exactly two
-epochs a pass and 0.5 half of one, and which record a place in the training order has
-follows from (weights, seed, place) alone.
+(at least one), all reshuffled. Over the passes each source's rows come equally often.
+Within one pass, with a weight above 1, a row may come twice before another comes. The
+next pass over the mix continues where the last one ended. So a weight of 2 is exactly
+two epochs a pass and 0.5 half of one, and the record at a position in the training
+order follows from (weights, seed, position) alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ class Mix:
     """The order of training rows from several sources.
 
     Attributes:
-      size: rows of a pass.
-      epochs: epochs of each source in a pass.
+      size: Rows of a pass.
+      epochs: Epochs of each source in a pass.
     """
 
     def __init__(self, rows: Sequence[int], weights: Sequence[float], seed: int):
-        """Rows and weight of each source; a source's records follow the last one's.
+        """Takes each source's rows and weight. Its records follow the last source's.
 
         Args:
-          rows: of each source; a source without any takes no part.
+          rows: Number of rows of each source. Sources without rows are skipped.
         """
         self._rows = np.array(rows)
         wanted = np.maximum(1, np.rint(self._rows * np.array(weights)))
@@ -41,7 +41,7 @@ class Mix:
         self.size = int(self._ends[-1])
         self.epochs = self._parts / np.maximum(1, self._rows)
         self._first = np.cumsum(self._rows) - self._rows
-        # Seeds of their own: equal ones could undo the shuffling of the mix.
+        # Each source has a separate seed: equal ones could undo the mix's shuffling.
         self._streams = [
             grain.MapDataset.range(max(1, count))
             .seed((seed + 1 + number) % 2**32)
@@ -53,11 +53,11 @@ class Mix:
     def records(
         self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
     ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
-        """The record at each place of a pass, and its source's epoch.
+        """Returns the record at each position of a pass, and its source's epoch.
 
         Args:
-          place: below `size`.
-          turn: the number of the pass.
+          place: Positions in the pass, below `size`.
+          turn: Number of the pass.
         """
         source = np.searchsorted(self._ends, place, "right")
         inside = place - (self._ends - self._parts)[source]
@@ -71,10 +71,10 @@ class Mix:
 
 
 def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
-    """The mix of a prepared folder.
+    """Returns the mix of a prepared folder.
 
     Args:
-      report: its preparation.json.
+      report: Content of its preparation.json.
     """
     weights = tuple(map(float, config.corpus.weights))
     return Mix(source_counts(report, "pairs"), weights, config.seed)
@@ -84,9 +84,9 @@ def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]
     """Returns a line for each source: how much it has, and how often it is seen.
 
     Args:
-      config: the whole config.
-      report: preparation.json.
-      rows: that the run takes in all.
+      config: The whole config.
+      report: Content of preparation.json.
+      rows: Number of rows that the run takes in all.
     """
     mix = of(config, report)
     lines = []

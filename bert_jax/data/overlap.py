@@ -1,4 +1,4 @@
-"""Finds held-out sentences that are also in the training text.
+"""Search for held-out sentences that are also in the training text.
 
 Sentences are compared by a hash of their words in lower case. The training text's
 hashes are in a file (8 bytes each), the held-out sentences' in memory.
@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 _WORD = re.compile(r"\w+")
-# Every byte of ASCII as `_WORD` and `str.lower` see it; a space where no word is.
+# Every byte of ASCII as `_WORD` and `str.lower` see it, with a space outside of words.
 _ASCII = "".join(
     chr(code).lower() if _WORD.match(chr(code)) else " " for code in range(128)
 ).encode() + bytes(128)
@@ -21,7 +21,7 @@ _BLOCK = 1 << 20  # hashes read at a time
 
 
 def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
-    """A hash of each sentence's words; spaces and punctuation do not matter."""
+    """Hashes each sentence's words. Spaces and punctuation do not matter."""
     digests = (
         hashlib.blake2b(words(sentence), digest_size=8).digest()
         for sentence in sentences
@@ -30,7 +30,7 @@ def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
 
 
 def words(sentence: str) -> bytes:
-    """Its words in lower case, in UTF-8, with a space between two."""
+    """Returns its words in lower case, in UTF-8, with a space between two."""
     if sentence.isascii():  # the same in half the time
         return b" ".join(sentence.encode().translate(_ASCII).split())
     return " ".join(_WORD.findall(sentence.lower())).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Packs several texts into one row, so that few positions are padding.
+"""Packing of several texts into one row, so that few positions are padding.
 
 Pre-training: which pairs share a row follows from the prepared records alone, and is
 stored next to them: longest-pack-first over the histogram of lengths (Krell et al.
@@ -21,16 +21,17 @@ from bert_jax.data import records, workers
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
 from bert_jax.runtime import storage
 
-# The most pairs of a row, by default (`corpus.packed_pairs`). At length 512 three fill
-# 97.6% of the positions on Wikipedia and 91.9% on film reviews, four 98.6% and 96.1%,
-# eight 99.8% and 99.3%; at 128 two are enough. Each costs one next sentence head a row,
-# and room for half a prediction. Of short texts more are needed: of SST-2's sentences
-# four fill 74% of rows of 64 and 44% of rows of 128, sixteen 99.7% and 94%.
+# Maximum number of pairs in a row, by default (`corpus.packed_pairs`). At length 512
+# three fill 97.6% of the positions on Wikipedia and 91.9% on film reviews, four 98.6%
+# and 96.1%, eight 99.8% and 99.3%. At 128 two are enough. Each costs one next sentence
+# head a row, and room for half a prediction. With short texts more are needed: four of
+# SST-2's sentences fill 74% of rows of 64 and 44% of rows of 128, sixteen 99.7% and
+# 94%.
 PAIRS = 4
 
 _READ = 4096  # records in one call
 _NONE = -1  # in a row of the plan: no pair
-# Columns that are of a shared row, and not of each of its texts.
+# Columns that belong to a shared row, not to each of its texts.
 _TOKENS = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_ids")
 _PLACES = "cls_positions"
 
@@ -38,15 +39,15 @@ _PLACES = "cls_positions"
 def rows(
     folder: storage.Path, limit: int, pairs: int = PAIRS
 ) -> Int32[np.ndarray, "rows pairs"]:
-    """The training records of each packed row; -1 where there is none.
+    """Returns the training records of each packed row, -1 where there is none.
 
-    Reads them from the folder; computes and stores them there first if they are
-    missing, and prints how full the rows are.
+    Reads them from the folder. If they are missing, first computes and stores them
+    there, and prints how full the rows are.
 
     Args:
-      folder: of prepared sentence pairs.
-      limit: tokens of a row, the pairs' `max_seq_length`.
-      pairs: the most of a row.
+      folder: Folder of prepared sentence pairs.
+      limit: Tokens of a row, the pairs' `max_seq_length`.
+      pairs: Maximum number of pairs in a row.
 
     Raises:
       UserError: the folder's records cannot be read.
@@ -75,10 +76,10 @@ def plan(
     """Distributes records over rows of at most `limit` tokens and `pairs` records.
 
     Args:
-      lengths: tokens of each record, special tokens included.
+      lengths: Tokens of each record, special tokens included.
 
     Returns:
-      Record indices, longest first, -1 where there is none; each record once.
+      Record indices, each record once, longest first, -1 where there is none.
     """
     counts = np.bincount(lengths, minlength=limit + 1)
     # Records of one length are interchangeable. Neighbors come from one document, so
@@ -100,13 +101,13 @@ def plan(
 
 @functools.cache
 def predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
-    """The most masked tokens that a packed row can have.
+    """Returns the maximum number of masked tokens that a packed row can have.
 
     Args:
-      limit: tokens of a row.
+      limit: Tokens of a row.
       share: `masking.masked_lm_prob`.
       most: `max_predictions_per_seq`, of each pair.
-      pairs: the most of a row.
+      pairs: Maximum number of pairs in a row.
     """
     # As `masking.apply` computes each pair's number, by its length.
     budgets = np.minimum(most, np.maximum(1, np.rint(np.arange(limit + 1) * share)))
@@ -125,17 +126,17 @@ def pack(
     """Moves masked pairs into shared rows.
 
     Args:
-      pairs: a batch of `loader.dataset` without packing, one pair a row, in the order
+      pairs: A batch of `loader.dataset` without packing, one pair a row, in the order
         of `filled`.
-      filled: for each packed row, which of its places have a pair.
-      columns: masked tokens of a packed row, from `predictions`; 0 where none are.
-      pad: the id of [PAD].
+      filled: For each packed row, which of its slots have a pair.
+      columns: Masked tokens of a packed row, from `predictions`, or 0 without masks.
+      pad: Id of [PAD].
 
     Returns:
-      The same columns, [batch, length] and [batch, columns], and `sequence_ids`
-      [batch, length]: 1, 2, ... for the row's pairs, 0 for padding; `position_ids`
-      [batch, length], from 0 in each pair; `cls_positions` and `next_sentence_labels`
-      [batch, pairs], 0 and -1 where there is no pair.
+      The same columns, [batch, length] and [batch, columns], with `sequence_ids`
+      [batch, length] (1, 2, ... for the row's pairs, 0 for padding), `position_ids`
+      [batch, length], from 0 in each pair, and `cls_positions` and
+      `next_sentence_labels` [batch, pairs], 0 and -1 where there is no pair.
     """
     packed = share_rows(pairs, filled, pad)
     row, place = np.nonzero(filled)
@@ -155,13 +156,13 @@ def share_rows(
 
     Args:
       sequences: `input_ids`, `input_mask` and `segment_ids`, [sequences, length], in
-        the order of `filled`; those of a row have `length` tokens or fewer.
-      filled: for each shared row, which of its places have a sequence.
-      pad: the id of [PAD].
+        the order of `filled`. The sequences of a row have `length` tokens or fewer.
+      filled: For each shared row, which of its slots have a sequence.
+      pad: Id of [PAD].
 
     Returns:
       The same columns, `sequence_ids` and `position_ids`, [batch, length], and
-      `cls_positions` [batch, places], as `pack` has them.
+      `cls_positions` [batch, slots], as `pack` has them.
     """
     row, place = np.nonzero(filled)
     lengths = np.zeros(filled.shape, int)
@@ -191,12 +192,12 @@ def _moved(
     starts: Int[np.ndarray, " pairs"],
     size: tuple[int, int],
 ) -> Batch:
-    """The masked pieces' columns, [batch, columns]; a row's pairs one after another.
+    """Returns the masked tokens' columns, [batch, columns], one pair after another.
 
     Args:
-      row: of each pair.
-      place: of each pair among its row's.
-      starts: the position of each pair in its row.
+      row: Row of each pair.
+      place: Index of each pair among its row's.
+      starts: Position of each pair in its row.
     """
     chosen = pairs["masked_lm_weights"] > 0
     counts = np.zeros((size[0], 1 + place.max(initial=0)), int)
@@ -214,12 +215,13 @@ def _moved(
 
 
 def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...], int]:
-    """How many rows of at most `pairs` have which lengths, for so many pairs of each
-    length.
+    """Returns how many rows of at most `pairs` have which lengths.
+
+    `counts` has the number of pairs of each length.
 
     From the longest pair to the shortest, each goes to the fullest row that it fits.
     """
-    # By the room that is left: the rows that can take more, as (pattern, count).
+    # The rows that can take more, as (pattern, count), by the room that is left.
     open_rows: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     full: dict[tuple[int, ...], int] = defaultdict(int)
     for length in range(limit, 0, -1):
@@ -246,7 +248,7 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
 
 
 def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
-    """Tokens of each training record, special tokens included.
+    """Returns the tokens of each training record, special tokens included.
 
     Raises:
       UserError: the folder's records cannot be read.
@@ -275,11 +277,12 @@ def _zeros(size: tuple[int, ...], *names: str) -> Batch:
 
 
 class PackedRows(Rows):
-    """Rows that share those of training batches. Evaluation's batches have a text a
-    row: sorted by length they need little padding.
+    """Rows of which several share a row of a training batch.
+
+    Evaluation's batches have a text a row: sorted by length they need little padding.
 
     Args:
-      texts: of each row of a training batch.
+      texts: Number of texts in each row of a training batch.
     """
 
     def __init__(
@@ -295,11 +298,11 @@ class PackedRows(Rows):
         limit: int,
         to_limit: bool,
     ) -> Batch:
-        """These rows, scaled, of the batch's shared rows.
+        """Returns these rows, scaled, of the batch's shared rows.
 
         Returns:
           `input_ids`, `input_mask`, `segment_ids`, `sequence_ids` and `position_ids`
-          [batch / texts, length]; `cls_positions`, `row_weights` and other columns
+          [batch / texts, length], and `cls_positions`, `row_weights` and other columns
           [batch / texts, texts].
         """
         lengths = self.lengths[indices]
@@ -317,10 +320,10 @@ class PackedRows(Rows):
 
 
 def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of the longest batch.
+    """Returns the shapes of the longest batch.
 
     Args:
-      tokens: [batch, length], of a batch with a text a row.
+      tokens: Shape [batch, length] of a batch with a text a row.
     """
     rows, length = tokens[0] // texts, tokens[1] * texts
     names = (_PLACES, "label", "row_weights")
@@ -329,8 +332,10 @@ def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
 
 
 def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What belongs to the texts of shared rows, as if each had a row: [rows x texts,
-    ...]; columns of whole rows are left out. Other batches stay as they are."""
+    """Returns the columns of texts, as if each had a row: [rows x texts, ...].
+
+    Columns of whole rows are left out. Batches without shared rows stay as they are.
+    """
     if _PLACES not in batch:
         return batch
     columns = {name: x for name, x in batch.items() if name not in (*_TOKENS, _PLACES)}
@@ -340,16 +345,16 @@ def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
 def grouped(
     lengths: Int[np.ndarray, " texts"], each: int
 ) -> Int[np.ndarray, "rows each"]:
-    """Groups of `each` texts with about the same number of tokens in all.
+    """Forms groups of `each` texts with about the same number of tokens in all.
 
     From the longest texts to the shortest, a text for each group at a time: the longest
     of them goes to the group with the fewest tokens.
 
     Args:
-      lengths: tokens of each text; `each` divides their number.
+      lengths: Tokens of each text. `each` divides the number of texts.
 
     Returns:
-      Indices of the texts, each once; those of the longest ones first.
+      Indices of the texts, each once, with the longest ones first.
     """
     order = np.argsort(-lengths, kind="stable").reshape(each, -1)
     groups = np.zeros((order.shape[1], each), int)

@@ -1,4 +1,4 @@
-"""Draws sentence pairs as google-research/bert's create_pretraining_data.py does.
+"""Sentence pairs, drawn as in google-research/bert's create_pretraining_data.py.
 
 Without pairs: passages of single documents, or the rows of `full_sentences`. The rules
 need only the lengths of sentences, so a pair is two ranges of token positions. All
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Settings(NamedTuple):
-    """What shapes the pairs; the fields are those of `config.corpus`."""
+    """Settings that determine the pairs. The fields are those of `config.corpus`."""
 
     max_seq_length: int  # tokens, [CLS] and [SEP] included
     short_seq_prob: float
@@ -35,11 +35,11 @@ class Pair(NamedTuple):
 
 
 class _Corpus(NamedTuple):
-    """Where sentences start, and which documents are pieces of one long document."""
+    """Starts of sentences, and the documents that are segments of a long document."""
 
-    # offsets[d][s]: where sentence s of document d starts; the last one is its end.
+    # offsets[d][s]: where sentence s of document d starts. The last one is its end.
     offsets: list[list[int]]
-    # Per document: the first piece of its long document, and the one after the last.
+    # Per document: the first segment of its long document, and the one after the last.
     whole: list[tuple[int, int]]
 
 
@@ -52,13 +52,13 @@ def draw(
     """Yields the pairs of some documents, in the order of the documents.
 
     Args:
-      documents: for each document the numbers of tokens in its sentences, all > 0;
-        a random B comes from another document if possible.
-      rng: the source of every draw.
-      settings: see above.
-      wholes: where documents are pieces of longer ones: for each piece the number of
-        its long document; its pieces are consecutive. A random B comes from another
-        long document if possible.
+      documents: For each document the numbers of tokens in its sentences, all > 0.
+        A random B comes from another document if possible.
+      rng: Source of every draw.
+      settings: See above.
+      wholes: Where documents are segments of longer ones: for each segment the number
+        of its long document, whose segments are consecutive. A random B comes from
+        another long document if possible.
     """
     offsets = [[0, *accumulate(lengths)] for lengths in documents]
     whole: list[tuple[int, int]] = []
@@ -109,9 +109,9 @@ def _pairs(
 def _random_next(
     corpus: _Corpus, document: int, target: int, rng: random.Random
 ) -> Span:
-    """Sentences of another document from a random one on, until `target` tokens."""
-    # Google's code tries ten times to draw another document; this always does. With
-    # a single document both take that one: here another of its pieces if it has any.
+    """Returns another document's sentences from a random one, until `target` tokens."""
+    # Google's code tries ten times to draw another document. This always succeeds. With
+    # a single document both take that one, here another of its segments if it has any.
     first, stop = corpus.whole[document]
     if stop - first == len(corpus.offsets) > 1:
         first, stop = document, document + 1
@@ -156,7 +156,7 @@ def _trim(span: Span, drop: int, rng: random.Random) -> Span:
 def _passages(
     offsets: list[list[int]], document: int, rng: random.Random, settings: Settings
 ) -> Iterator[Pair]:
-    """Without sentence pairs: cuts the document where a row is full, and keeps all."""
+    """Cuts a document where a row is full, without pairs, and keeps all tokens."""
     longest = settings.max_seq_length - 2  # [CLS] A [SEP]
     target = _target(longest, rng, settings.short_seq_prob)
     end = offsets[document][-1]
@@ -179,11 +179,11 @@ def full_sentences(
     row would end is left out and needs no room: another ends the row itself.
 
     Args:
-      tokens: of each document, or of each piece of a long one.
-      lengths: of its sentences.
-      wholes: see `draw`.
-      longest: tokens that fit in a row; a longer sentence is cut.
-      separator: the id.
+      tokens: Tokens of each document, or of each segment of a long one.
+      lengths: Lengths of its sentences.
+      wholes: See `draw`.
+      longest: Tokens that fit in a row. A longer sentence is cut.
+      separator: Id of the separator.
 
     Returns:
       All tokens, separators included, and the rows as parts of them, in order.
@@ -199,10 +199,10 @@ def full_sentences(
     rows = []
     start = sentence = 0
     while start < len(ids):
-        stop = last = start + longest  # of a sentence too long for a row
+        stop = last = start + longest  # a sentence too long for a row
         while sentence < len(ends) and kept[sentence] - start <= longest:
             stop, last, sentence = ends[sentence], kept[sentence], sentence + 1
-        if last > start:  # not so where a text is a separator's own name
+        if last > start:  # false where a text is a separator's name
             rows.append(Pair(Span(0, start, last), Span(0, last, last), False))
         start = stop
     return ids, rows

@@ -1,13 +1,13 @@
-"""Turns text into sentence pairs on disk, once: a TFDS data set, sharded ArrayRecord.
+"""Preparation of text as sentence pairs on disk: a TFDS data set, sharded ArrayRecord.
 
-    documents -> pieces -> train and dev -> chunks
+    documents -> segments -> train and dev -> chunks
     -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
 
 Dev is written last, without the sentences that train also has.
 A chunk's records depend on its documents and (seed, split, chunk) alone, so the number
 of cores does not change the result. Memory holds a few chunks per core, whatever the
-size of the corpus. The folder is named after a fingerprint of everything that shaped
-it, and is renamed to that name once complete.
+size of the corpus. The folder is named after a fingerprint of everything that
+determines its content, and is renamed to that name once complete.
 """
 
 import hashlib
@@ -53,7 +53,7 @@ class Prepared(NamedTuple):
         return np.load(io.BytesIO((self.folder / "token_counts.npy").read_bytes()))
 
     def unknown_share(self) -> float:
-        """Returns the share of [UNK] among the tokens of the training split."""
+        """Returns the fraction of [UNK] among the tokens of the training split."""
         counts = self.token_counts()
         unknown = tokenization.special_ids(self.tokenizer).unk
         return float(counts[unknown] / max(1, counts.sum()))
@@ -65,7 +65,7 @@ def prepare(
     tokenizer: Tokenizer | None = None,
     record: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Returns the corpus's sentence pairs; makes them if they are missing.
+    """Returns the corpus's sentence pairs, and makes them if they are missing.
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
     `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
@@ -73,15 +73,15 @@ def prepare(
     the text's files.
 
     Args:
-      config: the whole config; `corpus`, `tokenizer` and `init_from` matter.
-      max_seq_length: tokens of a row, [CLS] and [SEP] included.
-      tokenizer: None: the one from `vocabulary.prepare`.
-      record: `RunData.record` of a run that resumes; its data is reused where
+      config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
+      max_seq_length: Tokens of a row, [CLS] and [SEP] included.
+      tokenizer: Tokenizer. None means the one from `vocabulary.prepare`.
+      record: `RunData.record` of a run that resumes. Its data is reused where
         `config.corpus.data_dir` has it, even if the text is gone.
 
     Raises:
-      UserError: see `corpus.documents` and `writing.write`; a full disk; the run
-        began with other text.
+      UserError: see `corpus.documents` and `writing.write`, or the disk is full, or the
+        run began with other text.
     """
     tokenizer, record = tokenizer or vocabulary.prepare(config), record or {}
     if prepared := reopen(config, max_seq_length, record, tokenizer):
@@ -116,7 +116,7 @@ def prepare(
 
 
 def open_folder(folder: storage.Path) -> Prepared:
-    """Opens the pairs that `prepare` wrote to a folder; does not need the text.
+    """Opens the pairs that `prepare` wrote to a folder, without needing the text.
 
     Raises:
       UserError: they are missing or damaged.
@@ -132,7 +132,7 @@ def open_folder(folder: storage.Path) -> Prepared:
 
 
 def _recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
-    """Returns the name of a run's folder of this length; None if it has none."""
+    """Returns the name of a run's folder of this length, or None if it has none."""
     return record.get("folders", {}).get(str(max_seq_length))
 
 
@@ -145,8 +145,8 @@ def reopen(
     """Opens the data that a run has recorded, in `config.corpus.data_dir`.
 
     Returns:
-      None if it is gone, or was made with other settings than the config's or with
-      another tokenizer than the one given. The text is not compared.
+      The data, or None if it is gone, or was made with other settings than the config's
+      or with another tokenizer than the one given. The text is not compared.
     """
     name = _recorded(record, max_seq_length)
     folder = storage.path(config.corpus.data_dir) / (name or "")
@@ -159,7 +159,7 @@ def reopen(
 
 
 def _changes(record: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names the sources that differ from a run's record, or else what does."""
+    """Names the sources that differ from a run's record, or else other differences."""
     before = record["shaped_by"]
     both = zip(record["sources"], before["sources"], now["sources"], strict=True)
     names = ("tokenizer", "libraries", "format")
@@ -172,7 +172,8 @@ def _digest(tokenizer: Tokenizer) -> str:
 
 
 def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
-    """The settings that shape the pairs, besides text, vocabulary and libraries."""
+    """Returns the settings that determine the pairs, besides text, vocabulary and
+    libraries."""
     shape = {"settings": _settings(config, max_seq_length)._asdict()}
     identity = shape | chunks.identity(config)
     if config.corpus.weights:  # their values matter to the loader only
@@ -183,7 +184,7 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
 
 
 def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
-    # A row of text alone has room for two pieces more.
+    # A row of text alone has room for two tokens more.
     around = FAMILIES[config.model.architecture].vocabulary.around
     max_seq_length += WORDPIECE.around - around
     return pairs.Settings(

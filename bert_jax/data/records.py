@@ -1,8 +1,8 @@
-"""A sentence pair as bytes: the tf.train.Example that TFDS writes and reads.
+"""Sentence pairs as bytes: the tf.train.Example that TFDS writes and reads.
 
 Writes the protocol buffer's bytes directly, from ids that are encoded a document at a
-time, and reads it with TFDS's own classes: TFDS's path through nested features takes
-10 to 40 times as long.
+time, and reads it with TFDS's classes, because TFDS's path through nested features
+takes 10 to 40 times as long.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ class Pairs(NamedTuple):
 
 
 def features() -> Any:
-    """The features of a prepared data set, as TFDS has them."""
-    import tensorflow_datasets as tfds  # slow; an answer needs neither this nor `parse`
+    """Returns the features of a prepared data set, as TFDS has them."""
+    import tensorflow_datasets as tfds  # slow, and inference never calls this
 
     return tfds.features.FeaturesDict(
         {
@@ -50,7 +50,7 @@ class Varints(NamedTuple):
     starts: array  # where in `data` each id starts, and its end
 
     def part(self, start: int, stop: int) -> bytes:
-        """Ids start to stop (not included)."""
+        """Returns the bytes of ids start to stop (not included)."""
         return self.data[self.starts[start] : self.starts[stop]]
 
 
@@ -75,11 +75,11 @@ def serialize(tokens_a: bytes, tokens_b: bytes, is_random_next: bool) -> bytes:
     """Writes a pair.
 
     Args:
-      tokens_a: ids, without special tokens, from `varints`.
-      tokens_b: the same; empty where there is no second sentence.
-      is_random_next: whether B is taken from another document.
+      tokens_a: Ids, without special tokens, from `varints`.
+      tokens_b: The same, or empty where there is no second sentence.
+      is_random_next: Whether B is taken from another document.
     """
-    # The names in order, as protocol buffers sort them when asked to.
+    # The names in order, as in protocol buffers' deterministic serialization.
     return _field(
         _feature(b"is_random_next", b"\1" if is_random_next else b"\0")
         + _feature(b"tokens_a", tokens_a)
@@ -93,16 +93,16 @@ def _feature(name: bytes, ids: bytes) -> bytes:
 
 @functools.lru_cache(1 << 12)
 def _opening(name: bytes, size: int) -> bytes:
-    """What comes before `size` bytes of ids in a feature, which end it."""
+    """Returns the bytes of a feature before its last `size` bytes, the ids."""
     ids = bytes(size)
     values = _field(ids) if ids else b""
-    # Fields 1 and 2 of a map are its key and its value; 3 of Feature is int64_list.
+    # Fields 1 and 2 of a map are its key and its value. 3 of Feature is int64_list.
     whole = _field(_field(name) + _field(_field(values, b"\x1a"), b"\x12"))
     return whole[: len(whole) - size]
 
 
 def _field(value: bytes, tag: bytes = b"\n") -> bytes:
-    """A field of bytes: its tag (8 times its number, plus 2), its length, itself."""
+    """Encodes a field of bytes: its tag (8 times its number, plus 2), length, bytes."""
     size, length = len(value), b""
     while size > 127:
         length += b"%c" % (size & 127 | 128)
@@ -111,7 +111,7 @@ def _field(value: bytes, tag: bytes = b"\n") -> bytes:
 
 
 def parse(records: Sequence[bytes]) -> Pairs:
-    """Reads what `serialize` or TFDS wrote."""
+    """Reads records written by `serialize` or TFDS."""
     from tensorflow_datasets.proto import tf_example_pb2
 
     tokens = [np.zeros(0, np.int32)]
@@ -141,7 +141,7 @@ def shards(folder: Path, split: str) -> list[str]:
 
 
 class Source:
-    """The records of shards, by their number; UserError where they cannot be read."""
+    """The records of shards, by their number. Raises UserError if unreadable."""
 
     def __init__(self, paths: Sequence[str]):
         self._first = paths[0]
@@ -168,21 +168,23 @@ def _reading(path: Path | str) -> Iterator[None]:
 
 
 def random_share(totals: Mapping[str, int]) -> float:
-    """The share of a split's pairs whose second sentence is a random one; 0 in running
-    text, which has no pairs."""
+    """Returns the fraction of a split's pairs whose second sentence is a random one.
+
+    It is 0 in running text, which has no pairs.
+    """
     return totals.get("random", 0) / max(1, totals["pairs"])
 
 
 def source_key(source: int, name: str) -> str:
-    """Returns the name of a source's own count in the totals."""
+    """Returns the name of a source's count in the totals."""
     return f"source_{source}_{name}"
 
 
 def source_counts(report: Mapping[str, Any], name: str) -> list[int]:
-    """Returns the documents or pairs of each source in train; [] if not counted.
+    """Returns the documents or pairs of each source in train, or [] if not counted.
 
     Args:
-      report: preparation.json.
+      report: Content of preparation.json.
       name: "documents" or "pairs".
     """
     if not report.get("by_source"):

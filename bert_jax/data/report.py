@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from bert_jax.data.prepare import Prepared
 
 EXAMPLES = 10
-_BINS = 8  # of the lengths
+_BINS = 8  # bins of the lengths
 _ROWS = 20_000  # at most: reading every row of a large corpus would take hours
 _WIDTH = 44  # characters of a sentence
 
 
 def text(data: "Prepared") -> str:
-    """Returns the sizes, the overlap, the lengths, the share of [UNK] and examples.
+    """Returns the sizes, the overlap, the lengths, the fraction of [UNK] and examples.
 
     Lengths are those of all rows of train, or of 20,000 at even distances.
 
@@ -68,7 +68,7 @@ def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yields lines: the size of dev, and its overlap with the training text.
 
     Args:
-      totals: of each split, in preparation.json.
+      totals: Totals of each split, in preparation.json.
     """
     dev = totals["dev"]
     before = dev["sentences"] + dev["left_out"]

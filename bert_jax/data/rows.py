@@ -1,4 +1,4 @@
-"""Stores sequences of different lengths without padding, and makes padded batches."""
+"""Sequences of different lengths, stored without padding, and padded batches."""
 
 import hashlib
 import itertools
@@ -29,25 +29,25 @@ LENGTHS = tuple(
 _ON_CPU = (*range(16, 128, 16), *(n << p for p in range(4, 47) for n in range(8, 16)))
 _ELSEWHERE = tuple(length for length in LENGTHS if length >= 32)
 
-# Of a batch's arrays on a CPU: larger ones malloc takes from the system in each call,
-# which clears them first (runtime/environment.py).
+# Bound on a batch's arrays on a CPU: malloc requests larger ones from the system in
+# each call, which clears them first (runtime/environment.py).
 _BYTES = 32 << 20
 
 
 class BatchSize(NamedTuple):
-    """How many rows a batch may have.
+    """The number of rows that a batch may have.
 
     Attributes:
-      rows: at most.
-      width: of a token's vector, where a batch's arrays should stay small, as on a CPU;
-        else 0.
+      rows: Maximum number of rows.
+      width: Width of a token's vector, where a batch's arrays should stay small, as on
+        a CPU, else 0.
     """
 
     rows: int
     width: int = 0
 
     def at(self, tokens: int) -> int:
-        """The most rows of so many tokens; at least 1."""
+        """Returns the maximum number of rows of `tokens` tokens, at least 1."""
         if not self.width:
             return self.rows
         # Float32: vectors and the intermediate layer's, and twice the scores, with a
@@ -57,7 +57,7 @@ class BatchSize(NamedTuple):
         return max(1, min(self.rows, int(_BYTES / row)))
 
     def length(self, longest: int, limit: int) -> int:
-        """What a batch is padded to whose longest row has so many tokens."""
+        """Returns the padded length for a batch's longest row of `longest` tokens."""
         return padded_length(longest, limit, _ON_CPU if self.width else _ELSEWHERE)
 
 
@@ -65,12 +65,12 @@ class Feature(NamedTuple):
     """One sequence for the model (or, for choices, one group of sequences).
 
     `columns` has integers: `input_ids` and `segment_ids`, [length] or [choices,
-    length]; others of that length, such as the tag of each token; and scalars, such as
+    length], others of that length, such as the tag of each token, and scalars, such as
     a label. Floats describe the whole sequence: a number, or an array of one fixed
     shape. `input_mask` may be left out where no position is padding.
     """
 
-    example: int  # index of its example; an example may have several windows
+    example: int  # index of its example, which may have several windows
     columns: Mapping[str, Any]
     info: Any = None  # for the answers only, not for the model
 
@@ -79,8 +79,8 @@ class Rows:
     """The columns of some features, one flat array each.
 
     Args:
-      features: at least one, all with the same columns.
-      fill: the padding value of each column that is not padded with 0.
+      features: At least one feature, all with the same columns.
+      fill: Padding value of each column that is not padded with 0.
     """
 
     def __init__(self, features: Sequence[Feature], fill: Mapping[str, int]):
@@ -105,22 +105,22 @@ class Rows:
 
     @property
     def segments(self) -> int:
-        """How many segments the texts have: 2 for pairs."""
+        """Number of segments of the texts: 2 for pairs."""
         return 1 + int(self._flat["segment_ids"].max(initial=0))
 
     def digest(self) -> str:
-        """Tells these rows from others, and their order."""
+        """Returns a digest that identifies these rows and their order."""
         hashed = hashlib.sha256(self.lengths.tobytes())
         for name, values in sorted((self._flat | self._scalar).items()):
             hashed.update(name.encode() + np.ascontiguousarray(values).tobytes())
         return hashed.hexdigest()
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """Rows as arrays [batch, length] (or [batch, choices, length]).
+        """Returns rows as arrays [batch, length] (or [batch, choices, length]).
 
         Args:
-          indices: of the rows; one past the last gives an empty row.
-          length: to pad to.
+          indices: Indices of the rows. One past the last gives an empty row.
+          length: Length to pad to.
 
         Returns:
           The columns, `input_mask` (1 for a token), and `row_weights` [batch]: 0 for a
@@ -148,13 +148,13 @@ class Rows:
         return batch
 
     def ids(self, rows: Int[np.ndarray, "rows"]) -> list[np.ndarray]:
-        """The `input_ids` of some rows, without padding."""
+        """Returns the `input_ids` of some rows, without padding."""
         ends, flat = self._ends[rows], self._flat["input_ids"]
         sizes = self.lengths[rows]
         return [flat[..., e - n : e] for e, n in zip(ends, sizes, strict=True)]
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """The length to pad these rows to: one of LENGTHS, or the limit."""
+        """Returns the length to pad these rows to: one of LENGTHS, or the limit."""
         longest = self.lengths[indices[indices < len(self)]].max(initial=1)
         return padded_length(int(longest), limit)
 
@@ -168,22 +168,22 @@ class Rows:
         limit: int,
         to_limit: bool = False,
     ) -> Iterator[Batch]:
-        """Endless training batches from `step` on; reads ahead.
+        """Yields endless training batches from `step` on, read ahead.
 
-        Every epoch is reshuffled and has each row once; a batch may span two epochs.
+        Every epoch is reshuffled and has each row once. A batch may span two epochs.
         A batch is padded to its longest row.
 
         Args:
-          size: rows of the global batch.
-          rows: which rows of the global batch to return.
-          limit: maximum tokens of a row.
-          to_limit: pad to `limit` instead.
+          size: Rows of the global batch.
+          rows: Rows of the global batch to return.
+          limit: Maximum tokens of a row.
+          to_limit: Whether to pad to `limit` instead.
         """
 
         def batch(indices: Int[np.ndarray, "batch"]) -> Batch:
             return self.training_batch(indices, rows, limit, to_limit)
 
-        import grain  # slow; an answer does without
+        import grain  # slow, and not needed for inference
 
         order = grain.MapDataset.range(len(self)).seed(seed).shuffle().repeat(EPOCHS)
         return read_ahead(order.batch(size).map(batch)[step:])
@@ -195,21 +195,23 @@ class Rows:
         limit: int,
         to_limit: bool,
     ) -> Batch:
-        """These rows of the batch of all the indices; arguments as in `batches`."""
+        """Returns rows of the batch of all indices, with arguments as in `batches`."""
         length = limit if to_limit else self.length(indices, limit)
         return self.batch(indices[rows], length)
 
     def each_once(
         self, size: int, rows: RowIndex, *, limit: int, to_limit: bool = False
     ) -> Iterator[Batch]:
-        """Batches that have each row once, in the order of `by_length`."""
+        """Yields batches that have each row once, in the order of `by_length`."""
         for indices in self.by_length(size):
             length = limit if to_limit else self.length(indices, limit)
             yield self.batch(indices[rows], length)
 
     def by_length(self, size: int) -> Iterator[Int[np.ndarray, "size"]]:
-        """Row indices of each batch, sorted by length, every row once; the last batch
-        is padded with indices past the last row."""
+        """Yields row indices of each batch, sorted by length, every row once.
+
+        The last batch is padded with indices past the last row.
+        """
         order = np.argsort(self.lengths, kind="stable")
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
@@ -218,7 +220,7 @@ class Rows:
 
 def read_ahead(batches: Any) -> Iterator[Batch]:
     """Iterates over a `grain.MapDataset` of batches, and reads some in advance."""
-    import grain  # slow; an answer does without
+    import grain  # slow, and not needed for inference
 
     # With few cores a second reader only slows the step down.
     threads = min(4, max(1, workers.cores() // 2))
@@ -234,18 +236,19 @@ def scaled(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:
 
 
 def padded_length(longest: int, limit: int, sizes: Sequence[int] = LENGTHS) -> int:
-    """The first of the sizes that `longest` tokens fit in, or the limit."""
+    """Returns the first of the sizes that `longest` tokens fit in, or the limit."""
     return next((n for n in sizes if longest <= n < limit), limit)
 
 
 def sorted_groups(
     lengths: Sequence[int], size: BatchSize, limit: int
 ) -> list[tuple[Int[np.ndarray, "rows"], int]]:
-    """Indices in groups of as many as a batch may have, sorted by length; the first may
-    be smaller. With each the tokens to pad it to.
+    """Returns groups of indices, sorted by length, with the tokens to pad each to.
+
+    A group has as many as a batch may have. The first may be smaller.
 
     Args:
-      limit: maximum tokens of a row.
+      limit: Maximum tokens of a row.
     """
     order = np.argsort(lengths, kind="stable")
     groups, end = [], len(order)
@@ -258,5 +261,5 @@ def sorted_groups(
 
 
 def power_of_two(lengths: Iterable[int]) -> int:
-    """The smallest power of two that is at least the largest length."""
+    """Returns the smallest power of two that is at least the largest length."""
     return 1 << (max(1, *lengths, 1) - 1).bit_length()

@@ -1,7 +1,7 @@
-"""The prepared data of a run: resolved once; afterwards the text is not needed.
+"""The prepared data of a run. It is resolved once, and then the text is not needed.
 
-The task of pre-training imports this on use: with it comes all that prepares and reads
-data, and an answer needs none of it.
+The task of pre-training imports this on use, because it imports all modules that
+prepare and read data, and inference needs none of them.
 """
 
 import functools
@@ -24,11 +24,12 @@ class RunData:
     """Sentence pairs at the length of each phase, and their vocabulary."""
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None):
-        """Touches no data.
+        """Reads no data yet.
 
         Args:
-          config: the whole config.
-          tokenizer: None: the one that the run started with, or a newly trained one.
+          config: The whole config.
+          tokenizer: Tokenizer. None means the one that the run started with, or a newly
+            trained one.
         """
         self._config = config
         self._tokenizer = tokenizer
@@ -36,17 +37,17 @@ class RunData:
         self._record: Mapping[str, Any] = {}
 
     def recall(self, record: Mapping[str, Any]) -> None:
-        """Takes the `record` of a resumed run; call it first.
+        """Takes the `record` of a resumed run. Call it first.
 
         The run's prepared data is reused where `config.corpus.data_dir` still has it,
-        even if its text is gone or has grown. A record of other sources than the
+        even if its text is gone or has grown. A record of sources other than the
         config's is ignored.
         """
         if record.get("sources") == list(self._config.corpus.sources):
             self._record = record
 
     def record(self) -> dict[str, Any]:
-        """The folders' names by length, and the settings that shaped them, as JSON."""
+        """Returns the folders' names by length, and their settings, as JSON."""
         datasets = self.all()
         shaped_by = {
             name: value
@@ -74,8 +75,10 @@ class RunData:
         return vocabulary.prepare(self._config)
 
     def all(self) -> list[Prepared]:
-        """The data of every phase, shortest first; packed, and its word vectors
-        counted, if the config says so."""
+        """Returns the data of every phase, shortest first.
+
+        If the config requires it, the data is packed and its word vectors counted.
+        """
         by_length = [(length, self.of(length)) for length in self._lengths()]
         if self._config.corpus.packing:
             most = self._config.corpus.packed_pairs
@@ -94,14 +97,14 @@ class RunData:
         )
 
     def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
-        """Those of the longest rows, as wide as the model; see `word_vectors.of`."""
+        """Returns `word_vectors.of` the longest rows, as wide as the model."""
         from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
         return word_vectors.of(data, self._config.model.hidden_size)
 
     def mix(self) -> list[str]:
-        """How often each phase sees each source, a line each; none without weights."""
+        """Returns lines on how often phases see each source, none without weights."""
         if not self._config.corpus.weights:
             return []
         lines = []
@@ -112,10 +115,10 @@ class RunData:
         return lines
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """The training batches from `step` on, through both phases.
+        """Yields the training batches from `step` on, through both phases.
 
         Args:
-          rows: of a batch of `config.train.batch_size`; other sizes are scaled.
+          rows: Rows of a batch of `config.train.batch_size`. Other sizes are scaled.
         """
         config = self._config.copy_and_resolve_references()
         config.seed = seed
@@ -127,13 +130,13 @@ class RunData:
                 step = phase.end_step
 
     def dev(self, step: int = 0, rows: RowIndex = slice(None)) -> grain.MapDataset:
-        """The batches of the dev split, at the length of the last of `step` steps."""
+        """Returns the batches of dev, at the length of the last of `step` steps."""
         phase = phase_at(self._config, max(step - 1, 0))
         data = self.of(phase.max_seq_length)
         return loader.dataset(self._config, phase, data, "dev", rows)
 
     def of(self, length: int) -> Prepared:
-        """The data of a length; prepares it if it is missing.
+        """Returns the data of a length, and prepares it if it is missing.
 
         Raises:
           UserError: see `prepare.prepare`.

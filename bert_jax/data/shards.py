@@ -1,4 +1,4 @@
-"""The work of one core: turns a chunk of documents into a shard of records."""
+"""The work of one core: from a chunk of documents to a shard of records."""
 
 import random
 import secrets
@@ -18,16 +18,16 @@ from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
-# Sentences to tokenize in one call; bounds the memory of the result.
+# Sentences to tokenize in one call, which bounds the memory of the result.
 _BATCH = 1024
 
 
 class Job(NamedTuple):
-    """What the chunks of a corpus share."""
+    """The settings that the chunks of a corpus share."""
 
     folder: Path
     words: Words
-    vocabulary: int  # pieces
+    vocabulary: int  # tokens
     language: str
     seed: int
     settings: pairs.Settings
@@ -37,30 +37,30 @@ class Job(NamedTuple):
     separator: int | None = None  # the id between documents that share rows
 
     def aside(self) -> Path:
-        """The folder of what is deleted at the end."""
+        """Returns the folder of temporary files, deleted at the end."""
         return self.folder / "aside"
 
 
 class Shard(NamedTuple):
-    """A report of what was written for a chunk."""
+    """A report of the records written for a chunk."""
 
     split: str
     number: int
-    # documents, pieces, sentences, left_out (sentences), tokens, pairs, bytes (of
-    # text), those of `source_key`, and where there are any random (pairs with a random
-    # second part)
+    # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
+    # bytes (of text), those of `source_key`, and where there are any random (pairs with
+    # a random second part)
     totals: Counter[str]
-    counts: Int64[np.ndarray, " vocab"]  # of each id in tokens_a and tokens_b
+    counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
 
 
 def part_path(folder: Path, split: str, number: int) -> Path:
-    """The path of a shard until the number of shards is known."""
+    """Returns the path of a shard until the number of shards is known."""
     return folder / f"{split}-{number}"
 
 
 def first_pass(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk of train; for dev, which is written later, returns only keys."""
+    """Writes a chunk of train. For dev, which is written later, returns only keys."""
     if chunk.split == "train":
         return write_shard(job, chunk)
     pieces = (piece for document in chunk.documents for piece in document)
@@ -97,7 +97,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
-    # Renamed when whole: Beam may have two workers write the same shard.
+    # Renamed when complete: Beam may have two workers write the same shard.
     new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
     options = "group_size:1,uncompressed"
     writer = array_record_module.ArrayRecordWriter(str(new), options)
@@ -114,7 +114,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             if job.by_source:
                 totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
-    except RuntimeError as error:  # ArrayRecord's, of a full disk
+    except RuntimeError as error:  # ArrayRecord's, for a full disk
         raise UserError(
             f"config.corpus.data_dir: cannot write the prepared data ({error}); make "
             "room there, or name another folder"
@@ -126,7 +126,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
 
 
 def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
-    """Each piece's document, tokens, tokens of each sentence, and sentences' keys."""
+    """Yields each segment's document, tokens, sentence lengths and sentence keys."""
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
@@ -143,7 +143,7 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
 
 
 def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
-    """A piece's token ids, and the number of tokens in each sentence."""
+    """Returns a segment's token ids, and the number of tokens in each sentence."""
     ids, lengths = array("i"), []
     if space := job.words.before_word:
         sentences = [*sentences[:1], *(f"{space}{other}" for other in sentences[1:])]

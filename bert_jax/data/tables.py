@@ -1,14 +1,14 @@
-"""Reads rows with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
+"""Tables with named columns: CSV, TSV, JSON lines, parquet, data sets by name.
 
-    NAME.csv      fields quoted as in RFC 4180; they may contain line breaks. Separated
-                  by commas; if the header has none, by semicolons, tabs or |
+    NAME.csv      fields quoted as in RFC 4180, which may contain line breaks. Separated
+                  by commas, or if the header has none, by semicolons, tabs or |
     NAME.tsv      tabs, no quoting: a quote is a normal character (as in GLUE)
     NAME.jsonl    one object per line
     NAME.parquet
     tfds:NAME:SPLIT
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
-Every task reads its labelled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
+Every task reads its labeled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
 file's ending. CSV and TSV start with a header of column names, unless all columns that
 are wanted are numbers: then there is no header, and the first column is "0". The first
 three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines
@@ -31,7 +31,7 @@ from bert_jax.runtime import untrusted
 
 log = logging.getLogger(__name__)
 
-BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are no files
+BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are not files
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
 # In lines of TSV: fields with a quote or a tab, as CSV quotes them.
 _QUOTED_QUOTE = re.compile(r'(^|\t)"[^"\t]*""[^\t]*"(\t|$)')
@@ -49,17 +49,17 @@ Row = dict[str, Any]
 
 
 def is_number(column: str) -> bool:
-    """Whether it is the number of a column, from 0."""
+    """Returns whether it is the number of a column, from 0."""
     return bool(re.fullmatch("0|[1-9][0-9]*", column))
 
 
 class Wanted(NamedTuple):
-    """Columns by name, or all of them by number: of files without a header.
+    """Columns by name, or all by number in files without a header.
 
     Attributes:
       format: csv, tsv or jsonl. Empty means by the file's ending.
-      overrides: The format also holds for rows of `predict` in a .csv or .tsv.
-      incomplete: Counts lines of TSV with too few fields, which are left out. None
+      overrides: Whether the format also holds for rows of `predict` in a .csv or .tsv.
+      incomplete: Counter of lines of TSV with too few fields, which are left out. None
         means that they are errors.
     """
 
@@ -80,23 +80,23 @@ ANY = Wanted()  # whatever columns the header names
 
 
 class Record(NamedTuple):
-    """A row; its fields are strings in CSV and TSV, otherwise any JSON value."""
+    """A row. Its fields are strings in CSV and TSV, otherwise any JSON value."""
 
-    where: str  # the file and the row's first line (of a data set: its number from 1)
+    where: str  # file and the row's first line (in a data set: its number from 1)
     fields: Row
 
 
 def read_table(source: str, wanted: Wanted) -> list[Record]:
     """Reads all rows of a file or of a data set's split, in order.
 
-    Class labels of data sets become their names; -1, no label, becomes None.
+    Class labels of data sets become their names. -1, no label, becomes None.
 
     Args:
       source: A file, whose ending names its format, or a data set's split.
 
     Raises:
-      UserError: A file cannot be read or has an unknown ending; a column is missing; a
-        row has too few or too many fields, or unpaired quotes; there are no rows;
+      UserError: A file cannot be read or has an unknown ending, a column is missing, a
+        row has too few or too many fields or unpaired quotes, there are no rows, or
         the columns are numbers, but the first line is a header.
     """
     records = list(read_rows(source, wanted))
@@ -106,7 +106,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
 
 
 def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
-    """Reads rows one by one, as `read_table`; there may be none."""
+    """Reads rows one by one, as `read_table`, perhaps none."""
     has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
     for number, fields in _numbered(source, wanted):
         for column in wanted.required:
@@ -141,7 +141,7 @@ def as_text(value: Any, where: str, column: str) -> str:
 
 
 def has_split(source: str) -> bool:
-    """Whether a data set that is given by name has the split."""
+    """Returns whether a data set that is given by name has the split."""
     return (tfds if source.startswith("tfds:") else hub).has_split(source)
 
 
@@ -149,7 +149,7 @@ Numbered = Iterable[tuple[int, Row]]
 
 
 def _format(source: str, wanted: Wanted) -> str:
-    """Returns what a source is read as: tfds, hf, or a file's format or ending."""
+    """Returns the form of a source: tfds, hf, or a file's format or ending."""
     if source.startswith(BY_NAME):
         return source.partition(":")[0]
     ending = uncompressed(source).rpartition(".")[2]
@@ -215,7 +215,7 @@ def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines)
-    # Without a header the first line has a text, in which these are marks.
+    # Without a header the first line has a text, in which these are punctuation.
     separators = ",\t" if wanted.format else ","
     separators = separators if wanted.numbers else ",;\t|"
     separator = next((x for x in separators if x in first), ",")
@@ -234,10 +234,10 @@ def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(path: str, *, is_named: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yields numbers of lines and fields, of each line no more than of the first.
+    """Yields line numbers and fields, in no line more fields than in the first.
 
     Args:
-      is_named: The format is known to be TSV, in which quotes are text.
+      is_named: Whether the format is known to be TSV, in which quotes are text.
     """
     width = 0
     extra = quoted = False

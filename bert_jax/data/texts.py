@@ -1,8 +1,8 @@
-"""Texts and pairs with labels, from tables or folders; holds out a dev set.
+"""Texts and pairs with labels, from tables or folders, and a held-out dev set.
 
-A row has `where` (the file and the record's first line), `text`, `text_b` (of a pair)
+A row has `where` (the file and the record's first line), `text`, `text_b` (in a pair)
 and `label`: a class's name, a number, or a tuple with the names of all labels that
-apply; None if it is unknown.
+apply. None means that it is unknown.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _UNLABELLED = "unsup"  # IMDb's reviews without a class
 def wanted(
     text: str, text_b: str = "", label: str = "", *, labelled: bool, form: str = ""
 ) -> Wanted:
-    """The columns of a table of texts; that of the label is required if `labelled`.
+    """Returns the columns of a table of texts, the label's required if `labelled`.
 
     Args:
       text_b: Empty means single texts.
@@ -53,16 +53,16 @@ def read_texts(
     """Reads a table (data/tables.py).
 
     Args:
-      kind: classification, multilabel (in JSON lines a list; an empty field means no
-        label applies) or regression.
-      labelled: Each record must have a label; otherwise the column may be missing, or
-        a field empty.
-      text: Name or number of a column; so are `text_b` and `label`, see `wanted`.
-      separator: Between several labels in one field of CSV or TSV.
+      kind: classification, multilabel (in JSON lines a list, and an empty field means
+        no label applies) or regression.
+      labelled: Whether each record must have a label. Otherwise the column may be
+        missing, or a field empty.
+      text: Name or number of a column, as `text_b` and `label` are, see `wanted`.
+      separator: Separator between several labels in one field of CSV or TSV.
 
     Raises:
       UserError: A text is not a string, or a label is empty, of the wrong type or not
-        a finite number; names file and line.
+        a finite number. The message names file and line.
     """
     columns = wanted(text, text_b, label, labelled=labelled, form=form)
     rows = []
@@ -109,14 +109,14 @@ def read_folders(folder: str | Path) -> list[Row]:
 def films(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     """Returns the URL of each review's film, from IMDb's archive.
 
-    Line n (from 0) of urls_CLASS.txt, beside the class folders, is the URL of the film
+    Line n (from 0) of urls_CLASS.txt, next to the class folders, is the URL of the film
     that CLASS/n_RATING.txt reviews (the archive's README).
 
     Args:
-      rows: From `read_folders`.
+      rows: Rows from `read_folders`.
 
     Returns:
-      None where urls_CLASS.txt is missing for a class.
+      The URLs, or None where urls_CLASS.txt is missing for a class.
 
     Raises:
       UserError: A review has no line in urls_CLASS.txt.
@@ -149,11 +149,13 @@ def hold_out(
     """Splits rows into those to keep and those to hold out, both in order.
 
     Args:
-      fraction: Maximum share to hold out of each class, rounded down.
-      groups: The name of each row's group; a group stays whole. Groups are drawn by
-        the hash of their names, so their order does not matter. Of several labels
-        each stays in what is kept. None means to hold out the last rows of each class.
-      by_class: False means of all rows together, whatever their labels.
+      fraction: Maximum fraction to hold out of each class, rounded down.
+      groups: Name of each row's group. A group stays whole. Groups are drawn by the
+        hash of their names, so their order does not matter. With several labels per
+        row, each label stays among the kept rows. None means to hold out the last rows
+        of each class.
+      by_class: Whether to count by class. False means all rows together, whatever
+        their labels.
     """
     labels = [row["label"] for row in rows]
     classes = [label if by_class else None for label in labels]
@@ -179,7 +181,7 @@ def _draw(
     groups: Sequence[str],
     held: Mapping[Hashable, int],
 ) -> set[str]:
-    """Draws as many groups as fit; `held` is the room in each class."""
+    """Draws as many groups as fit, where `held` is the room in each class."""
     room, drawn = Counter(held), set()
     labels: dict[str, Counter[Hashable]] = {}
     group_labels: dict[str, Counter[str]] = {}
@@ -204,19 +206,19 @@ def sorted_labels(names: set[str]) -> list[str]:
 
 
 def label_name(value: str) -> str:
-    """Returns a label without white space around it; 1.0 is the same label as 1."""
+    """Returns a label without white space around it, and 1 for the equal label 1.0."""
     name = value.strip()
     whole = re.fullmatch(r"(-?[0-9]{1,18})\.0*", name)
     return str(int(whole[1])) if whole else name
 
 
 def label_names(label: Any) -> tuple[str, ...]:
-    """The names of a row's label, or labels."""
+    """Returns the names of a row's label, or labels."""
     return label if isinstance(label, tuple) else (str(label),)
 
 
 def renamed(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
-    """Gives labels other names, where there are any for them; returns the rows."""
+    """Renames labels that have another name in `names`, and returns the rows."""
     for row in rows if names else ():
         label = row["label"]
         if isinstance(label, tuple):
@@ -227,7 +229,7 @@ def renamed(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
 
 
 def seem_scores(names: Collection[str]) -> bool:
-    """Whether nearly all labels are numbers, and some of them have a fraction."""
+    """Returns whether nearly all labels are numbers, some with a fractional part."""
     numbers = [n for n in names if re.fullmatch(r"[-+]?[0-9]*[.,]?[0-9]+", n)]
     has_fraction = any(re.search("[.,]", number) for number in numbers)
     return has_fraction and len(numbers) >= 0.9 * len(names)
@@ -254,7 +256,7 @@ def number(value: Any, where: str) -> float:
     """Returns a label that is a number.
 
     Raises:
-      UserError: It is not a finite one.
+      UserError: It is not a finite number.
     """
     try:
         found = math.nan if isinstance(value, bool) else float(value)

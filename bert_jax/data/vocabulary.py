@@ -42,7 +42,7 @@ def prepare(config: ConfigDict) -> Tokenizer:
         "sample_bytes": settings.sample_bytes,
         **chunks.identity(config),
     }
-    if not settings.strip_accents:  # vocabularies that have them stripped keep names
+    if not settings.strip_accents:  # other vocabularies keep their names
         identity["strip_accents"] = False
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
@@ -59,7 +59,7 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
     """Trains and saves vocab.txt, tokenizer.json and metadata.json.
 
     Raises:
-      UserError: the sample is empty: a document is longer than `sample_bytes`.
+      UserError: The sample has no text, because a document exceeds `sample_bytes`.
     """
     start, settings = time.monotonic(), config.tokenizer
     # A trainer's time grows with the square of a word's letters.
@@ -78,7 +78,7 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
     size = sum(len(text.encode()) for text in texts)
     metadata = identity | {
         "special_ids": tokenization.special_ids(tokenizer)._asdict(),
-        "sample": {"texts": len(texts), "bytes": size},  # documents, or pieces of them
+        "sample": {"texts": len(texts), "bytes": size},  # documents, or segments
     }
     (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), "utf-8")
     print(
@@ -89,7 +89,7 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
 
 
 def _texts(config: ConfigDict) -> Iterator[str]:
-    """The pieces of the documents that are not held back."""
+    """Yields the segments of the documents that are not held out."""
     split_of = chunks.split_rule(config)
     for index, document in enumerate(chunks.documents(config)):
         if split_of(index) == "train":
@@ -103,12 +103,12 @@ def sample(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:
     Only those are in memory.
 
     Args:
-      documents: texts.
-      max_bytes: of UTF-8.
-      seed: of the hash.
+      documents: Texts.
+      max_bytes: Maximum bytes of UTF-8.
+      seed: Seed of the hash.
 
     Returns:
-      the texts, in the order of the documents.
+      The texts, in the order of the documents.
     """
     kept: list[tuple[float, int, str, int]] = []  # a heap, the highest rank on top
     total, limit = 0, 1.0  # ranks from `limit` on did not fit

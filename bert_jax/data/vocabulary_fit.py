@@ -1,4 +1,4 @@
-"""The share of [UNK] among the tokens of texts: whether a vocabulary fits them."""
+"""The fraction of [UNK] among the tokens of texts: whether a vocabulary fits them."""
 
 import logging
 from collections.abc import Callable
@@ -17,17 +17,17 @@ WARNING = (
     "that is a lot; check that the vocabulary and its case fit the texts and the "
     "weights"
 )
-_MIN_TOKENS = 200  # fewer are not judged
+_MIN_TOKENS = 200  # no warning for fewer
 
 
 def unknown_share(ids: Int[np.ndarray, " tokens"], tokenizer: Tokenizer) -> float:
-    """Returns the share of [UNK], or of the token in its place, among some tokens."""
+    """Returns the fraction of [UNK], or of the token in its role, among some tokens."""
     unknown = tokenizer.token_to_id(tokenization.kind_of(tokenizer).unknown or "")
     return 0.0 if unknown is None else float(np.mean(ids == unknown))
 
 
 def of_rows(rows: Rows, tokenizer: Tokenizer) -> float:
-    """Returns the share of [UNK] in at most 1,000 rows, at even distances."""
+    """Returns the fraction of [UNK] in at most 1,000 rows, at even distances."""
     sample = np.linspace(0, len(rows) - 1, min(len(rows), 1000)).astype(int)
     return unknown_share(np.concatenate([*map(np.ravel, rows.ids(sample))]), tokenizer)
 

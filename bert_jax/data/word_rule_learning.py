@@ -1,4 +1,4 @@
-"""Learns from tagged training data how a text is split into such words.
+"""Learning, from tagged training data, of how a text is split into such words.
 
 See word_splitting.py, which applies the rule.
 """
@@ -26,14 +26,14 @@ from bert_jax.data.word_splitting import (
     runs_of,
 )
 
-_NEARLY_ALL = 0.99  # of the words
+_NEARLY_ALL = 0.99  # fraction of the words
 
 
 def learn(sentences: Iterable[Sequence[str]]) -> Rule:
-    """The rule by which these words were separated.
+    """Returns the rule by which these words were separated.
 
     Args:
-      sentences: the words of each.
+      sentences: Words of each sentence.
     """
     texts = [[part for word in words for part in word.split()] for words in sentences]
     runs = [[runs_of(word) for word in words] for words in texts]
@@ -49,7 +49,7 @@ def learn(sentences: Iterable[Sequence[str]]) -> Rule:
 
 
 def _beside(sentences: list[list[list[Run]]]) -> dict[str, int]:
-    """The sides of marks by `mark_keys`, without what more general keys already say."""
+    """Returns the sides of marks by `mark_keys`, unless a more general key has them."""
     evidence: dict[str, _Evidence] = collections.defaultdict(_Evidence)
     general: dict[str, list[str]] = {}
     for left, mark, right, sides in itertools.chain(*map(_observed, sentences)):
@@ -80,12 +80,13 @@ def _beside(sentences: list[list[list[Run]]]) -> dict[str, int]:
 
 
 class _Evidence:
-    """How often a mark was attached to which sides, for one key.
+    """Counts of the sides to which a mark was attached, for one key.
 
     Attributes:
-      tokens: by sides, where the key names all that matters.
-      neighbors: by sides, the different letters on the left and on the right.
-      is_partial: the key names the letters on one side and the kind on the other.
+      tokens: Counts by sides, where the key names all that matters.
+      neighbors: Different letters on the left and on the right, by sides.
+      is_partial: Whether the key names the letters on one side and the kind on the
+        other.
     """
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class _Evidence:
         self.is_partial = False
 
     def sides(self, key: str) -> list[int]:
-        """The usual sides; empty if too little is known."""
+        """Returns the usual sides, or an empty list if too little is known."""
         counts = self.tokens or self._varieties(key)
         best = max(counts, key=lambda sides: (counts[sides], sides))
         total = counts.total()
@@ -105,7 +106,7 @@ class _Evidence:
         return [best] if is_known else []
 
     def _varieties(self, key: str) -> Counter[int]:
-        """How many neighbors there are; where both sides vary, on that with fewer.
+        """Counts the neighbors, or where both sides vary, those on the side with fewer.
 
         So many words after one, as in `SOCCER - ...`, count once.
         """
@@ -121,7 +122,7 @@ class _Evidence:
 
 
 def _observed(words: list[list[Run]]) -> Iterator[tuple[str, str, str, int]]:
-    """What is left and right of each mark, and the sides that it is attached to."""
+    """Yields each mark with the text on its left and right, and its attached sides."""
     runs = [(n, run) for n, word in enumerate(words) for run in word]
     nothing = (-1, Run("M", [], ""))
     around = zip([nothing, *runs], runs, [*runs[1:], nothing], strict=False)
@@ -139,7 +140,7 @@ def _observed(words: list[list[Run]]) -> Iterator[tuple[str, str, str, int]]:
 
 
 def _together(sentences: list[list[list[Run]]]) -> dict[str, int]:
-    """Which marks beside each other belong together, and which are words each.
+    """Returns which marks next to each other belong together, and which are words.
 
     Equal ones belong together, unless they are known not to.
     """
@@ -165,7 +166,7 @@ def _is_double(text: str, apart: Counter[str], whole: Counter[str]) -> bool:
 
 
 def _endings(sentences: list[list[str]]) -> dict[str, int]:
-    """Where a word such as `n't` begins in `don't`.
+    """Returns where a word such as `n't` begins in `don't`.
 
     It begins with a letter, has an apostrophe, and never begins a sentence.
     """

@@ -1,4 +1,4 @@
-"""Splits a text into words as the words of tagged training data were split.
+"""Splitting of a text into words as the words of tagged training data were split.
 
 Training data have words, not the text that they are from. But they show which marks
 (characters that are neither letters nor digits) are separated and which are attached:
@@ -6,8 +6,8 @@ Training data have words, not the text that they are from. But they show which m
 rule that `word_rule_learning.learn` takes from them is:
 
 1. White space separates words.
-2. A mark beside letters or digits is attached to its left, its right, both or neither,
-   as it mostly is in training beside the same letters (`mr.`, `'s`), or else beside
+2. A mark next to letters or digits is attached to its left, its right, both or neither,
+   as it mostly is in training next to the same letters (`mr.`, `'s`), or else next to
    their kind: a word (W), a capital (I), a number (N), a script without spaces (H).
    A mark that training lacks is attached inside a word, and at its ends separated if
    most marks are.
@@ -33,16 +33,16 @@ Spans = list[tuple[int, int]]  # the first character of each, and that after its
 
 SPACES: Rule = {}
 CHARACTERS: Rule = {"characters": True}
-# The rule of a model that did not keep its own: as in English treebanks.
+# The rule for a model saved without one, as in English treebanks.
 USUAL: Rule = {"marks": {"W  ": 0, "  W": 0, "I . ": 3, "W ' s": 1}}
 
-KINDS = ("N", "H")  # whose own characters do not matter
+KINDS = ("N", "H")  # kinds whose characters do not matter
 LEFT, RIGHT, BOTH = 2, 1, 3  # the sides that a mark is attached to, added up
-LONGEST_MARKS = 8  # different ones that belong together
+LONGEST_MARKS = 8  # different marks that belong together
 SAME_APOSTROPHE = (
     "\u2019",
     "'",
-)  # the typographic apostrophe, and that of a typewriter
+)  # the typographic apostrophe, and a typewriter's
 _CLUSTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 APOSTROPHE = re.compile(r"[^\W\d_]+['\u2019][^\W\d_]+")  # inside a word
 # The first words of their characters' names.
@@ -53,7 +53,7 @@ _UNSPACED |= {"IDEOGRAPHIC", "THAI", "LAO", "KHMER", "MYANMAR"}
 class Run(NamedTuple):
     """Marks, letters and digits, or letters of scripts without spaces."""
 
-    kind: str  # M: marks; H: scripts without spaces; empty: others
+    kind: str  # M for marks, H for scripts without spaces, empty for others
     characters: list[str]  # grapheme clusters
     text: str  # all of them
 
@@ -62,7 +62,7 @@ class WordSplitter:
     """Applies a rule to texts."""
 
     def __init__(self, rule: Rule):
-        """Takes what `learn` gives, or one of SPACES, CHARACTERS and USUAL."""
+        """Takes a rule from `learn`, or one of SPACES, CHARACTERS and USUAL."""
         self._marks: Mapping[str, int] = rule.get("marks", {})
         self._endings: Mapping[str, int] = rule.get("endings", {})
         self._words = frozenset(rule.get("words", ()))
@@ -70,7 +70,7 @@ class WordSplitter:
         self._into_characters = rule.get("characters", False)
 
     def spans(self, text: str) -> Spans:
-        """The words of a text, in order."""
+        """Returns the words of a text, in order."""
         spans: Spans = []
         for match in re.finditer(r"\S+", text):
             chunk, end = match.group(), match.start()
@@ -107,12 +107,12 @@ class WordSplitter:
         is_known = any(key in self._marks for key in own_keys(left, mark, right))
         if is_known or not (left and right) or "H" not in (_kind(left), _kind(right)):
             return known_sides(self._marks, mark_keys(left, mark, right))
-        # Where no spaces are, a mark between words is like one at their ends.
+        # Where there are no spaces, a mark between words is like one at their ends.
         to_left = LEFT & known_sides(self._marks, mark_keys(left, mark, ""))
         return to_left | RIGHT & known_sides(self._marks, mark_keys("", mark, right))
 
     def _parts(self, run: Run) -> Iterator[Run]:
-        """The words of a script without spaces, or marks that belong together."""
+        """Yields words of a script without spaces, or marks that belong together."""
         rest = run.characters
         while rest:
             size = self._size(run.kind, rest) if run.kind else len(rest)
@@ -120,7 +120,7 @@ class WordSplitter:
             rest = rest[size:]
 
     def _size(self, kind: str, rest: list[str]) -> int:
-        """How many of the first characters are a word, or belong together."""
+        """Returns how many of the first characters are a word, or belong together."""
         longest = self._longest if kind == "H" else LONGEST_MARKS
         for size in range(min(len(rest), longest), 1, -1):
             text = "".join(rest[:size])
@@ -132,8 +132,8 @@ class WordSplitter:
 
 
 def bert_words(text: str) -> Spans:
-    """The words of a text by BERT's own rule: every punctuation mark is one, and every
-    Chinese character."""
+    """Returns the words of a text by BERT's rule: every punctuation mark is one, and
+    every Chinese character."""
     return _bert_tokenizer().encode(text, add_special_tokens=False).offsets
 
 
@@ -150,15 +150,16 @@ def _bert_tokenizer() -> Tokenizer:
 def words_of_tokens(
     offsets: Iterable[tuple[int, int]], words: Spans
 ) -> tuple[list[int], Spans]:
-    """The words that tokens are of.
+    """Returns the words that tokens belong to.
 
     Args:
-      offsets: of a text's tokens, in order.
-      words: of the text, in order.
+      offsets: Offsets of a text's tokens, in order.
+      words: Words of the text, in order.
 
     Returns:
-      The number of each token's word; and the words. Those that a token has parts of
-      are one, and what is in no word, such as white space, is a word of its own.
+      The number of each token's word, and the words. Words that share a token are
+      merged into one, and text outside of words, such as white space, is a separate
+      word.
     """
     owners: list[int] = []
     found: Spans = []
@@ -176,9 +177,9 @@ def words_of_tokens(
 
 
 def own_keys(left: str, mark: str, right: str) -> list[str]:
-    """What the sides of a mark are known by, the most specific first.
+    """Returns the keys under which the sides of a mark are stored, most specific first.
 
-    Capitals stand for kinds.
+    Capitals denote kinds.
     """
     before, after = literal(left), literal(right)
     mark = mark.replace(*SAME_APOSTROPHE)
@@ -190,7 +191,7 @@ def own_keys(left: str, mark: str, right: str) -> list[str]:
 
 
 def mark_keys(left: str, mark: str, right: str) -> list[str]:
-    """As `own_keys`, with what to know a mark by if they are unknown."""
+    """Returns `own_keys`, then more general keys for when those are unknown."""
     words = ("W" * bool(left), "W" * bool(right))
     others = [
         f"{words[0]} {m} {words[1]}" for m in (mark.replace(*SAME_APOSTROPHE), "")
@@ -199,13 +200,13 @@ def mark_keys(left: str, mark: str, right: str) -> list[str]:
 
 
 def known_sides(marks: Mapping[str, int], keys: Iterable[str]) -> int:
-    """The sides by the first key that is known."""
+    """Returns the sides by the first key that is known."""
     return next((marks[key] for key in keys if key in marks), BOTH)
 
 
 @functools.lru_cache(1 << 16)
 def runs_of(word: str) -> list[Run]:
-    """The runs of a word, in order."""
+    """Returns the runs of a word, in order."""
     runs = []
     groups = itertools.groupby(
         _characters(word), key=lambda cluster: _class(cluster[0])
@@ -217,7 +218,7 @@ def runs_of(word: str) -> list[Run]:
 
 
 def _characters(text: str) -> list[str]:
-    """The grapheme clusters."""
+    """Returns the grapheme clusters."""
     if text.isascii():
         return list(text)
     return [cluster for cluster, _ in _CLUSTERS.pre_tokenize_str(text)]
@@ -225,7 +226,7 @@ def _characters(text: str) -> list[str]:
 
 @functools.lru_cache(1 << 16)
 def _class(character: str) -> str:
-    """The kind of a run."""
+    """Returns the kind of a run."""
     if unicodedata.category(character)[0] not in "LNMC":
         return "M"
     name = unicodedata.name(character, "").partition(" ")[0]
@@ -242,6 +243,6 @@ def _kind(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """What a run counts as beside a mark: itself, or its kind where that is enough."""
+    """Returns the form of a run in a key: itself, or its kind where that is enough."""
     kind = _kind(text)
     return kind if kind in ("", *KINDS) else text.lower()

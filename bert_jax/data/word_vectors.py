@@ -1,7 +1,7 @@
-"""Vectors of the pieces, counted on the training text (`task.word_initializer`).
+"""Vectors of the tokens, counted on the training text (`task.word_initializer`).
 
-Pieces that stand beside the same pieces get similar vectors: the largest singular
-vectors of the positive pointwise mutual information of pieces and contexts (Levy,
+Tokens that occur next to the same tokens get similar vectors: the largest singular
+vectors of the positive pointwise mutual information of tokens and contexts (Levy,
 Goldberg and Dagan 2015, section 3: contexts smoothed by a power of 0.75, singular
 values by 0.5), so that pre-training need not begin from random word embeddings.
 """
@@ -19,21 +19,21 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
 FORMAT = 1  # raise it when the same text would give other vectors
-_CONTEXTS = 2048  # the most frequent pieces; others tell little and cost the most
-_WINDOW = 5  # pieces on each side; one at a distance of d counts 1/d
-_SMOOTHING = 0.75  # of the contexts' frequencies
+_CONTEXTS = 2048  # the most frequent tokens: others add little and cost the most
+_WINDOW = 5  # tokens on each side, where one at a distance of d counts 1/d
+_SMOOTHING = 0.75  # power of the contexts' frequencies
 _RECORDS = 16_384  # pairs that are counted at a time
 
 
 def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
-    """The vectors, counted once and then kept beside the sentence pairs.
+    """Returns the vectors, counted once and then kept next to the sentence pairs.
 
     Args:
-      data: its training pairs are counted.
-      width: numbers of each vector.
+      data: Prepared data, whose training pairs are counted.
+      width: Numbers in each vector.
 
     Returns:
-      Vectors of length 1; of zeros for pieces that the training pairs do not have.
+      Vectors of length 1, or of zeros for tokens that the training pairs do not have.
 
     Raises:
       UserError: too little text for this width.
@@ -49,7 +49,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
 
 
 def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
-    """Counts the vectors; see `of`. Takes 50 kB for each piece of the vocabulary."""
+    """Counts the vectors, see `of`. Takes 50 kB for each token of the vocabulary."""
     often = data.token_counts()
     contexts = np.argsort(-often, kind="stable")[:_CONTEXTS]
     values = information(near(data, contexts))
@@ -68,9 +68,9 @@ def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
 def near(
     data: Prepared, contexts: Int[np.ndarray, " contexts"]
 ) -> Float[np.ndarray, "vocab contexts"]:
-    """How often each piece is near each context: 1/d for a distance of d.
+    """Counts how often each token is near each context: 1/d for a distance of d.
 
-    A and B of a pair count apart: B may be of another document.
+    A and B of a pair count separately: B may be from another document.
     """
     pieces, columns = len(data.token_counts()), len(contexts)
     column = np.full(pieces, -1)
@@ -95,8 +95,8 @@ def near(
 def information(
     near: Float[np.ndarray, "vocab contexts"],
 ) -> Float[np.ndarray, "vocab contexts"]:
-    """The pointwise mutual information of pieces and contexts where it is positive,
-    else 0."""
+    """Returns the pointwise mutual information of tokens and contexts where it is
+    positive, else 0."""
     often = near.sum(axis=1, keepdims=True)
     contexts = near.sum(axis=0) ** _SMOOTHING
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -107,10 +107,10 @@ def information(
 def factors(
     values: Float[np.ndarray, "vocab contexts"], width: int
 ) -> Float[np.ndarray, "vocab width"]:
-    """Left singular vectors by the square roots of their values, the largest ones;
-    centred and turned, so that every unit has the same share, each of length 1.
+    """Returns the largest left singular vectors times the roots of their values.
 
-    They are the same in each run, but where singular values are equal.
+    They are centered and rotated, so that every unit has the same share, and each has
+    length 1. They are the same in each run, but where singular values are equal.
     """
     count = values.shape[1]
     largest = [count - width, count - 1]

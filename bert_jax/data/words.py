@@ -9,31 +9,31 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 
-# A punctuation character of ASCII, or what stands between two of them or spaces.
+# A punctuation character of ASCII, or the text between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
-# Bounds the memory of the ids that are kept: about 50 MB for English.
+# Bounds the memory of the cached ids: about 50 MB for English.
 _CHARACTERS = 2_000_000
 
 
 class Words:
     """Encodes sentences as the tokenizer does, special tokens treated as text.
 
-    One that cuts at spaces and punctuation, as BERT's, gives what stands between them
-    the same ids everywhere: most of a text is looked up. Another kind of tokenizer gets
-    the sentences as they are.
+    A tokenizer that cuts at spaces and punctuation, as BERT's, gives the text between
+    them the same ids everywhere, so most of a text is looked up. Another kind of
+    tokenizer gets the sentences as they are.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         """Copies the tokenizer."""
         self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        # Before a sentence that continues a text.
+        # Text before a sentence that continues a text.
         self.before_word = tokenization.kind_of(tokenizer).before_word
         self._by_word = _cuts_at_spaces(self._tokenizer)
         self._lowercase = self._by_word and self._tokenizer.normalizer.lowercase
         self._known = _Known(self._tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> list[bytes]:
-        """The ids of each sentence, as the bytes of an int32 array."""
+        """Returns the ids of each sentence, as the bytes of an int32 array."""
         # A literal "[MASK]" in the text is text, as in create_pretraining_data.py.
         self._tokenizer.encode_special_tokens = True
         if not self._by_word:
@@ -41,7 +41,7 @@ class Words:
                 sentences, add_special_tokens=False
             )
             return [_as_bytes(encoding.ids) for encoding in encodings]
-        if self._lowercase:  # fewer words; bytes.lower leaves all but ASCII as it is
+        if self._lowercase:  # fewer words, and bytes.lower changes only ASCII
             sentences = [s.encode().lower().decode() for s in sentences]
         if self._known.characters > _CHARACTERS:
             self._known = _Known(self._tokenizer)
@@ -50,7 +50,7 @@ class Words:
 
 
 class _Known(dict[str, bytes]):
-    """The ids of every word asked for so far."""
+    """Ids of every word looked up so far."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -58,7 +58,8 @@ class _Known(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         if word.isascii() and word.isalnum() and word == word.lower():
-            # Nothing to normalize or to cut; the model alone takes a third of the time.
+            # Nothing to normalize or cut, and the model alone takes a third of the
+            # time.
             token_ids = [token.id for token in self.tokenizer.model.tokenize(word)]
         else:
             token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids

@@ -1,4 +1,4 @@
-"""Maps a function over many items, on every core, in order, with bounded memory."""
+"""An ordered map of a function over many items, on every core, in bounded memory."""
 
 import contextlib
 import itertools
@@ -20,11 +20,11 @@ from bert_jax.errors import UserError
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_context: Any = None  # in a worker: what all its calls share
+_context: Any = None  # in a worker: the argument shared by all its calls
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -36,15 +36,16 @@ def ordered_map(
     """Yields function(context, item) for each item, in the order of the items.
 
     One or two items run in this process. Otherwise one process per core is spawned
-    (not forked: the caller may have threads) and gets `context` once; only as many
+    (not forked: the caller may have threads) and gets `context` once. Only as many
     items are taken as keep the processes busy. An exception, from a worker or a
-    signal, kills the processes at once, and so does closing the generator: wrap it in
-    `contextlib.closing` where the caller's own code may be interrupted.
+    signal, kills the processes at once, and so does closing the generator. Wrap it in
+    `contextlib.closing` where the caller's code may be interrupted.
 
     `function` must be in an importable module, not in the main program.
 
     Raises:
-      UserError: a process died; or what `function` raised.
+      UserError: a process died.
+      Exception: any that `function` raised.
     """
     items = iter(items)
     head = list(itertools.islice(items, 3))
@@ -101,7 +102,7 @@ def without_main() -> Iterator[None]:
 
 
 def _start(context: Any) -> None:
-    """Runs first in a new worker."""
+    """Prepares a new worker."""
     global _context
     _context = context
     # One thread per worker: there are as many workers as cores.
@@ -113,7 +114,7 @@ def _start(context: Any) -> None:
 
 
 def end_with_parent() -> None:
-    """Ends this process when the one that has started it is gone."""
+    """Ends this process when its parent is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -1,4 +1,4 @@
-"""Writes the sentence pairs of a corpus: train, then dev without train's sentences."""
+"""Writing of a corpus's sentence pairs: train, then dev without train's sentences."""
 
 import contextlib
 import functools
@@ -33,11 +33,12 @@ OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
 ]
-_MUCH_RANDOM = 0.9  # of the pairs; half are, and those of a chunk of one sentence
+# Fraction of the pairs. Half are random, and also all whose chunk is one sentence.
+_MUCH_RANDOM = 0.9
 
 
 def require(settings: ConfigDict) -> None:
-    """Raises UserError if `corpus.runner` names what is not here.
+    """Raises UserError if `corpus.runner` names a runner that is not installed.
 
     Args:
       settings: `config.corpus`.
@@ -71,7 +72,7 @@ def write(
     """Writes both splits and their metadata into a new folder.
 
     Raises:
-      UserError: see `chunks.split_rule`; train has all the held-out sentences too.
+      UserError: see `chunks.split_rule`, or train has all the held-out sentences too.
     """
     start = time.monotonic()
     job = Job(
@@ -137,8 +138,8 @@ def _write_train(
     """Writes train, and saves dev's chunks to a file for `_write_dev`.
 
     Returns:
-      train's shards, the ids' counts in all of them, and the keys of dev's sentences;
-      the keys of train's sentences are in `aside / "train"`.
+      Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
+      The keys of train's sentences are in `aside / "train"`.
     """
     every_chunk = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
 

@@ -1,8 +1,8 @@
 """Scores of classification and regression, as GLUE computes them: fractions of 1.
 
 Accuracy, F1 and the Matthews correlation equal scikit-learn's accuracy_score, f1_score
-and matthews_corrcoef; Pearson and Spearman equal scipy.stats'. If one series is
-constant, the correlation is undefined: scipy returns nan; here it is 0.0, as in
+and matthews_corrcoef. Pearson and Spearman equal scipy.stats'. If one series is
+constant, the correlation is undefined, and scipy returns nan. Here it is 0.0, as in
 scikit-learn's Matthews correlation, so that checkpoints can be compared. At least one
 example is required.
 """
@@ -15,13 +15,16 @@ from jaxtyping import Float, Int, Num
 
 
 def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> float:
-    """The share of right guesses."""
+    """Returns the fraction of correct guesses."""
     return float(np.mean(labels == guesses))
 
 
 def f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
-    """F1 of class 1; 0.0 where no label and no guess is 1. Of several labels at once,
-    rows of 0 and 1, that of all labels of all examples."""
+    """Returns the F1 of class 1, or 0.0 where no label and no guess is 1.
+
+    For several labels at once (rows of 0 and 1), it is the F1 over all labels of all
+    examples.
+    """
     both = int(np.sum((labels == 1) & (guesses == 1)))
     whole = int(np.sum(labels == 1) + np.sum(guesses == 1))
     return 2 * both / whole if whole else 0.0
@@ -30,10 +33,10 @@ def f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
 def f1_of_each(
     labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"], classes: int
 ) -> Float[np.ndarray, "classes"]:
-    """Returns the F1 of each class, 0.0 where no label and no guess is of it.
+    """Returns the F1 of each class, or 0.0 where no label and no guess has the class.
 
     Args:
-      labels: Numbers of classes, [n]; or of several labels at once, 0 and 1,
+      labels: Numbers of classes, [n], or for several labels at once, 0 and 1,
         [n, classes].
     """
     if labels.ndim > 1:
@@ -49,10 +52,10 @@ def f1_of_each(
 
 
 def macro_f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
-    """The mean of the classes' F1, each counted once, however many examples it has.
+    """Returns the mean F1 of the classes, each counted once whatever its frequency.
 
-    As in scikit-learn, classes without any label or guess are left out. Of several
-    labels at once, none is.
+    As in scikit-learn, classes without any label or guess are left out. With several
+    labels at once, no label is left out.
     """
     if labels.ndim > 1:
         return float(f1_of_each(labels, guesses, labels.shape[1]).mean())
@@ -61,9 +64,9 @@ def macro_f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> f
 
 
 def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> float:
-    """The Matthews correlation, for any number of classes (Gorodkin 2004: R_K).
+    """Returns the Matthews correlation for any number of classes (Gorodkin 2004: R_K).
 
-    0.0 where all labels or all guesses are one class.
+    It is 0.0 where all labels or all guesses are one class.
     """
     classes = np.union1d(labels, guesses)
     # Python integers: products of counts exceed 64 bits in large sets.
@@ -78,14 +81,17 @@ def matthews(labels: Int[np.ndarray, "n"], guesses: Int[np.ndarray, "n"]) -> flo
 
 
 def pearson(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
-    """Pearson's correlation; 0.0 where one series is constant."""
+    """Returns Pearson's correlation, or 0.0 where one series is constant."""
     from scipy import stats  # takes a second to import
 
     return _correlation(stats.pearsonr, labels, guesses)
 
 
 def spearman(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) -> float:
-    """Spearman's rank correlation, ties at their mean rank; 0.0 as `pearson`."""
+    """Returns Spearman's rank correlation, with ties at their mean rank.
+
+    It is 0.0 where one series is constant.
+    """
     from scipy import stats
 
     return _correlation(stats.spearmanr, labels, guesses)
@@ -94,7 +100,7 @@ def spearman(labels: Float[np.ndarray, "n"], guesses: Float[np.ndarray, "n"]) ->
 def exact_match(
     labels: Int[np.ndarray, "n classes"], guesses: Int[np.ndarray, "n classes"]
 ) -> float:
-    """The share of examples with every label right; rows of 0 and 1."""
+    """Returns the fraction of examples (rows of 0 and 1) with every label correct."""
     return float(np.mean(np.all(labels == guesses, axis=1)))
 
 

@@ -16,7 +16,7 @@ def scores(
     do not count.
 
     Args:
-      judgements: Of each query, the gains of documents by index: above 0 if relevant.
+      judgements: Gains of documents by index, for each query: above 0 if relevant.
     """
     found: dict[str, list[float]] = {"ndcg@10": [], "mrr@10": [], "recall@100": []}
     for row, judged in zip(similarities, judgements, strict=True):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # data of tasks is read without JAX
     import bert_jax.tasks.task
 
 GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
-# Classes, or functions of (config, tokenizer). Your own config file adds one:
+# Classes, or functions of (config, tokenizer). A custom config file adds one:
 # TASKS["questions"] = Questions.
 TASKS = Registry(
     "task.name",
@@ -34,10 +34,10 @@ TASKS = Registry(
 def create(
     config: ConfigDict, tokenizer: Tokenizer | None = None
 ) -> "bert_jax.tasks.task.Task":
-    """The task that `config.task.name` names.
+    """Creates the task that `config.task.name` names.
 
     Args:
-      tokenizer: None: uses the config's (`tokenization.of_config`).
+      tokenizer: Tokenizer. None means the config's (`tokenization.of_config`).
 
     Raises:
       UserError: no task has that name, or its config is wrong.

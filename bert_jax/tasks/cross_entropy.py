@@ -1,6 +1,6 @@
-"""Cross entropy: over a vocabulary, without a scatter in its gradient; over classes.
+"""Cross entropy: over a vocabulary, without a scatter in its gradient, or over classes.
 
-Of few classes it is Optax's, which is imported on use: an answer has no loss.
+With few classes it is Optax's, which is imported on use: inference has no loss.
 """
 
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Num
 def cross_entropy(
     logits: Float[Array, "*batch vocab"], labels: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[label], in nats and float32.
+    """Returns -log softmax(logits)[label], in nats and float32.
 
     The logits are the model's largest array. The gradient, of their dtype, reads them
     once and is written once, where a gather's would be scattered into zeros first.
@@ -40,7 +40,7 @@ cross_entropy.defvjp(_forward, _backward)
 def of_classes(
     logits: Float[Array, "*batch classes"], labels: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """-log softmax(logits)[label], in nats."""
+    """Returns -log softmax(logits)[label], in nats."""
     import optax
 
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
@@ -49,7 +49,7 @@ def of_classes(
 def of_labels(
     logits: Float[Array, "batch labels"], labels: Num[Array, "batch labels"]
 ) -> Float[Array, "batch labels"]:
-    """Of each label that a text has (1) or has not (0), in nats."""
+    """Returns the sigmoid cross entropy of each label, 1 or 0, in nats."""
     import optax
 
     return optax.sigmoid_binary_cross_entropy(logits, labels)

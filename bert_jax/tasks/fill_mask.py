@@ -26,7 +26,7 @@ PRINTED = 10  # blanks of a sentence in the closing report
 
 
 class Blanks(NamedTuple):
-    """What a sequence is asked for: its `Feature.info`."""
+    """The requested predictions of a sequence: its `Feature.info`."""
 
     masks: list[int]  # positions of [MASK]
     is_pair: bool
@@ -46,8 +46,8 @@ class FillMask(Predictor):
         """Stores its arguments.
 
         Args:
-          judges_pairs: the weights were trained to predict whether the second text
-            follows the first; if not, omits `is_next_probability`.
+          judges_pairs: Whether the weights were trained to predict whether the second
+            text follows the first. If not, `is_next_probability` is omitted.
         """
         self._judges_pairs, self._warned = judges_pairs, False
         self._config = config
@@ -59,7 +59,7 @@ class FillMask(Predictor):
 
     @property
     def blank(self) -> str:
-        """What stands for a guess in a text: [MASK], or the token in its place."""
+        """The text that marks a guess: [MASK], or its equivalent."""
         return self._tokenizer.id_to_token(self._special.mask) or ""
 
     def parse(self, row: Row) -> Feature:
@@ -86,7 +86,7 @@ class FillMask(Predictor):
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
     def table(self, features: Sequence[Feature]) -> Rows:
-        """Rows whose batches also have `masked_lm_positions`."""
+        """Returns rows whose batches also have `masked_lm_positions`."""
         return _RowsWithBlanks(features, {"input_ids": self._special.pad})
 
     def answer(self, feature: Feature, output: Outputs) -> Row:
@@ -107,11 +107,11 @@ class FillMask(Predictor):
         return self._judges_pairs
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The best pieces at each mask, and how likely the pair is consecutive.
+        """Returns the best tokens at each mask, and how likely the pair is consecutive.
 
         Returns:
-          `ids` and `probabilities` [batch, masks, top_k]; `is_next` [batch], where
-          pairs are judged.
+          `ids` and `probabilities` [batch, masks, top_k], and `is_next` [batch], where
+          pairs are classified.
         """
         logits = self._logits(params, batch)
         best = self._best(logits["masked_lm_logits"])
@@ -131,8 +131,8 @@ class FillMask(Predictor):
         return outputs
 
     def _best(self, logits: Array, never: Array | None = None) -> dict[str, Array]:
-        """The likeliest pieces, without those of the ids `never`."""
-        # An embedding matrix may have more rows than the vocabulary has pieces.
+        """Returns the likeliest tokens, without those of the ids `never`."""
+        # An embedding matrix may have more rows than the vocabulary has tokens.
         logits = logits[..., : self._tokenizer.get_vocab_size()]
         if never is not None:
             logits = logits.at[..., never].set(-np.inf)
@@ -143,7 +143,7 @@ class FillMask(Predictor):
     def examples(
         self, batch: Batch, count: int
     ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """A few rows of a batch with their masks, and the original pieces.
+        """Returns a few rows of a batch with their masks, and the original tokens.
 
         Spreads the rows over the batch: neighbors come from the same document.
         """
@@ -167,11 +167,11 @@ class FillMask(Predictor):
         wanted: list[list[str]],
         outputs: Mapping[str, np.ndarray],
     ) -> list[Row]:
-        """Examples as rows: `text`, and for each mask `wanted` and `guesses`."""
+        """Returns examples as rows: `text`, and `wanted` and `guesses` of each mask."""
         rows = []
         for index, pieces in enumerate(wanted):
             ids = features["input_ids"][index][features["input_mask"][index] == 1]
-            # Skips predictions whose input piece was kept or replaced at random.
+            # Skip predictions whose input token was kept or replaced at random.
             kept = [
                 {"wanted": piece, "guesses": guesses}
                 for piece, position, guesses in zip(
@@ -225,7 +225,7 @@ class _RowsWithBlanks(Rows):
         self._masks = [feature.info.masks for feature in features]
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and the blanks' positions, [batch, a power of two]."""
+        """Returns `Rows.batch`, and the blanks' positions, [batch, a power of two]."""
         masks = [self._masks[index] for index in indices]
         places = np.zeros((len(masks), power_of_two(map(len, masks))), np.int32)
         for place, row in zip(places, masks, strict=True):
@@ -234,13 +234,13 @@ class _RowsWithBlanks(Rows):
 
 
 class Continue(FillMask):
-    """Left to right: `{"text": ...}` -> the same with `next`, the guesses for the piece
+    """Left to right: `{"text": ...}` -> the same with `next`, the guesses for the token
     after it (section 5.1)."""
 
     blank = "[MASK]"  # after the text
 
     def _masks(self, encoding: Encoding) -> list[int]:
-        """The text's last piece; the [SEP] after it is not seen from there."""
+        """Returns the text's last token, which does not see the [SEP] after it."""
         return [len(encoding.ids) - 2]
 
     def answer(self, feature: Feature, output: Outputs) -> Row:
@@ -250,7 +250,7 @@ class Continue(FillMask):
     def examples(
         self, batch: Batch, count: int
     ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """A few rows of a batch, each cut in its middle, and the pieces after it."""
+        """Returns a few rows, each cut in its middle, and the tokens after the cut."""
         lengths = batch["input_mask"].sum(axis=1)
         real = int(np.sum(lengths > 0))
         rows = np.linspace(0, real - 1, min(count, real)).astype(int)
@@ -272,9 +272,9 @@ class Continue(FillMask):
 
 
 def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
-    """Rows of `FillMask.show` for a terminal: each blank's number, piece and guesses.
+    """Formats rows of `FillMask.show` for a terminal: number, token and guesses.
 
-    A star marks the right guess. Cuts a row after PRINTED blanks.
+    A star marks the right guess. A row is cut after PRINTED blanks.
 
     Args:
       blank: `FillMask.blank`.

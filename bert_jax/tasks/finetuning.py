@@ -34,21 +34,21 @@ Outputs = dict[str, np.ndarray]
 
 
 class Finetuning(Task, Predictor):
-    """Base class of fine-tuning tasks. Answers rows as it does its evaluation's.
+    """Base class of fine-tuning tasks. Input rows are answered as in evaluation.
 
     A row is a dict, as its task's `read` and `parse` make it.
     """
 
     head: ClassVar[str]  # see models.architectures.BertWithHeads
-    loss_name: str  # in metrics.jsonl
+    loss_name: str  # name in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-    shown_names: Mapping[str, str] = {}  # what the closing table calls a score
+    shown_names: Mapping[str, str] = {}  # names of scores in the closing table
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        """Checks the config; reads the vocabulary, but no data.
+        """Checks the config and reads the vocabulary, but no data.
 
         Args:
-          tokenizer: None: uses the config's.
+          tokenizer: Tokenizer. None means the config's.
 
         Raises:
           UserError: there is no vocabulary, or a config value is out of range.
@@ -69,39 +69,44 @@ class Finetuning(Task, Predictor):
         self.texts_per_row = config.task.get("texts_per_row", 1)
         self._check_texts_per_row()
 
-    # What a task defines.
+    # Members that a task defines.
 
     @abc.abstractmethod
     def read(self, split: str) -> Sequence[Row] | None:
-        """The rows of a split (`train`, `dev`, `test`, or one that only this task
-        has), in file order; None if the config names no such data.
+        """Returns the rows of a split, in file order.
+
+        Args:
+          split: `train`, `dev`, `test`, or one that only this task has.
+
+        Returns:
+          The rows, or None if the config names no such data.
 
         Raises:
-          UserError: a file or record is wrong; names file, line and what to do.
+          UserError: a file or record is wrong. The message names file, line and remedy.
         """
 
     @abc.abstractmethod
     def parse(self, row: Row) -> Row:
-        """Checks a row of `--mode=predict`'s input; returns one as of `read`.
+        """Checks a row of `--mode=predict`'s input, and returns one as `read` does.
 
         Raises:
-          ValueError: the row is wrong; the message says what.
+          ValueError: the row is wrong. The message says how.
         """
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Turns rows into sequences; those of a row are consecutive.
+        """Turns rows into sequences. Those of a row are consecutive.
 
         Args:
-          split: for `notices`; `train` has labels, `predict` has none.
+          split: Split, for `notices`. `train` has labels, `predict` has none.
         """
 
     @abc.abstractmethod
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch *tokens"]:
-        """The loss of each sequence, or of each of its tokens."""
+        """Returns the loss of each sequence, or of each of its tokens."""
 
     def weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
-        """The weight of each of `losses` in their mean; 0 for padding rows."""
+        """Returns the weight of each of `losses` in their mean, 0 for padding rows."""
         return batch["row_weights"]
 
     @abc.abstractmethod
@@ -111,21 +116,21 @@ class Finetuning(Task, Predictor):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Any]:
-        """The answer to each row, from the logits of its sequences.
+        """Returns the answer to each row, from the logits of its sequences.
 
         Args:
-          outputs: for each sequence, its logits by name, padded to some length.
+          outputs: Logits of each sequence by name, padded to some length.
         """
 
     @abc.abstractmethod
     def result(self, example: Row, answer: Any) -> Row:
-        """What `--mode=predict` adds to a row."""
+        """Returns the fields that `--mode=predict` adds to a row."""
 
     @abc.abstractmethod
     def scores(
         self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
-        """The official scores; empty if the rows have no labels."""
+        """Returns the official scores, or none if the rows have no labels."""
 
     @abc.abstractmethod
     def write(
@@ -134,12 +139,12 @@ class Finetuning(Task, Predictor):
         """Writes the predictions of a split into `folder`, each file atomically."""
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """The majority baseline's scores; empty if they would mean little."""
+        """Returns the majority baseline's scores, or none if they would mean little."""
         del split, examples
         return {}
 
     def details(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Formats what the closing report prints below a split's table."""
+        """Formats the text that the closing report prints below a split's table."""
         del examples, answers
         return ""
 
@@ -148,13 +153,13 @@ class Finetuning(Task, Predictor):
         del split, answers
 
     def find_labels(self) -> Sequence[str]:
-        """The names of the model's outputs if `config.task.labels` is empty."""
+        """Returns the names of the model's outputs if `config.task.labels` is empty."""
         raise NotImplementedError
 
-    # What follows from it.
+    # Members derived from these.
 
     def sizes(self) -> BertConfig:
-        """The model's."""
+        """Returns the model's sizes."""
         return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
 
     def table(self, features: Sequence[Feature]) -> Rows:
@@ -165,7 +170,7 @@ class Finetuning(Task, Predictor):
     def resolve(self) -> None:
         super().resolve()
         config = self.config
-        # Those that a task's own class names are kept as well: an export reads them.
+        # Labels named by a task's class are kept as well: an export reads them.
         if self.labels or "labels" in config.task:
             config.task.labels = tuple(self.labels or self.find_labels())
         if not config.train.num_steps:
@@ -174,7 +179,7 @@ class Finetuning(Task, Predictor):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the model's outputs, in order."""
+        """Names of the model's outputs, in order."""
         return tuple(self.config.task.get("labels", ()))
 
     @property
@@ -192,7 +197,7 @@ class Finetuning(Task, Predictor):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of `config.evaluate.splits` that have data."""
+        """Splits of `config.evaluate.splits` that have data."""
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
@@ -222,7 +227,7 @@ class Finetuning(Task, Predictor):
         return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        # Losses and weights are of texts, however rows are shared.
+        # Losses and weights are per text, however rows are shared.
         texts = packing.by_text(batch)
         losses = self.losses(self.logits(params, batch, key), texts)
         return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
@@ -233,7 +238,7 @@ class Finetuning(Task, Predictor):
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """The head's logits for a batch, float32; of shared rows [texts, labels]."""
+        """Returns the head's logits, float32, for shared rows [texts, labels]."""
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
         if (packed := Packed.of(batch)) is None:
             outputs = self.model.apply({"params": params}, *inputs, key)
@@ -251,9 +256,10 @@ class Finetuning(Task, Predictor):
     def results(
         self, split: str, fetched: Sequence[Outputs], *, learns: bool = False
     ) -> Results:
-        """The answers to a split's examples, and their scores.
+        """Returns the answers to a split's examples, and their scores.
 
-        The scores of logits with NaN are NaN: what has no largest logit is no answer.
+        The scores of logits with NaN are NaN: without a largest logit there is no
+        answer.
         """
         outputs = self.by_feature(split, fetched)
         has_nan = any(np.isnan(x).any() for each in outputs for x in each.values())
@@ -299,7 +305,7 @@ class Finetuning(Task, Predictor):
         return [self.result(e, a) for e, a in zip(examples, answers, strict=True)]
 
     def phases(self) -> list[Phase]:
-        """One phase, at `config.task.max_seq_length`."""
+        """Returns one phase, at `config.task.max_seq_length`."""
         train, length = self.config.train, self.config.task.max_seq_length
         rows, parts = train.batch_size, train.micro_batches
         shapes = {"input_ids": (rows, *self.row_shape)}
@@ -315,23 +321,23 @@ class Finetuning(Task, Predictor):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """The shape of the longest row's `input_ids`."""
+        """Shape of the longest row's `input_ids`."""
         return (self.config.task.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Row]:
-        """The cached rows of `read`; empty if there is no such data."""
+        """Returns the cached rows of `read`, or none if there is no such data."""
         if split not in self._examples:
             self._examples[split] = self.read(split) or ()
         return self._examples[split]
 
     def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Encoding]:
-        """Each text's pieces, without [CLS] and [SEP].
+        """Returns each text's tokens, without [CLS] and [SEP].
 
-        "[SEP]" inside a text is three ordinary pieces, as in Google's tokenizer.
+        "[SEP]" inside a text is three ordinary tokens, as in Google's tokenizer.
 
         Args:
-          offsets: False: those of the pieces may be wrong, which saves a fifth of the
-            time.
+          offsets: Whether the tokens' offsets must be right. False means that they may
+            be wrong, which saves a fifth of the time.
         """
         tokenizer = self.tokenizer
         tokenizer.encode_special_tokens = True
@@ -344,11 +350,11 @@ class Finetuning(Task, Predictor):
 
     @property
     def padding(self) -> dict[str, int]:
-        """The padding value of each column, where it is not 0."""
+        """Padding value of each column, where it is not 0."""
         return {"input_ids": self.special.pad, **self.fill}
 
     def features(self, split: str) -> list[Feature]:
-        """The cached result of `encode`.
+        """Returns the cached result of `encode`.
 
         Raises:
           UserError: there is no such data, or `encode` found an error.

@@ -1,4 +1,4 @@
-"""IMDb: whether a film's review is positive."""
+"""IMDb: classification of film reviews as positive or negative."""
 
 from bert_jax.data import texts
 from bert_jax.data.tables import BY_NAME, Row
@@ -13,19 +13,19 @@ class Imdb(Text):
     """IMDb's reviews (Maas et al. 2011), or texts laid out like them.
 
     Args:
-      config: reads from `config.task`: `data_dir` (a folder with train/CLASS/*.txt and
-        optionally test/CLASS/*.txt; or "tfds:imdb_reviews", or
-        "hf:stanfordnlp/imdb") and `dev_fraction`.
+      config: The whole config. From `config.task` the task reads `data_dir` (a folder
+        with train/CLASS/*.txt and optionally test/CLASS/*.txt, or "tfds:imdb_reviews",
+        or "hf:stanfordnlp/imdb") and `dev_fraction`.
 
     IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
     data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
-    each class by file name. TFDS and the Hub have only a review's text and label: there
+    each class by file name. TFDS and the Hub have only a review's text and label. There
     `train` and `dev` never share a text, but may share a film, so dev scores may be too
     high.
     """
 
     def load(self, split: str) -> list[Row] | None:
-        """Splits the training data into `train` and `dev`; reads `test` as it is."""
+        """Splits the training data into `train` and `dev`, and reads `test` as is."""
         task = self.config.task
         source, folder = task.data_dir, storage.path(task.data_dir)
         if not source:

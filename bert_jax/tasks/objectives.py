@@ -1,4 +1,4 @@
-"""What pre-training predicts (section 3.1; left to right: 5.1), and its report."""
+"""Objectives of pre-training (section 3.1, left to right 5.1), and their report."""
 
 import functools
 import math
@@ -19,15 +19,15 @@ from bert_jax.types import Arrays, Scalars
 
 
 class Targets(NamedTuple):
-    """The pieces that the logits are to predict."""
+    """The tokens that the logits are to predict."""
 
     ids: Int[Array, "batch predictions"]
     weights: Float[Array, "batch predictions"]  # 1, or 0 where nothing is predicted
 
 
 def targets(batch: Arrays) -> Targets:
-    """The masked pieces; of a batch without masks, at each position the next piece of
-    the same sequence, [SEP] too."""
+    """Returns the masked tokens, or in a batch without masks, at each position the next
+    token of the same sequence, [SEP] too."""
     if "masked_lm_ids" in batch:
         return Targets(batch["masked_lm_ids"], batch["masked_lm_weights"])
     real = batch["input_mask"][:, 1:]
@@ -38,40 +38,40 @@ def targets(batch: Arrays) -> Targets:
 
 
 def lm_losses(prefix: str, outputs: Arrays, batch: Arrays) -> Scalars:
-    """Sums the cross entropy of the predicted pieces, in nats."""
+    """Sums the cross entropy of the predicted tokens, in nats."""
     ids, weights = targets(batch)
     losses = cross_entropy(outputs[f"{prefix}_logits"], ids)
     return {f"{prefix}_loss": jnp.sum(weights * losses)}
 
 
 def lm_weights(prefix: str, batch: Arrays) -> Scalars:
-    """Counts the pieces to predict."""
+    """Counts the tokens to predict."""
     return {f"{prefix}_loss": jnp.sum(targets(batch).weights)}
 
 
 def no_scores(outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
-    """Scores nothing."""
+    """Returns no scores."""
     del outputs, batch
     return {}
 
 
 class Objective(NamedTuple):
-    """What pre-training predicts, as functions of a batch and the model's outputs.
+    """Pre-training's targets, as functions of a batch and the model's outputs.
 
     A batch has the columns of `loader.batch_at`, arrays [batch, ...]. The sum of the
-    losses' means is trained, whatever their names; `dev` has them beside `of_pieces`,
+    losses' means is trained, whatever their names. `dev` has them next to `of_pieces`,
     the scores of the logits alone. By default it is BERT's masked LM.
 
     Attributes:
       losses: (outputs, batch) -> each loss, summed over the rows.
-      weights: batch -> what each sum is divided by.
+      weights: batch -> the divisor of each sum.
       scores: (outputs, batch) -> further scores on held-out text, as (sum, weight).
-      next_sentence: whether the next sentence loss is added, where the config has it.
-      prefix: of scores and logits. The model outputs `PREFIX_logits` for
+      next_sentence: Whether the next sentence loss is added, where the config has it.
+      prefix: Prefix of scores and logits. The model outputs `PREFIX_logits` for
         `targets(batch)`: [batch, predictions, vocab], float32.
-      causal: nothing is masked, and each position sees those up to its own. One of
-        your own also needs `config.model.causal=True`.
-      predictor: of the model's guesses, called as `FillMask` is.
+      causal: Whether nothing is masked, and each position sees those up to itself. A
+        custom objective also needs `config.model.causal=True`.
+      predictor: Predictor of the model's guesses, called as `FillMask` is.
       model: (its config) -> a module, called as `BertForPreTraining` is. None means
         the family's.
       flops: (model's config, length, predictions, pairs) -> model FLOPs of training on
@@ -103,7 +103,7 @@ LEFT_TO_RIGHT = Objective(
 
 
 def real_pairs(batch: Arrays) -> Float[Array, "batch *pairs"]:
-    """1 for a real pair, 0 where one only pads the batch or the row."""
+    """Returns 1 for a real pair, 0 where one only pads the batch or the row."""
     return (batch["next_sentence_labels"] != records.PADDING_LABEL).astype(jnp.float32)
 
 
@@ -115,14 +115,14 @@ def next_sentence_losses(outputs: Arrays, batch: Arrays) -> Scalars:
 
 
 def next_sentence_weights(batch: Arrays) -> Scalars:
-    """Counts the pairs to judge."""
+    """Counts the pairs to classify."""
     return {"next_sentence_loss": jnp.sum(real_pairs(batch))}
 
 
 def next_sentence_scores(
     outputs: Arrays, batch: Arrays
 ) -> dict[str, tuple[Array, Array]]:
-    """Sums the right answers, and the random pairs."""
+    """Counts the correct answers, and the random pairs."""
     guessed = jnp.argmax(outputs["next_sentence_logits"], axis=-1)
     labels, real = batch["next_sentence_labels"], real_pairs(batch)
     count, right = jnp.sum(real), jnp.sum(real * (guessed == labels))
@@ -140,11 +140,12 @@ NEXT_SENTENCE = Objective(
 def of_pieces(
     prefix: str, outputs: Arrays, batch: Arrays, unigrams: Float[Array, "vocab"]
 ) -> dict[str, tuple[Array, Array]]:
-    """The scores that compare models whatever they were trained with, as (sum, weight):
-    cross entropy in nats, accuracy, and both of the pieces' counts.
+    """Returns scores that compare models however they were trained, as (sum, weight).
+
+    They are cross entropy in nats and accuracy, and both for the tokens' counts.
 
     Args:
-      unigrams: the log of each piece's share of the training text.
+      unigrams: Log of each token's fraction of the training text.
     """
     logits, (ids, weights) = outputs[f"{prefix}_logits"], targets(batch)
     values = {
@@ -160,11 +161,11 @@ def of_pieces(
 def lm_table(
     prefix: str, split: str, scores: Mapping[str, float], baseline: Mapping[str, float]
 ) -> Table:
-    """Tabulates scores on held-out text next to trivial ones: of the pieces' counts,
-    and of the commoner kind of pair.
+    """Tabulates scores on held-out text next to trivial ones: from the tokens' counts,
+    and from the more common kind of pair.
 
     Args:
-      prefix: of the language model's scores, as in `Objective`.
+      prefix: Prefix of the language model's scores, as in `Objective`.
     """
     del split, baseline
     name, what = prefix, prefix.replace("lm", "LM").replace("_", " ")
@@ -190,10 +191,10 @@ def lm_table(
 def lm_results(
     prefix: str, fetched: Sequence[Mapping[str, Mapping[str, Any]]]
 ) -> Results:
-    """Adds the batches' sums and weights in double precision, divides once.
+    """Adds the batches' sums and weights in double precision, and divides once.
 
     Args:
-      fetched: of each batch, `losses` and `scores`, as (sum, weight) by name; the sum
+      fetched: `losses` and `scores` of each batch, as (sum, weight) by name. The sum
         of `next_sentence_majority` is the number of random pairs.
 
     Returns:

@@ -1,9 +1,9 @@
 """An output file that grows in OUTPUT.part, from where the same command resumes.
 
-OUTPUT.part.log says in JSON lines what work the rows in OUTPUT.part belong to, and
-after each window of rows how many are whole. After a kill at any moment, what follows
-the last whole window is dropped and computed again, in the batches of an undisturbed
-run. So the output is the same to the byte.
+OUTPUT.part.log records in JSON lines the work that the rows in OUTPUT.part belong to,
+and after each window of rows how many are complete. After a kill at any moment, the
+rest after the last complete window is dropped and computed again, in the batches of an
+undisturbed run. So the output is the same byte for byte.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from bert_jax.tasks.row_files import Line
 
 log = logging.getLogger(__name__)
 
-Work = Mapping[str, Any]  # what decides the answers, in JSON, by its name for people
-_NAMED = 3  # the most differences that an error names
+Work = Mapping[str, Any]  # settings that decide the answers, in JSON, by readable names
+_NAMED = 3  # maximum number of differences that an error names
 
 
 class OtherWorkError(UserError):
-    """A part file holds rows of other work."""
+    """Error for a part file that holds rows of other work."""
 
 
 class Output:
-    """A text file of answers; a part that is resumed is kept when the program ends.
+    """A text file of answers. A resumable part is kept when the program ends.
 
     Attributes:
-      file: What `row_files.writer` writes to.
+      file: File that `row_files.writer` writes to.
       resumes: Whether the same command resumes it.
       rows: Number of rows written in earlier attempts.
       columns: Names of a table's columns, once its first row is written.
@@ -53,10 +53,10 @@ class Output:
         """Stores its arguments.
 
         Args:
-          file: Of a part, opened for appending after its last whole row.
-          state: What the part's log says: `rows`, `digest` (of their input) and
+          file: File of a part, opened for appending after its last complete row.
+          state: Content of the part's log: `rows`, `digest` (of their input) and
             `columns`. None means that it cannot be resumed.
-          journal: The log, opened likewise; None in processes that do not write.
+          journal: The log, opened the same way, or None in processes that do not write.
           name: The part's name, for errors.
         """
         self.file, self.resumes = file, state is not None
@@ -91,7 +91,7 @@ class Output:
         )
 
     def commit(self, count: int) -> None:
-        """Declares `count` more rows whole, which have been written to `file`."""
+        """Declares `count` more rows complete, which have been written to `file`."""
         self.rows += count
         self.file.flush()
         digests = [self._digests.popleft() for _ in range(count) if self._digests]
@@ -109,19 +109,19 @@ class Output:
 def opened(
     source: str, target: str, work: Callable[[], Work] | None
 ) -> Iterator[Output]:
-    """Opens an output; once it is whole, it replaces `target`.
+    """Opens an output, which replaces `target` once it is complete.
 
-    Between files an output is partial. Pipes, buckets and standard output are written
-    as `row_files.output` does.
+    If source and target are files, rows are first written to a part file. Pipes,
+    buckets and standard output are written as in `row_files.output`.
 
     Args:
       source: The input, which is read again when the work is resumed.
-      work: Gives what an earlier attempt must have in common with this one. None
-        means that the output cannot be resumed.
+      work: Function that returns the settings that an earlier attempt must share with
+        this one. None means that the output cannot be resumed.
 
     Raises:
-      OtherWorkError: The part file is of other work.
-      UserError: It is of another program.
+      OtherWorkError: The part file belongs to other work.
+      UserError: It belongs to another program.
     """
     is_resumable = work is not None and _is_resumable(source, target)
     if work is None or not processes.of_first(is_resumable):
@@ -167,7 +167,7 @@ def opened(
 
 
 def _is_resumable(source: str, target: str) -> bool:
-    """Whether both are files: what has been read and written is still there."""
+    """Returns whether both are files, so that input and output can be read again."""
     if "-" in (source, target) or storage.in_bucket(target):
         return False
     files = [text for text in (source, target) if not text.startswith(BY_NAME)]
@@ -191,10 +191,10 @@ def _lock(file: TextIO, part: Path) -> None:
 
 
 def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, Any]:
-    """Returns the state after the last whole window; cuts off what follows it.
+    """Returns the state after the last complete window, and cuts off the rest.
 
     Raises:
-      OtherWorkError: The part is of other work.
+      OtherWorkError: The part belongs to other work.
     """
     state: dict[str, Any] = {}
     size, valid = os.fstat(file.fileno()).st_size, 0

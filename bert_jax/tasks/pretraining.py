@@ -1,6 +1,6 @@
-"""Masked LM and next sentence prediction (section 3.1; run_pretraining.py).
+"""Masked LM and next sentence prediction (section 3.1 and run_pretraining.py).
 
-What prepares and reads the data is imported on use: an answer needs none of it.
+Modules that prepare and read the data are imported on use: inference needs none.
 """
 
 import dataclasses
@@ -48,10 +48,10 @@ class Pretraining(Task):
     splits = ("dev",)
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        """Checks the config; reads no data.
+        """Checks the config, and reads no data.
 
         Args:
-          tokenizer: None: uses the config's, or one trained on the corpus.
+          tokenizer: Tokenizer. None means the config's, or one trained on the corpus.
 
         Raises:
           UserError: a sequence longer than the model's positions, or another value
@@ -60,7 +60,7 @@ class Pretraining(Task):
         super().__init__(config)
         vocabulary = tokenizer or tokenization.of_config(config)
         self._vocabulary = vocabulary
-        pieces = config.tokenizer.vocab_size  # of a tokenizer yet to be trained
+        pieces = config.tokenizer.vocab_size  # size of a tokenizer yet to be trained
         if vocabulary is not None:
             pieces = vocabulary.get_vocab_size()
         kind = OBJECTIVES.of(config.task.objective)
@@ -108,10 +108,10 @@ class Pretraining(Task):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary given, or the one trained on the corpus.
+        """The given vocabulary, or the one trained on the corpus.
 
         Raises:
-          UserError: it has more pieces than the model has embeddings.
+          UserError: it has more tokens than the model has embeddings.
         """
         tokenizer = self._vocabulary or self._data.tokenizer
         pieces = tokenizer.get_vocab_size()
@@ -123,7 +123,7 @@ class Pretraining(Task):
         return tokenizer
 
     def training_data(self) -> Data:
-        """Prepares every phase's data; the share of [UNK] is the first phase's."""
+        """Prepares every phase's data. The fraction of [UNK] is the first phase's."""
         from bert_jax.data import prepare, report
 
         datasets = self._data.all()
@@ -137,49 +137,49 @@ class Pretraining(Task):
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:
-        """Reuses the run's prepared data; see `RunData.recall`."""
+        """Reuses the run's prepared data, see `RunData.recall`."""
         self._data.recall(record)
 
     def resolve(self) -> None:
-        """Also `model.causal` and `task.nsp_loss`, which `ltr` decides."""
+        """Fills in open values, with `model.causal` and `task.nsp_loss` for `ltr`."""
         super().resolve()
         self.config.model.causal = self.model_config.causal
         self.config.task.nsp_loss &= self.objective.next_sentence
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """Initial parameters, boxed with their logical axis names."""
+        """Returns initial parameters, boxed with their logical axis names."""
         return init_model(self.model, key, inputs=4)
 
     def start(self, params: Any) -> Any:
-        """With `task.word_initializer=counted`, the counted word embeddings."""
+        """Sets counted word embeddings, with `task.word_initializer=counted`."""
         return _counted_start(params, self._data, self.config)
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """The next sentence head and the pooler: filling masks does not need them."""
+        """Returns next sentence head and pooler, which filling masks does not need."""
         if self._judges and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
-        """The predictor for `--mode=predict`."""
+        """Returns the predictor for `--mode=predict`."""
         judges = self._judges and not missing
         return self.objective.predictor(
             self.config, self.model, self.tokenizer, judges_pairs=judges
         )
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """The batches from `step` on, through both phases."""
+        """Yields the batches from `step` on, through both phases."""
         yield from self._data.batches(step, rows, seed)
 
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The dev split at the sequence length of the last step."""
+        """Yields the dev split at the sequence length of the last step."""
         del split  # the only one
         yield from self._data.dev(step, rows).to_iter_dataset()
 
     def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of training on a batch."""
+        """Returns the model FLOPs of training on a batch."""
         batch, length = shapes["input_ids"]
         predictions = shapes.get("masked_lm_positions", (batch, length - 1))[1]
         pairs = shapes["cls_positions"][1] if "cls_positions" in shapes else 1
@@ -187,21 +187,21 @@ class Pretraining(Task):
         return batch * self.objective.flops(sizes, length, predictions, pairs)
 
     def counted(self, batch: Batch) -> tuple[float, float]:
-        """With packing: pairs a row, and the share of tokens among the positions."""
+        """Returns, with packing, pairs per row and the fraction of real tokens."""
         if "sequence_ids" not in batch:
             return super().counted(batch)
         pairs = batch["next_sentence_labels"] != records.PADDING_LABEL
         return float(pairs.sum(-1).mean()), float(batch["input_mask"].mean())
 
     def phases(self) -> list[phases.Phase]:
-        """The config's phases."""
+        """Returns the config's phases."""
         return [
             phase._replace(shapes=masking.shapes(self.config, phase))
             for phase in phases.phases(self.config)
         ]
 
     def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
-        """The model's outputs; `key` is for dropout, None for evaluation."""
+        """Returns the model's outputs. `key` is for dropout, None for evaluation."""
         outputs = self.model.apply(
             {"params": params},
             batch["input_ids"],
@@ -215,19 +215,19 @@ class Pretraining(Task):
         return outputs
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """The sums of the objective's losses, and the next sentence loss."""
+        """Returns the sums of the objective's losses, and the next sentence loss."""
         outputs = self.apply(params, batch, key)
         return _joined(part.losses(outputs, batch) for part in self._parts)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """What each sum is divided by."""
+        """Returns the divisor of each sum."""
         return _joined(part.weights(batch) for part in self._parts)
 
     def outputs(
         self, params: Any, batch: Arrays
     ) -> dict[str, dict[str, tuple[Array, Array]]]:
-        """Sums and weights: `losses`, those that are trained; and `scores`: those of
-        the pieces, whatever is trained, and the objective's further ones."""
+        """Returns sums and weights of the trained `losses`, and of the `scores`: the
+        tokens', whatever is trained, and the objective's further ones."""
         unigrams = jnp.asarray(self._unigram_log_probs)
         outputs = self.apply(params, batch, None)
         sums = _joined(part.losses(outputs, batch) for part in self._parts)
@@ -242,7 +242,7 @@ class Pretraining(Task):
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """See `objectives.lm_results`."""
+        """Returns `objectives.lm_results`."""
         del split, learns
         return lm_results(self.objective.prefix, fetched)
 
@@ -251,7 +251,7 @@ class Pretraining(Task):
         from bert_jax.data import report
 
         predictor = self.predictor()
-        last = phases.phases(self.config)[-1]  # whose length the scores are of
+        last = phases.phases(self.config)[-1]  # the scores are for its length
         data = self._data.of(last.max_seq_length)
         features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.outputs)(features))
@@ -264,7 +264,7 @@ class Pretraining(Task):
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
-        """From the training split's counts, with add-one smoothing."""
+        """Log probabilities from train's counts, with add-one smoothing."""
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
@@ -276,15 +276,15 @@ def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
     """Puts counted word vectors (data/word_vectors.py) into the embedding matrix, and
-    each piece's log frequency into the output bias of the masked LM, which then begins
+    each token's log frequency into the output bias of the masked LM, which then begins
     as the unigrams.
 
-    Vectors are as long as rows of normal values with `initializer_range`. Pieces that
+    Vectors are as long as rows of normal values with `initializer_range`. Tokens that
     the training text does not have keep their random vector.
 
     Args:
-      params: of BertForPreTraining, on the devices; maybe of several seeds.
-      config: the whole config; unless it asks for these vectors, nothing is changed.
+      params: Parameters of BertForPreTraining, on the devices, maybe of several seeds.
+      config: The whole config. Unless it enables these vectors, nothing is changed.
     """
     if not data.counts_words:
         return params
@@ -299,7 +299,7 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
     embeddings = params["bert"]["embeddings"]["word_embeddings"]
     head = params["masked_lm"]
     rows = head["bias"].shape[-1]
-    spare = rows - len(vectors)  # rows that no piece has
+    spare = rows - len(vectors)  # rows that no token has
     bias = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
     seen = np.pad(vectors.any(axis=1), (0, spare))[:, None]
     vectors = np.pad(vectors, ((0, spare), (0, 0)))
@@ -314,7 +314,7 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
 def _placed(
     random: Float[Array, "..."], values: np.ndarray, where: np.ndarray
 ) -> Float[Array, "..."]:
-    """The values `where` they are to be, on the devices of the random ones."""
+    """Returns `values` at `where`, else the random ones, on the devices of these."""
 
     def choose(random: Array, values: Array, where: Array) -> Array:
         return jnp.where(where, values, random)

@@ -1,7 +1,7 @@
 """Rows of `predict` and `extract`: JSON lines and other files, by their names.
 
-in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py); .txt: each line is a `text`;
-      any other file has JSON lines. They may be compressed.
+in:   .csv, .tsv, .parquet, hf:, tfds: (data/tables.py), .txt (each line is a `text`),
+      and any other file has JSON lines. They may be compressed.
 out:  .csv, .tsv, and JSON lines
 """
 
@@ -19,27 +19,27 @@ from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, untrusted
 
-# Rows that are sorted by length together: so many batches, or at least one and so many
-# characters of JSON.
+# Rows that are sorted by length together: this many batches, or at least one batch and
+# this many characters of JSON.
 WINDOW = 16
 CHARACTERS = 1_000_000
 _NAMED = 10  # fields of a row that an error names
-_LABELS = ("label", "labels", "score", "tags", "answer")  # of answers
+_LABELS = ("label", "labels", "score", "tags", "answer")  # fields of answers
 
-Line = tuple[str, str]  # place and JSON
-Read = list[tuple[Row, Any]]  # rows with what the task parsed
+Line = tuple[str, str]  # location and JSON
+Read = list[tuple[Row, Any]]  # rows with the examples that the task parsed
 
 
 def lines(source: str, wanted: Wanted = ANY) -> Iterator[Line]:
-    """Yields place and JSON of each row.
+    """Yields location and JSON of each row.
 
     Args:
-      source: A file or a data set by name; `-`: JSON lines on standard input.
-      wanted: The columns of a table; by number: it has no header. Its format does not
-        hold for .jsonl and .parquet.
+      source: A file or a data set by name. `-` means JSON lines on standard input.
+      wanted: Columns of a table. By number, it has no header. Its format does not hold
+        for .jsonl and .parquet.
 
     Raises:
-      UserError: There is no such file; when read, see `data.tables.read_table`.
+      UserError: There is no such file. When read, see `data.tables.read_table`.
     """
     name = uncompressed(source)
     ending = name.rpartition(".")[2]
@@ -88,13 +88,13 @@ def windows(
     """Yields up to WINDOW batches of rows, and whether they are the last.
 
     Args:
-      lines: place and text of each row.
-      size: rows of a batch.
-      characters: of the JSON of a window, if that is more than one batch.
-      whole: Leave out a window that a wrong row cuts short.
+      lines: Location and text of each row.
+      size: Rows of a batch.
+      characters: Maximum characters of a window's JSON, if that is more than one batch.
+      whole: Whether to leave out a window that a wrong row cuts short.
 
     Raises:
-      UserError: a row is wrong; the rows before it come first.
+      UserError: a row is wrong. The rows before it come first.
     """
     rows: Read = []
     count = 0
@@ -113,7 +113,7 @@ def windows(
 
 
 def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
-    """An input line: its JSON object, and the task's parsed example."""
+    """Returns an input line's JSON object, and the task's parsed example."""
     row = untrusted.parse(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON object is required")
@@ -142,10 +142,11 @@ def output(target: str) -> Iterator[TextIO]:
 def writer(
     target: str, file: Any, columns: list[str] | None = None
 ) -> Callable[[Row], None]:
-    """What writes a row to an open file: JSON, or a table with the first row's columns.
+    """Returns a function that writes a row to an open file.
 
-    In a table the fields of an object have a column each, NAME.FIELD, lists are JSON,
-    and nothing is an empty field. In TSV a tab or line break in a field is a space.
+    It writes JSON, or a table with the first row's columns. In a table the fields of an
+    object have a column each, NAME.FIELD, lists are JSON, and nothing is an empty
+    field. In TSV a tab or line break in a field becomes a space.
 
     Args:
       columns: Names of the columns of a table that is written already, or an empty
@@ -155,7 +156,7 @@ def writer(
       UserError: a row has other columns than the first.
 
     Raises:
-      UserError: the name's ending is of a format that is only read.
+      UserError: the name has the ending of a format that is only read.
     """
     if uncompressed(target) != target or target.endswith(".parquet"):
         raise UserError(
@@ -195,8 +196,11 @@ def writer(
 
 
 def answered(row: Row, answer: Row) -> dict[str, Any]:
-    """Returns the row and its answer. A label of the row stays as `gold`; another field
-    that the answer has too, also as NAME.FIELD of a table, as `input_NAME`."""
+    """Returns the row and its answer.
+
+    A label of the row stays as `gold`. Another field that the answer has too, also as
+    NAME.FIELD of a table, stays as `input_NAME`.
+    """
     objects = {name: x for name, x in answer.items() if isinstance(x, dict)}
     taken = {
         *answer,
@@ -214,7 +218,7 @@ def answered(row: Row, answer: Row) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """An answer with numbers of six digits: a float32 has not many more."""
+    """Rounds the numbers of an answer to six digits: a float32 has not many more."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""SWAG (section 4.4) and HellaSwag: chooses the ending that follows a context."""
+"""SWAG (section 4.4) and HellaSwag: choice of the ending that follows a context."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
 from bert_jax.types import Arrays
 
 CHOICES = 4
-# SWAG's own columns.
+# SWAG's columns.
 OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
 Pair = tuple[list[int], list[int]]
 # Examples tokenized at a time, to bound the memory of the tokenizer's objects.
@@ -27,22 +27,25 @@ _EXAMPLES_AT_ONCE = 5000
 
 
 def read_choices(source: str, labelled: bool) -> list[Row]:
-    """Reads SWAG's official CSV, or the same columns from the Hub
-    (hf:allenai/swag:regular:train); or `context`, `endings` and `label` from JSON lines
-    or TFDS (tfds:hellaswag:train).
+    """Reads contexts with their endings.
 
-    SWAG's own context is `sent1`, a whole sentence. An ending is `sent2`, the start of
+    The source is SWAG's official CSV or has the same columns from the Hub
+    (hf:allenai/swag:regular:train), or has `context`, `endings` and `label` from JSON
+    lines or TFDS (tfds:hellaswag:train).
+
+    In SWAG the context is `sent1`, a whole sentence. An ending is `sent2`, the start of
     the next sentence, plus one of `ending0` to `ending3` (section 4.4: the given
     sentence is A, a possible continuation is B).
 
     Args:
-      labelled: each record must have a label; otherwise it may be missing, empty or -1.
+      labelled: Whether each record must have a label. Otherwise it may be missing,
+        empty or -1.
 
     Returns:
       Rows of `context`, `endings` and `label`, the index of the right one or None.
 
     Raises:
-      UserError: a record has another format; names file and line.
+      UserError: a record has another format. The message names file and line.
     """
     rows = []
     for where, fields in read_table(source, ANY):
@@ -67,7 +70,7 @@ def choices(fields: Row, most: int = 0) -> Row:
     """Returns `context`, `endings` and no `label`, from these fields or SWAG's columns.
 
     Args:
-      most: how many endings there must be; 0 means two or more.
+      most: Required number of endings. 0 means two or more.
 
     Raises:
       ValueError: a field is missing or wrong.
@@ -93,12 +96,12 @@ class Swag(Finetuning):
     """Each ending is a sequence: [CLS] context [SEP] ending [SEP].
 
     The logit of an ending is the dot product of a learned vector with its pooled
-    output; the softmax is over endings. The paper uses [CLS]'s vector C; its released
-    code and Hugging Face's BertForMultipleChoice use the pooler's output.
+    output, and the softmax is over endings. The paper uses [CLS]'s vector C. Its
+    released code and Hugging Face's BertForMultipleChoice use the pooler's output.
 
     Args:
-      config: `config.task.train_file`, `dev_file` and `test_file` are sources as
-        `read_choices` takes them, or empty.
+      config: The whole config. `config.task.train_file`, `dev_file` and `test_file` are
+        sources as `read_choices` takes them, or empty.
 
     An answer is the example's logits, one for each ending.
     """
@@ -108,17 +111,17 @@ class Swag(Finetuning):
     main_score = "accuracy"
 
     def read(self, split: str) -> list[Row] | None:
-        """The records of `config.task.SPLIT_file`; `test` may be unlabelled."""
+        """Reads the records of `config.task.SPLIT_file`. `test` may be unlabeled."""
         source = self.config.task.get(f"{split}_file", "")
         if not source:
             return None
         return read_choices(source, labelled=split != "test")
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Features of [endings, length] arrays, padded to the example's longest ending
-        and to the largest number of endings in `examples`.
+        """Returns features of [endings, length] arrays.
 
-        Cuts long pairs as run_classifier.py does.
+        They are padded to the example's longest ending and to the largest number of
+        endings in `examples`. Long pairs are cut as in run_classifier.py.
         """
         most = max((len(example["endings"]) for example in examples), default=0)
         labelled = all(example["label"] is not None for example in examples)
@@ -131,7 +134,7 @@ class Swag(Finetuning):
         return features
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
-        """Cross entropy over the endings, in nats."""
+        """Returns the cross entropy over the endings, in nats."""
         return of_classes(logits["logits"], batch["label"])
 
     def answers(
@@ -140,7 +143,7 @@ class Swag(Finetuning):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[np.ndarray]:
-        """The logits of each example's own endings."""
+        """Returns the logits of each example's endings."""
         del features
         return [
             output["logits"][: len(example["endings"])]
@@ -150,7 +153,7 @@ class Swag(Finetuning):
     def scores(
         self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
-        """`accuracy`, a fraction; empty if a label is unknown."""
+        """Returns `accuracy`, a fraction, or nothing if a label is unknown."""
         del split
         if not examples or any(example["label"] is None for example in examples):
             return {}
@@ -159,7 +162,7 @@ class Swag(Finetuning):
         return {"accuracy": scores.accuracy(labels, guesses)}
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """The scores of always choosing this split's most frequent label."""
+        """Returns the scores of always choosing this split's most frequent label."""
         if not examples or any(example["label"] is None for example in examples):
             return {}
         majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
@@ -168,7 +171,7 @@ class Swag(Finetuning):
     def write(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """`SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
+        """Writes `SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
         chosen), `scores`, and `gold` if known."""
         rows = []
         for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
@@ -181,27 +184,27 @@ class Swag(Finetuning):
         write_rows(folder / f"{split}.jsonl", rows)
 
     def parse(self, row: Row) -> Row:
-        """`context`, and `endings`: two or more; or SWAG's own columns."""
+        """Takes `context` and two or more `endings`, or SWAG's columns."""
         return choices(row)
 
     def result(self, example: Row, answer: np.ndarray) -> Row:
-        """`choice`, the ending's index from 0, and `scores`, probabilities."""
+        """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
         shares = softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """A sequence for each ending."""
+        """Shape of a sequence for each ending."""
         return (CHOICES, self.config.task.max_seq_length)
 
     @property
     def between(self) -> list[int]:
-        """What stands between a context and its ending; its first is the context's."""
+        """Tokens between a context and its ending. The first is the context's."""
         return list(tokenization.between(self.tokenizer))
 
     def _pairs(self, examples: Sequence[Row]) -> Iterator[list[Pair]]:
-        """The pieces of each example's context with those of each ending."""
+        """Yields the tokens of each example's context with those of each ending."""
         for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
             part = examples[start : start + _EXAMPLES_AT_ONCE]
             contexts = self.tokenize([one["context"] for one in part], offsets=False)

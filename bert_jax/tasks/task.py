@@ -29,7 +29,7 @@ Table = tuple[list[tuple], tuple]  # rows and header
 
 
 def finite(outputs: Outputs) -> Outputs:
-    """The same outputs.
+    """Returns the same outputs.
 
     Raises:
       UserError: they have NaN or infinity.
@@ -43,13 +43,13 @@ def finite(outputs: Outputs) -> Outputs:
 
 
 class Predictor:
-    """How rows become sequences, and a model's outputs answers; see
+    """Conversion of rows to sequences, and of a model's outputs to answers.
+
+    By default a parsed row is a sequence, and its outputs are its answer. See
     `training.inference.Answerer`.
 
-    By default a parsed row is a sequence, and its outputs are its answer.
-
     Attributes:
-      max_seq_length: the most tokens of a sequence.
+      max_seq_length: Maximum number of tokens in a sequence.
     """
 
     max_seq_length: int
@@ -58,15 +58,15 @@ class Predictor:
         """Parses a row of the input.
 
         Raises:
-          ValueError: the row is wrong; the message says what.
+          ValueError: the row is wrong. The message says how.
         """
         raise NotImplementedError
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
-        """Turns parsed rows into sequences; those of a row are consecutive.
+        """Turns parsed rows into sequences. Those of a row are consecutive.
 
         Args:
-          split: for `Task.notices`; `train` has labels, `predict` has none.
+          split: Split, for `Task.notices`. `train` has labels, `predict` has none.
         """
         del split
         return [each._replace(example=index) for index, each in enumerate(examples)]
@@ -85,16 +85,16 @@ class Predictor:
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
-        """Returns what to add to each row.
+        """Returns the fields to add to each row.
 
         Args:
-          outputs: of each sequence, padded to some length.
+          outputs: Outputs of each sequence, padded to some length.
         """
         del examples
         return [self.answer(*each) for each in zip(features, outputs, strict=True)]
 
     def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
-        """Returns what to add to the row of a sequence."""
+        """Returns the fields to add to the row of a sequence."""
         del feature
         return output
 
@@ -104,14 +104,15 @@ class Data:
     """Facts about a run's training data.
 
     Attributes:
-      unknown_share: of [UNK] among the tokens of a sample of the rows; in pre-training
-        of all rows.
-      epoch_size: rows; 0 if the run does not count epochs.
-      record: identifies the data, for `Task.recall`; JSON. Its `facts` are of the data
-        and become `Task.facts` when the run is queried.
-      folders: of the prepared data.
-      report: tells what one of them holds, in some lines; by default its name alone.
-      notes: how the run uses them, in lines for its log.
+      unknown_share: Fraction of [UNK] among the tokens of a sample of the rows, in
+        pre-training of all rows.
+      epoch_size: Number of rows, or 0 if the run does not count epochs.
+      record: Identity of the data, for `Task.recall`, as JSON. Its `facts` describe the
+        data and become `Task.facts` when the run is queried.
+      folders: Folders of the prepared data.
+      report: Function that describes the content of a folder, in some lines. By default
+        it returns only the folder's name.
+      notes: Use of the folders in the run, in lines for its log.
     """
 
     unknown_share: float
@@ -123,8 +124,12 @@ class Data:
 
 
 def lower_is_better(score: str) -> bool:
-    """Whether the smaller of two values of a score, named as reported, is better."""
-    # What follows a colon is the name of a class, which may be "loss".
+    """Returns whether the smaller of two values of a score is better.
+
+    Args:
+      score: Name of the score, as reported.
+    """
+    # After a colon comes the name of a class, which may be "loss".
     return ":" not in score and score.endswith(("loss", "perplexity", "entropy"))
 
 
@@ -134,11 +139,11 @@ def score_table(
     baseline: Mapping[str, float],
     names: Mapping[str, str] | None = None,
 ) -> Table:
-    """Tabulates scores beside a baseline's.
+    """Tabulates scores next to a baseline's.
 
     Args:
-      scores: by name; `NAME:CLASS`, the score of one class, is left out.
-      names: what to print instead of a score's name.
+      scores: Scores by name. `NAME:CLASS`, the score of one class, is left out.
+      names: Names to print instead of a score's name.
     """
     rows: list[tuple] = []
     for name, value in scores.items():
@@ -158,7 +163,7 @@ def class_tables(
     Without a guess the precision is 0, as in scikit-learn.
 
     Args:
-      counts: records of each class (rows) that were given each class (columns).
+      counts: Records of each class (rows) that were given each class (columns).
     """
     right, guessed, there = counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1)
     rows = [
@@ -182,12 +187,12 @@ class Results:
     """The results of one seed. The closing report calls the functions.
 
     Attributes:
-      scores: by name; empty if the records have no labels.
-      baseline: computes the scores of a trivial answer without a model.
-      table: takes the split, the scores (the means over seeds and, with several seeds,
-        standard deviations) and the baseline's; returns rows and header.
-      details: formats what is printed below the table.
-      write: writes the prediction files to a folder, each atomically.
+      scores: Scores by name. Empty if the records have no labels.
+      baseline: Function that computes the scores of a trivial answer without a model.
+      table: Function from the split, the scores (the means over seeds and, with several
+        seeds, standard deviations) and the baseline's to rows and header.
+      details: Function that formats the text printed below the table.
+      write: Function that writes the prediction files to a folder, each atomically.
     """
 
     scores: dict[str, float]
@@ -205,14 +210,14 @@ class Task(abc.ABC):
     A task must define the abstract members.
 
     Attributes:
-      config: the whole config; `resolve` fills in its open values.
-      model_config: the model's sizes.
-      main_score: the name of the score on the first dev split that selects the best,
-        unless `config.evaluate.score` names another one.
-      facts: what a run learns besides its weights, such as a threshold; JSON, saved in
-        the work directory's task.json.
-      notices: counts records that were cut, skipped or changed, by split and reason;
-        printed at the start.
+      config: The whole config. `resolve` fills in its open values.
+      model_config: The model's sizes.
+      main_score: Name of the score on the first dev split that selects the best, unless
+        `config.evaluate.score` names another one.
+      facts: Values that a run learns in addition to its weights, such as a threshold,
+        as JSON, saved in the work directory's task.json.
+      notices: Counts of records that were cut, skipped or changed, by split and reason.
+        They are printed at the start.
     """
 
     model_config: BertConfig
@@ -226,12 +231,12 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def tokenizer(self) -> Tokenizer:
-        """The vocabulary."""
+        """Vocabulary."""
 
     @property
     @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
-        """The splits to evaluate; the first dev split selects the best checkpoint."""
+        """Splits to evaluate. The first dev split selects the best checkpoint."""
 
     @abc.abstractmethod
     def training_data(self) -> Data:
@@ -239,53 +244,53 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def phases(self) -> list[Phase]:
-        """The schedule: one or more phases with their shapes, in order, from step 0."""
+        """Returns the schedule: phases with their shapes, in order, from step 0."""
 
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """Initial parameters, boxed with their logical axis names."""
+        """Returns initial parameters, boxed with their logical axis names."""
 
     @abc.abstractmethod
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """The training batches from `step` on; only these rows of each batch.
+        """Yields the training batches from `step` on, only these rows of each.
 
-        `rows` indexes `config.train.batch_size` rows; other sizes are scaled.
+        `rows` indexes `config.train.batch_size` rows. Other sizes are scaled.
         """
 
     @abc.abstractmethod
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """The named losses of a batch, summed over its rows; `key` is for dropout."""
+        """Returns a batch's named losses, summed over rows. `key` is for dropout."""
 
     @abc.abstractmethod
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """The divisor of each named loss, computed from the batch alone."""
+        """Returns the divisor of each named loss, computed from the batch alone."""
 
     @abc.abstractmethod
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The batches of a split after `step` steps, each record once."""
+        """Yields the batches of a split after `step` steps, each record once."""
 
     @abc.abstractmethod
     def outputs(self, params: Any, batch: Arrays) -> Any:
-        """Evaluation's computation on the device for a batch."""
+        """Computes evaluation's outputs for a batch, on the device."""
 
     @abc.abstractmethod
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """Scores and answers from the outputs of all of a split's batches.
+        """Computes scores and answers from the outputs of all of a split's batches.
 
         Args:
-          learns: first sets `facts` from these outputs, if the task has any.
+          learns: Whether to first set `facts` from these outputs, if the task has any.
         """
 
     @abc.abstractmethod
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        """The predictor for `--mode=predict`.
+        """Returns the predictor for `--mode=predict`.
 
         Args:
-          missing: the parts of `unused(predicts=True)` that the weights lack.
+          missing: Parts of `unused(predicts=True)` that the weights lack.
         """
 
     # Optional members, with defaults.
@@ -296,11 +301,11 @@ class Task(abc.ABC):
     compares_rows: ClassVar[bool] = False
 
     def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
-        """Returns what `batch_loss` compares: arrays [batch, ...], each row's own.
+        """Returns the arrays that `batch_loss` compares, [batch, ...], one per row.
 
         Args:
           batch: The batch or a part of it.
-          key: For dropout.
+          key: PRNG key for dropout.
         """
         raise NotImplementedError
 
@@ -308,42 +313,46 @@ class Task(abc.ABC):
         """Returns the named losses of a whole batch, each times its `loss_weights`.
 
         Args:
-          vectors: Of all its rows.
+          vectors: Vectors of all its rows.
         """
         raise NotImplementedError
 
     @property
     def padding(self) -> Mapping[str, int]:
-        """The padding value of each column, where it is not 0."""
+        """Padding value of each column, where it is not 0."""
         return {}
 
     @property
     def row_columns(self) -> Wanted:
-        """The columns of a table of rows; by number: it has no header."""
+        """Columns of a table of rows. By number, it has no header."""
         return ANY
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Which of a row's columns is read, for a person; empty: says nothing."""
+        """Describes, for users, the column read from a row. Empty means no message."""
         return ""
 
     def start(self, params: Any) -> Any:
-        """Changes the random values that a new model starts with, once the data is
-        there; by default not.
+        """Changes a new model's random initial values, once the data is there.
+
+        By default it changes nothing.
 
         Args:
-          params: placed on the devices; with several seeds, each array is [seeds, ...].
+          params: Parameters on the devices. With several seeds, each array is
+            [seeds, ...].
         """
         return params
 
     def init_carry(self) -> Arrays | tuple[()]:
-        """What a step hands to the next one besides parameters, before the first step:
-        arrays [batch, ...]; by default nothing."""
+        """Returns the initial carry: arrays [batch, ...], by default nothing.
+
+        A step passes its carry to the next one, in addition to parameters.
+        """
         return ()
 
     def carried_loss(
         self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
     ) -> tuple[Scalars, Arrays]:
-        """As `loss`, of a task with a carry; also gives the next one."""
+        """Returns `loss`, for a task with a carry, and the next carry."""
         raise NotImplementedError
 
     def resolve(self) -> None:
@@ -355,22 +364,25 @@ class Task(abc.ABC):
         del record
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """Parts of the model, such as `bert/pooler`, that the scores do not depend on.
+        """Returns parts of the model, such as `bert/pooler`, that no score depends on.
 
         Args:
-          predicts: instead, the parts that `predictor` can do without.
+          predicts: Whether to return the parts that `predictor` does not need instead.
         """
         del predicts
         return ()
 
     def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of a training step on a batch of these shapes: the encoder's."""
+        """Returns a training step's model FLOPs at these shapes: the encoder's."""
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
     def counted(self, batch: Batch) -> tuple[float, float]:
-        """What the speed counts of a host's batch: sequences a row, and a share of its
-        positions; by default each row once, and padding too."""
+        """Returns sequences per row and the counted fraction of positions.
+
+        The speed is computed from them, for a host's batch. By default each row counts
+        once, and padding too.
+        """
         del batch
         return 1.0, 1.0
 
@@ -392,11 +404,12 @@ class Task(abc.ABC):
         return -math.inf if math.isnan(value) else value
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
-        """Prints and saves a few of the model's answers; by default does nothing.
+        """Prints and saves a few of the model's answers. By default does nothing.
 
         Args:
-          folder: of the prediction files.
-          run: compiles a function of (params, batch); returns one of a small batch.
+          folder: Folder of the prediction files.
+          run: Function that compiles a function of (params, batch), and returns one of
+            a small batch.
         """
         del folder, run
 
@@ -404,14 +417,14 @@ class Task(abc.ABC):
 
     @property
     def selection_score(self) -> str:
-        """The score that selects the best checkpoint and ends a run early."""
+        """Name of the score that selects the best checkpoint and ends a run early."""
         return self.config.evaluate.score or self.main_score
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
-        """The splits whose names start with dev."""
+        """Splits whose names start with dev."""
         return tuple(split for split in self.splits if split.startswith("dev"))
 
     def phase_at(self, step: int) -> Phase:
-        """The phase of `step`; after the end, the last phase."""
+        """Returns the phase of `step`, or after the end the last phase."""
         return find(self.phases(), step)

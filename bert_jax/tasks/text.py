@@ -1,7 +1,7 @@
-"""Texts and pairs: predicts a class, several labels at once, or a number.
+"""Texts and pairs: prediction of a class, several labels at once, or a number.
 
-The rows are those of `data/texts.py`: the user's own tables. IMDb (imdb.py) and GLUE
-(glue/) add where theirs come from.
+The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLUE
+(glue/) add the sources of their rows.
 """
 
 import functools
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
-        "f1": scores.f1,  # of two classes, that of the second in sorted order
+        "f1": scores.f1,  # for two classes, the F1 of the second in sorted order
         "matthews": scores.matthews,
         "macro_f1": scores.macro_f1,
     },
@@ -56,23 +56,24 @@ _MAIN_SCORES = {
 # Characters tokenized together, or else one text: the tokenizer's objects take a
 # hundred times the memory of a text.
 _CHARACTERS = 2_000_000
-_NAMED = 10  # the most labels that an error lists
-_SHOWN = 20  # the most classes whose tables are printed
+_NAMED = 10  # maximum number of labels that an error lists
+_SHOWN = 20  # maximum number of classes whose tables are printed
 
 
 class Text(Finetuning):
     """Texts of tables (data/tables.py). A subclass may read others: see `load`.
 
     Args:
-      config: reads from `config.task`: `train_file`, `dev_file` and `test_file` (empty:
-        none), their `format`, the columns `text`, `text_b` and `label`, and
-        `label_separator`; `kind` (classification, multilabel or regression) and
-        `truncation` (of single texts: head, tail, head_tail). If `labels` is empty,
-        uses those of the training data: integers in numeric order, names in
-        alphabetical order; or, in their order, `label_names`.
+      config: The whole config. From `config.task` the task reads `train_file`,
+        `dev_file` and `test_file` (empty means none), their `format`, the columns
+        `text`, `text_b` and `label`, `label_separator`, `kind` (classification,
+        multilabel or regression) and `truncation` (of single texts: head, tail,
+        head_tail). If `labels` is empty, the labels are those of the training data,
+        integers in numeric order, names in alphabetical order, or `label_names` in
+        their order.
 
     In its rows `label` is the index of the class, a tuple with 0 or 1 for each label
-    (multilabel), or a number (regression); None if it is unknown. An answer is the
+    (multilabel), a number (regression), or None if it is unknown. An answer is the
     row's logits, [labels].
     """
 
@@ -106,11 +107,11 @@ class Text(Finetuning):
 
     @property
     def pairs(self) -> bool:
-        """Whether every row is a pair; where False, one may be."""
+        """Whether every row is a pair. False means that a row may be one."""
         return bool(self.config.task.get("text_b"))
 
     def load(self, split: str) -> list[Row] | None:
-        """Reads a split's rows, with labels by name; only `test` may be unlabelled.
+        """Reads a split's rows, with labels by name. Only `test` may be unlabeled.
 
         With `task.dev_fraction`, `train` and `dev` are parts of the training file.
         """
@@ -152,14 +153,14 @@ class Text(Finetuning):
 
     @property
     def row_columns(self) -> Wanted:
-        """The data's own columns if they are numbers; names may also be `text` and
+        """The data's columns if they are numbers. Names may also be `text` and
         `text_b`."""
         task = self.config.task
         if "text" not in task:
             return ANY
         columns = texts.wanted(task.text, task.text_b, labelled=False)
         labels = tuple(filter(is_number, [task.label]))
-        # A format for training files of no known ending is only that of such files.
+        # A format for training files of no known ending holds only for such files.
         ending = uncompressed(task.train_file).rpartition(".")[2]
         overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
         form = task.get("format", "")
@@ -167,7 +168,7 @@ class Text(Finetuning):
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Names one column, or both of a pair: by number in a table without a
+        """Names one column, or both of a pair, by number in a table without a
         header."""
         parsed = self.parse(dict(row))
         names = ["text"] if parsed.get("text_b") is None else ["text", "text_b"]
@@ -181,9 +182,9 @@ class Text(Finetuning):
         return f"{some} {' and '.join(used)}"
 
     def parse(self, row: Row) -> Row:
-        """The data's own columns, or else `text`, and `text_b` for a pair.
+        """Takes the data's columns, or else `text`, and `text_b` for a pair.
 
-        A column that only happens to be named so says nothing to a run that has read
+        A column that only happens to have such a name is ignored by a run that has read
         others.
         """
         task = self.config.task
@@ -205,7 +206,7 @@ class Text(Finetuning):
         return {"text": text, "text_b": text_b}
 
     def read(self, split: str) -> list[Row] | None:
-        """The rows of a split; its labels must be labels of the training data."""
+        """Returns the rows of a split, whose labels must occur in the training data."""
         names = self.labels or tuple(self.find_labels())
         rows = self._loaded.pop(split, None) or self.load(split)
         if rows is None:
@@ -221,7 +222,7 @@ class Text(Finetuning):
         ]
 
     def _target(self, row: Row, known: Mapping[str, int]) -> Any:
-        """The label by number."""
+        """Returns the label by number."""
         label = row.get("label")
         if label is None or isinstance(label, float):
             return label
@@ -239,7 +240,7 @@ class Text(Finetuning):
         return tuple(int(name in label) for name in known)
 
     def find_labels(self) -> Sequence[str]:
-        """The labels of the training data, or one output for a number.
+        """Returns the labels of the training data, or one output for a number.
 
         Raises:
           UserError: there are fewer than two classes, or no label.
@@ -271,8 +272,9 @@ class Text(Finetuning):
         return sorted_labels(set(names))
 
     def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
-        """Returns `label_names` without the labels before "="; where there are none,
-        first puts them there, in the order of the training data's.
+        """Returns `label_names` without the labels before "=".
+
+        If there are none, first adds them, in the order of the training data's.
 
         Raises:
           UserError: there are fewer names than labels, or more.
@@ -301,10 +303,10 @@ class Text(Finetuning):
         return texts.renamed(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """[CLS] text [SEP], or [CLS] text [SEP] text_b [SEP]; the second part's segment
-        is 1 (run_classifier.py, convert_single_example).
+        """Encodes [CLS] text [SEP], or [CLS] text [SEP] text_b [SEP].
 
-        A second text without any piece counts as no second text, as there.
+        The second part's segment is 1 (run_classifier.py, convert_single_example). A
+        second text without any token counts as no second text, as there.
         """
         labels = [example.get("label") for example in examples]
         several, labelled = self.kind == "multilabel", None not in labels
@@ -333,14 +335,14 @@ class Text(Finetuning):
         between = self._between if b else ()
         a, b = self._cut(a, b, 2 + len(between), split)
         ids = [self.special.cls, *a, *between, *b, self._last]
-        # What ends the first text is part of it.
+        # The token that ends the first text is part of it.
         segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
         return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
 
     def _cut(
         self, a: list[int], b: list[int], around: int, split: str
     ) -> tuple[list[int], list[int]]:
-        """Cuts one text or two to what fits beside `around` other tokens."""
+        """Cuts one text or two to fit next to `around` other tokens."""
         room = self.config.task.max_seq_length - around
         if not a:
             self.notices[f"{split}: texts without any piece"] += 1
@@ -354,8 +356,9 @@ class Text(Finetuning):
         return a[:first], b[:second]
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
-        """Cross entropy in nats; for multilabel, its mean over labels; for regression,
-        the squared error. Hugging Face uses the same losses.
+        """Returns the cross entropy in nats, as Hugging Face does.
+
+        For multilabel it is the mean over labels, for regression the squared error.
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
@@ -365,7 +368,7 @@ class Text(Finetuning):
         return jnp.square(outputs[:, 0] - labels)
 
     def weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """1 for each row; with `task.class_weights=balanced` its class's weight."""
+        """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
         weights = super().weights(batch)
         if not self._balanced:
             return weights
@@ -373,8 +376,11 @@ class Text(Finetuning):
 
     @functools.cached_property
     def _class_weights(self) -> Float[np.ndarray, "labels"]:
-        """As scikit-learn's class_weight="balanced": records / (classes x records of
-        the class), of the training data; 1 for a class without records."""
+        """Weights as in scikit-learn's class_weight="balanced".
+
+        They are records / (classes x records of the class) in the training data, or 1
+        for a class without records.
+        """
         labels = [example["label"] for example in self.examples("train")]
         counts = np.bincount(np.array(labels, int), minlength=len(self.labels))
         rare = np.maximum(counts, 1) * np.count_nonzero(counts)
@@ -387,12 +393,12 @@ class Text(Finetuning):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[np.ndarray]:
-        """The logits: a row is one sequence."""
+        """Returns the logits: a row is one sequence."""
         del examples, features
         return [output["logits"] for output in outputs]
 
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
-        """Turns logits into a label; multilabel predicts labels from 0.5 on."""
+        """Turns logits into a label. Multilabel predicts labels from 0.5 on."""
         if self.kind == "classification":
             return int(np.argmax(answer))
         if self.kind == "multilabel":
@@ -400,7 +406,7 @@ class Text(Finetuning):
         return float(answer[0])
 
     def result(self, example: Row, answer: np.ndarray) -> Row:
-        """`label` (or `labels`) and the probabilities as `scores`; or `score`."""
+        """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
         del example
         shown = self._shown(self.guess(answer))
         if self.kind == "regression":
@@ -411,14 +417,14 @@ class Text(Finetuning):
         return {"label" if one else "labels": shown, "scores": probabilities}
 
     def _shown(self, label: Any) -> Any:
-        """A label by its name."""
+        """Returns a label by its name."""
         if isinstance(label, tuple):
             return [n for n, held in zip(self.labels, label, strict=True) if held]
         return self.labels[label] if isinstance(label, int) else label
 
     @property
     def score_names(self) -> tuple[str, ...]:
-        """The SCORES to report; with `macro_f1` also `f1:CLASS` of each class."""
+        """SCORES to report. `macro_f1` also adds `f1:CLASS` of each class."""
         if self.kind == "classification" and len(self.labels) != 2:
             return ("accuracy", "macro_f1")
         return tuple(SCORES[self.kind])
@@ -426,7 +432,7 @@ class Text(Finetuning):
     def scores(
         self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
-        """The scores of `score_names`, fractions; empty if a label is unknown.
+        """Returns the scores of `score_names`, fractions, or none without all labels.
 
         For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
         as in scikit-learn, whatever the order of the model's outputs.
@@ -451,7 +457,7 @@ class Text(Finetuning):
         return found
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """The scores of always giving the split's majority label (or mean score)."""
+        """Returns the scores of always giving the split's majority label (or mean)."""
         labels = [example.get("label") for example in examples]
         if not labels or None in labels:
             return {}
@@ -467,10 +473,13 @@ class Text(Finetuning):
     def write(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """`SPLIT.jsonl`: for each record `index` (from 0), `text`, `text_b` of a pair,
-        `label` (a name, a list of names or a number), `scores` (probabilities by name;
-        not for a number), and `gold` if known. `SPLIT_classes.txt`: the tables of
-        `class_tables`."""
+        """Writes `SPLIT.jsonl` and `SPLIT_classes.txt`.
+
+        SPLIT.jsonl has for each record `index` (from 0), `text`, `text_b` of a pair,
+        `label` (a name, a list of names or a number), `scores` (probabilities by name,
+        not for a number), and `gold` if known. SPLIT_classes.txt has the tables of
+        `class_tables`.
+        """
         if tables := self.class_tables(examples, answers):
             write_atomically(folder / f"{split}_classes.txt", tables + "\n")
         rows = []
@@ -488,18 +497,20 @@ class Text(Finetuning):
 
     @property
     def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Says which class or classes the F1 is of."""
+        """Names of scores, with the class or classes of the F1."""
         last = sorted_labels(set(self.labels))[-1]
         return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
 
     def details(self, examples: Sequence[Row], answers: Answers) -> str:
-        """The tables of `class_tables`, unless they are too large for a screen."""
+        """Returns `class_tables`, unless they are too large for a screen."""
         few = len(self.labels) <= _SHOWN
         return self.class_tables(examples, answers) if few else ""
 
     def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Formats each class's scores and the confusion matrix; empty without classes
-        or labels."""
+        """Formats each class's scores and the confusion matrix.
+
+        The text is empty without classes or labels.
+        """
         if self.kind != "classification" or None in (x["label"] for x in examples):
             return ""
         counts = np.zeros((len(self.labels), len(self.labels)), np.int64)

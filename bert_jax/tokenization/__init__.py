@@ -1,7 +1,7 @@
-"""Tokenizers: loads, describes and saves those of every kind of vocabulary.
+"""Loading, description and saving of tokenizers of every kind of vocabulary.
 
 The rules are those of google-research/bert, tokenization.py, as implemented in the
-`tokenizers` library; a model family may have vocabularies of another kind.
+`tokenizers` library. A model family may have vocabularies of another kind.
 """
 
 import hashlib
@@ -29,14 +29,14 @@ from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
 
 # The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
 _TRANSFORMERS_MAX_CHARACTERS = 100
-# A vocabulary is cased if lower-casing changes this share of its pieces: bert-base's
-# uncased has 0, chinese two pieces (<S>, <T>), multilingual-cased 16%, cased 29%.
+# A vocabulary is cased if lower-casing changes this fraction of its tokens: bert-base's
+# uncased has 0, chinese two tokens (<S>, <T>), multilingual-cased 16%, cased 29%.
 _CASED_FROM = 0.01
 # Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
 _CLASSES = re.compile(
     "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
 )
-# SHA-256 of the pieces of Google's vocabularies (uncased, cased, multilingual cased,
+# SHA-256 of the tokens of Google's vocabularies (uncased, cased, multilingual cased,
 # chinese), to which others have added rows, as NVIDIA's 30,528 for 30,522.
 _RELEASED = {
     "0f052197aac305fe42f378b5c61554b7bacb34b8be4af83fec2cfdcdffbc9973",
@@ -57,15 +57,15 @@ def load(
     `tokenizer.json` (any other .json).
 
     Args:
-      path: a file with one piece per line, whose id is the line number from 0; that of
-        another kind; or one that `tokenizers` saved, with its own normalizer.
-      lowercase: lower the case and, with `strip_accents`, strip accents, as the
-        uncased models do. Not used for a tokenizer.json, nor for byte-level BPE.
-      whole: it must have the special tokens that a model needs.
+      path: A file with one token per line, whose id is the line number from 0, a file
+        of another kind, or one that `tokenizers` saved, with its normalizer.
+      lowercase: Whether to lower the case and, with `strip_accents`, strip accents, as
+        the uncased models do. Not used for a tokenizer.json, nor for byte-level BPE.
+      whole: Whether it must have the special tokens that a model needs.
 
     Raises:
-      UserError: the file is missing, not UTF-8 or empty; a special token is missing;
-        two pieces have one id.
+      UserError: the file is missing, not UTF-8 or empty, a special token is missing,
+        or two tokens have one id.
     """
     path = storage.path(path)
     try:
@@ -89,17 +89,17 @@ def load(
 
 
 def of_folder(folder: str | Path) -> Tokenizer | None:
-    """The tokenizer beside the weights; None if there is none.
+    """Returns the tokenizer next to the weights, or None if there is none.
 
-    tokenizer.json comes first, as in `transformers`; tokenizer_config.json overrides
+    tokenizer.json comes first, as in `transformers`. tokenizer_config.json overrides
     its case, accents and Chinese characters. Without `do_lower_case`, as in Google's
-    releases, a vocab.txt is cased if lower-casing changes its pieces.
+    releases, a vocab.txt is cased if lower-casing changes its tokens.
 
     Args:
-      folder: a work directory, a Hugging Face folder or one of Google's.
+      folder: A work directory, a Hugging Face folder or one of Google's.
 
     Raises:
-      UserError: see `load`; another program's rules cut the texts.
+      UserError: see `load`, or another program's rules cut the texts.
     """
     folder = storage.path(folder)
     path = _beside(folder)
@@ -119,8 +119,8 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
 
 
 def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
-    """Whether the ids of a folder's pieces are certain: in a vocab.txt they are the
-    numbers of its lines, and one may be missing."""
+    """Returns whether the ids of a folder's tokens are certain: in a vocab.txt they are
+    the numbers of its lines, and one may be missing."""
     path = _beside(folder)
     if path is None or path.name not in WORDPIECE.files:
         return True
@@ -129,11 +129,13 @@ def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
 
 
 def of_config(config: ConfigDict) -> Tokenizer | None:
-    """The tokenizer of `config.tokenizer.vocab_file`, or else of `config.init_from`;
-    None if both are empty: then one must be trained.
+    """Returns the tokenizer of `config.tokenizer.vocab_file`, or `config.init_from`.
+
+    Returns:
+      The tokenizer, or None if both fields are empty, so that one must be trained.
 
     Raises:
-      UserError: see `load` and `of_folder`; `init_from` has none.
+      UserError: see `load` and `of_folder`, or `init_from` has none.
     """
     if config.tokenizer.vocab_file:
         settings = config.tokenizer
@@ -156,7 +158,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
 
 
 def required(config: ConfigDict) -> Tokenizer:
-    """As `of_config`; raises UserError if the config names none."""
+    """Returns `of_config`, or raises UserError if the config names none."""
     tokenizer = of_config(config)
     if tokenizer is None:
         raise UserError(
@@ -168,8 +170,11 @@ def required(config: ConfigDict) -> Tokenizer:
 
 
 def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The normalizer's settings in comparable form; for BERT's normalizer `lowercase`,
-    `strip_accents`, ... with every default filled in."""
+    """Returns the normalizer's settings in comparable form.
+
+    For BERT's normalizer they are `lowercase`, `strip_accents`, ... with every default
+    filled in.
+    """
     fields = json.loads(tokenizer.to_str())["normalizer"] or {}
     if fields.get("type") == "BertNormalizer" and fields["strip_accents"] is None:
         fields["strip_accents"] = fields["lowercase"]
@@ -177,7 +182,7 @@ def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def summary(tokenizer: Tokenizer) -> str:
-    """Describes a tokenizer in one line: pieces, case, accents."""
+    """Describes a tokenizer in one line: tokens, case, accents."""
     rules = normalization(tokenizer)
     facts = [f"{tokenizer.get_vocab_size():,} pieces"]
     if rules.get("type") == "BertNormalizer":
@@ -189,7 +194,7 @@ def summary(tokenizer: Tokenizer) -> str:
 
 
 def files(tokenizer: Tokenizer) -> dict[str, str]:
-    """A tokenizer's files: the contents of `vocab.txt` (or those of its kind) and
+    """Returns the contents of a tokenizer's `vocab.txt` (or its kind's files) and
     `tokenizer.json`."""
     return kind_of(tokenizer).contents(tokenizer)
 
@@ -201,23 +206,23 @@ def save(tokenizer: Tokenizer, folder: str | Path) -> None:
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
-    """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or of those in their place."""
+    """Returns the ids of [PAD], [UNK], [CLS], [SEP] and [MASK], or equivalents."""
     return kind_of(tokenizer).special_ids(tokenizer)
 
 
 def last_id(tokenizer: Tokenizer) -> int:
-    """The id of the token that ends a row: [SEP], or that in its place."""
+    """Returns the id of the token that ends a row: [SEP], or its equivalent."""
     return kind_of(tokenizer).last_id(tokenizer)
 
 
 def between(tokenizer: Tokenizer) -> tuple[int, ...]:
-    """The ids of what stands between the two texts of a pair: [SEP], or as many tokens
-    as stand there in its place."""
+    """Returns the ids of the tokens between the two texts of a pair: [SEP], or all of
+    its equivalents there."""
     return kind_of(tokenizer).between(tokenizer)
 
 
 def kind_of(tokenizer: Tokenizer) -> Kind:
-    """The kind of a vocabulary: WordPiece's rules hold for all that no family claims.
+    """Returns the kind of a vocabulary: WordPiece, unless a family claims it.
 
     Families are imported for byte pairs alone, which none of BERT's vocabularies has.
     """
@@ -229,33 +234,33 @@ def kind_of(tokenizer: Tokenizer) -> Kind:
 
 
 def others(name: str = "") -> list[Kind]:
-    """The other kinds; none where a file's name is that of one of BERT's."""
+    """Returns the other kinds, or none where a file has the name of one of BERT's."""
     return [] if name in ("tokenizer.json", *WORDPIECE.files) else kinds()[1:]
 
 
 def kinds() -> list[Kind]:
-    """Every family's kind of vocabulary, WordPieces first."""
+    """Returns every family's kind of vocabulary, WordPieces first."""
     every = (family.vocabulary for family in FAMILIES.values())
     return list(dict.fromkeys(kind for kind in every if kind is not None))
 
 
 def _beside(folder: Path) -> Path | None:
-    """A folder's tokenizer.json, or else its vocabulary."""
+    """Returns a folder's tokenizer.json, or else its vocabulary."""
     kinds = (WORDPIECE, *others())
     names = ("tokenizer.json", *(kind.files[0] for kind in kinds))
     return next((folder / x for x in names if (folder / x).is_file()), None)
 
 
 def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    """Checks that a folder's vocab.txt is all that `transformers` cuts texts by.
+    """Checks that `transformers` cuts texts by a folder's vocab.txt alone.
 
     Args:
-      folder: of the vocab.txt.
-      fields: of its tokenizer_config.json.
-      tokenizer: of its vocab.txt.
+      folder: Folder of the vocab.txt.
+      fields: Fields of its tokenizer_config.json.
+      tokenizer: Tokenizer from its vocab.txt.
 
     Raises:
-      UserError: another program cuts the texts; there are tokens besides its pieces.
+      UserError: another program cuts the texts, or there are tokens outside vocab.txt.
     """
     name = fields.get("tokenizer_class")
     if isinstance(name, str) and not _CLASSES.fullmatch(name):
@@ -274,7 +279,7 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any]:
-    """The fields of a file; none if it is missing."""
+    """Returns the fields of a file, or none if it is missing."""
     return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
 
 
@@ -286,7 +291,7 @@ def _is_cased(tokenizer: Tokenizer) -> bool:
 
 
 def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
-    """Applies tokenizer_config.json to BERT's normalizer; keeps any other as it is."""
+    """Applies tokenizer_config.json to BERT's normalizer, and keeps others as is."""
     normalizer = tokenizer.normalizer
     if not isinstance(normalizer, normalizers.BertNormalizer):
         return
@@ -321,7 +326,7 @@ def _from_json(path: Path, content: str) -> Tokenizer:
             "save it again with `tokenizers`, or use a vocab.txt"
         ) from error
     if isinstance(tokenizer.model, models.BPE):
-        tokenizer.model.dropout = None  # the same pieces each time
+        tokenizer.model.dropout = None  # the same tokens each time
     # This program truncates and pads by itself.
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -329,10 +334,10 @@ def _from_json(path: Path, content: str) -> Tokenizer:
 
 
 def _number_of_ids(path: Path, tokenizer: Tokenizer) -> int:
-    """Counts the ids from 0 to the highest; a few may have no piece.
+    """Counts the ids from 0 to the highest. A few may have no token.
 
     Raises:
-      UserError: an id has two pieces, or most have none.
+      UserError: an id has two tokens, or most have none.
     """
     every = tokenizer.get_vocab(with_added_tokens=True).values()
     if len({*every}) < len(every) or max(every, default=0) > 2 * len(every):
@@ -344,7 +349,7 @@ def _number_of_ids(path: Path, tokenizer: Tokenizer) -> int:
 
 
 def word_end(text: str, end: int) -> int:
-    """Moves a piece's end past combining accents, which uncased pieces leave out."""
+    """Moves a token's end past combining accents, which uncased tokens leave out."""
     while end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return end

@@ -1,7 +1,7 @@
-"""Byte-level BPE (Radford et al. 2019): pieces of the bytes of UTF-8, spaces included.
+"""Byte-level BPE (Radford et al. 2019): tokens of the bytes of UTF-8, spaces included.
 
-No text has an unknown piece, and a piece that begins with a space begins a word. Which
-special tokens a vocabulary has, and how they stand around texts, is read from it.
+No text has an unknown token, and a token that begins with a space begins a word. Which
+special tokens a vocabulary has, and their order around texts, is read from it.
 """
 
 import json
@@ -28,14 +28,14 @@ from bert_jax.tokenization.wordpiece import Kind, SpecialIds, complete
 class Marks(NamedTuple):
     """Special tokens, in the order of their ids in a vocabulary that is trained."""
 
-    first: str  # of a row
+    first: str  # first token of a row
     pad: str
-    last: str  # of a row; it stands between two texts as well
+    last: str  # last token of a row, and also between two texts
     unk: str
     mask: str
 
 
-# Each with how often `last` stands between two texts.
+# Each with how often `last` occurs between two texts.
 MARKS = {
     Marks("<s>", "<pad>", "</s>", "<unk>", "<mask>"): 2,
     Marks("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"): 1,
@@ -46,7 +46,7 @@ _SPACE = "\u0120"  # as a vocabulary writes it
 
 
 class ByteLevel(Kind):
-    """Byte-level BPE; what is trained has the tokens `marks`."""
+    """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
 
     files = (merges.VOCABULARY, merges.MERGES)
     before_word = " "
@@ -60,7 +60,7 @@ class ByteLevel(Kind):
         pre = tokenizer.pre_tokenizer
         if pre is None or not isinstance(tokenizer.model, models.BPE):
             return False
-        # Both bytes of this letter become a character; a space may be put before it.
+        # Both bytes of this letter become a character. A space may be put before it.
         pieces = "".join(piece for piece, _ in pre.pre_tokenize_str("\u00e9"))
         return pieces.removeprefix(_SPACE) == "Ã©"
 
@@ -70,17 +70,18 @@ class ByteLevel(Kind):
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
     ) -> Tokenizer:
-        """Reads a vocab.json and the merges.txt beside it, which leave case and accents
-        as they are.
+        """Reads a vocab.json and the merges.txt next to it.
+
+        These leave case and accents as they are.
 
         Raises:
-          UserError: a file is missing or damaged, or one does not fit the other; it has
-            other special tokens than MARKS.
+          UserError: a file is missing or damaged, one does not fit the other, or it has
+            special tokens other than MARKS.
         """
         del normalizer
         pieces, pairs = merges.read(path, content)
         for marks in MARKS:
-            if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown piece
+            if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown token
                 return _build(pieces, pairs, marks)
         known = " or ".join(map(" ".join, MARKS))
         raise UserError(
@@ -89,7 +90,7 @@ class ByteLevel(Kind):
         )
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Also takes the space before a word out of its offsets, if nothing does."""
+        """Completes it. Also leaves a word's leading space out of its offsets."""
         for marks in MARKS if tokenizer.post_processor is None else ():
             needed = {*marks} - {marks.unk}
             if all(tokenizer.token_to_id(token) is not None for token in needed):
@@ -106,7 +107,7 @@ class ByteLevel(Kind):
         return tokenizer
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """tokenizer.json; and the two files where they say all that it does."""
+        """Returns tokenizer.json, and the two files if they fully describe it."""
         form = json.loads(tokenizer.to_str())
         whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
         added = {token["content"] for token in form["added_tokens"]}
@@ -144,7 +145,7 @@ class ByteLevel(Kind):
         return ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
-        """Padding stands for what is unknown as well, where no token does."""
+        """Returns the ids, with padding's also for unknown text if no token has it."""
         first, last = tokenizer.encode("").ids
         pad, unk, mask = (_id(tokenizer, role) for role in ("pad", "unk", "mask"))
         assert pad is not None and mask is not None  # see `fault`
@@ -157,7 +158,7 @@ class ByteLevel(Kind):
         return not piece.startswith(_SPACE)
 
     def shown(self, piece: str) -> str:
-        """With its space; as it is where its bytes are no whole characters."""
+        """Returns a token with its space, or as is if its bytes are not characters."""
         text = decoders.ByteLevel().decode([piece])
         return piece if "\ufffd" in text else text
 
@@ -171,7 +172,9 @@ class ByteLevel(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """As `Kind.train`: the special tokens, the 256 bytes, what is learnt, and
+        """Trains as `Kind.train`.
+
+        The vocabulary has the special tokens, the 256 bytes, the learned tokens, and
         [unusedN] where the text yields too little.
 
         Raises:
@@ -196,7 +199,7 @@ class ByteLevel(Kind):
             initial_alphabet=alphabet,
             show_progress=False,
         )
-        # A line at a time: sentences, which are what is read later, have no line ends.
+        # A line at a time, because the sentences tokenized later have no line ends.
         lines = (line for text in documents for line in text.split("\n"))
         learner.train_from_iterator(lines, trainer)
         model = json.loads(learner.to_str())["model"]
@@ -211,8 +214,8 @@ ANGLED, BRACKETED = map(ByteLevel, MARKS)
 
 
 def before_words(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that itself puts a space before a text that has none, and before each word
-    where a text comes in words, as `tasks.ner` reads them.
+    """Returns a copy that itself puts a space before a text that has none, and before
+    each word where a text comes in words, as `tasks.ner` reads them.
 
     A pre-tokenizer that cuts words in more than one step stays as it is.
     """
@@ -233,7 +236,7 @@ def _build(
         tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    # As released: the space before a mask belongs to the word that it stands for.
+    # As released: the space before a mask belongs to the word that it replaces.
     mask = AddedToken(marks.mask, lstrip=True, normalized=False)
     known = [token for token in marks[:-1] if token in pieces]
     tokenizer.add_special_tokens([*known, mask])
@@ -270,7 +273,7 @@ def _normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer 
 
 
 def _id(tokenizer: Tokenizer, role: str) -> int | None:
-    """The id of a special token; first in the form of the token that begins a row."""
+    """Returns a special token's id, preferably in the form of a row's first token."""
     forms = (f"<{role}>", f"[{role.upper()}]")
     first = tokenizer.encode("").tokens[0]
     ids = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))

@@ -1,4 +1,4 @@
-"""Reads and writes a byte-pair vocabulary: vocab.json, and merges.txt beside it."""
+"""Files of a byte-pair vocabulary: vocab.json, and merges.txt next to it."""
 
 import json
 
@@ -12,11 +12,11 @@ Pair = tuple[str, str]
 
 
 def read(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:
-    """Returns each piece's id, and the merges, the first ones first.
+    """Returns each token's id, and the merges, the first ones first.
 
     Args:
-      path: of the vocab.json; merges.txt is beside it.
-      content: of the vocab.json.
+      path: Path of the vocab.json. merges.txt is next to it.
+      content: Content of the vocab.json.
 
     Raises:
       UserError: a file is missing or damaged, or they are of two vocabularies.
@@ -38,7 +38,7 @@ def read(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:
 
 
 def contents(tokenizer: Tokenizer) -> dict[str, str]:
-    """Both files' contents, by name."""
+    """Returns both files' contents, by name."""
     model = json.loads(tokenizer.to_str())["model"]
     ordered = sorted(model["vocab"].items(), key=lambda item: item[1])
     merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]

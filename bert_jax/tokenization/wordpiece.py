@@ -1,4 +1,4 @@
-"""WordPiece, BERT's kind of vocabulary, and how another kind differs from it."""
+"""WordPiece, BERT's kind of vocabulary, and the methods that other kinds override."""
 
 import itertools
 import json
@@ -24,19 +24,19 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Longer words become [UNK]: WordpieceTokenizer in tokenization.py.
 MAX_CHARACTERS_PER_WORD = 200
 # White space at a line's end, as Unicode has it (Python counts four separators more),
-# but for U+2028, a piece of the Chinese vocabulary.
+# but for U+2028, a token of the Chinese vocabulary.
 _END = re.compile(r"[^\S\x1c-\x1f\u2028]+\Z")
 # The released vocabularies have [PAD] at 0 and the other special tokens from here on.
 _FIRST_SPECIAL = 100
 # Smaller vocabularies have no room to spare for [unusedN].
 _LAYOUT_FROM = 10_000
-# Maximum characters in a trained vocabulary, the most frequent ones; the released
+# Maximum characters in a trained vocabulary, the most frequent ones. The released
 # uncased vocabulary has 997.
 _MAX_ALPHABET = 1000
 
 
 class SpecialIds(NamedTuple):
-    """The ids of the special tokens, or in another kind of those in their place."""
+    """The ids of the special tokens, or of their equivalents in another kind."""
 
     pad: int
     unk: int
@@ -46,17 +46,18 @@ class SpecialIds(NamedTuple):
 
 
 class Kind:
-    """A kind of vocabulary: this one, or one that overrides what differs.
+    """A kind of vocabulary: WordPiece, or a subclass that overrides the differences.
 
     Attributes:
-      name: as messages and metadata.json say it.
-      files: the vocabulary, and what must stand beside it.
-      unknown: the piece of what it has no other for.
-      around: special tokens around a text in pre-training.
-      before_word: what stands before a word, or a sentence, inside a text, and makes a
-        difference to its pieces.
-      odd_to_longer: two texts that are cut to an odd number of pieces leave one more to
-        what was the longer, or the second; otherwise always to the first.
+      name: Name in messages and in metadata.json.
+      files: The vocabulary, and any files that must be next to it.
+      unknown: The token for text without another token.
+      around: Number of special tokens around a text in pre-training.
+      before_word: Text before a word, or a sentence, inside a text, which makes a
+        difference to its tokens.
+      odd_to_longer: Whether two texts that are cut to an odd number of tokens leave one
+        more to the longer of the two, or the second. Otherwise the first always gets
+        it.
     """
 
     name = "WordPieces"
@@ -67,11 +68,11 @@ class Kind:
     odd_to_longer = False
 
     def has(self, tokenizer: Tokenizer) -> bool:
-        """Whether a vocabulary is of this kind."""
+        """Returns whether a vocabulary is of this kind."""
         return isinstance(tokenizer.model, models.WordPiece)
 
     def claims(self, content: str) -> bool:
-        """Whether a file with a name that several kinds share is of this one."""
+        """Returns whether a file whose name several kinds share is of this kind."""
         del content
         return True
 
@@ -81,8 +82,8 @@ class Kind:
         """Reads a vocabulary.
 
         Args:
-          path: its file, for errors and for those beside it.
-          content: of the file.
+          path: Path of its file, for errors and for the files next to it.
+          content: Content of the file.
 
         Raises:
           UserError: a file is missing or damaged.
@@ -94,18 +95,18 @@ class Kind:
         return complete(tokenizer, SPECIAL_TOKENS)
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Its files' contents by name, and that of tokenizer.json."""
+        """Returns its files' contents by name, with tokenizer.json's."""
         lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
         return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
-        """Returns what an export writes for `transformers`: the tokenizer, fields of
+        """Returns the content of an export for `transformers`: the tokenizer, fields of
         tokenizer_config.json, and the names of the special tokens.
 
         Args:
-          heads: of the model; a tagger reads words.
+          heads: Heads of the model. A tagger reads words.
         """
         del heads
         normalizer = json.loads(tokenizer.to_str())["normalizer"] or {}
@@ -118,36 +119,36 @@ class Kind:
         return tokenizer, fields, special
 
     def fault(self, tokenizer: Tokenizer) -> str:
-        """What it lacks to be used for a model; empty: nothing."""
+        """Returns what a model needs and it lacks, or an empty text."""
         every, known = " ".join(SPECIAL_TOKENS), tokenizer.token_to_id
         missing = [token for token in SPECIAL_TOKENS if known(token) is None]
         end = f"BERT needs {every}: add it as a line of its own"
         return f"the vocabulary has no {missing[0]}; {end}" if missing else ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
-        """The ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
+        """Returns the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
         ids = map(tokenizer.token_to_id, SPECIAL_TOKENS)
-        found = [index for index in ids if index is not None]  # all; see `fault`
+        found = [index for index in ids if index is not None]  # all, see `fault`
         return SpecialIds(*found)
 
     def last_id(self, tokenizer: Tokenizer) -> int:
-        """The id of the token that ends a row: [SEP]."""
+        """Returns the id of the token that ends a row: [SEP]."""
         return self.special_ids(tokenizer).sep
 
     def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        """The ids of what stands between the two texts of a pair: [SEP]."""
+        """Returns the ids of the tokens between the two texts of a pair: [SEP]."""
         return (self.special_ids(tokenizer).sep,)
 
     def continues(self, piece: str) -> bool:
-        """Whether a piece continues a word, if no special token is before it."""
+        """Returns whether a token continues a word, if no special token precedes it."""
         return piece.startswith("##")
 
     def shown(self, piece: str) -> str:
-        """A piece, as answers name it."""
+        """Returns a token as it appears in answers."""
         return piece
 
     def text(self, pieces: Iterable[str]) -> str:
-        """Pieces, put together again."""
+        """Joins tokens into text again."""
         return " ".join(pieces).replace(" ##", "").strip()
 
     def train(
@@ -157,18 +158,18 @@ class Kind:
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """Trains a vocabulary of exactly `vocab_size` pieces.
+        """Trains a vocabulary of exactly `vocab_size` tokens.
 
-        With 10,000 pieces or more, the special tokens are at 0 and 100 to 103,
-        [unusedN] between them, as in the released vocabularies; with fewer, at 0 to 4.
-        If the text yields too few pieces, [unusedN] pad the end. The same documents
-        give the same vocabulary.
+        With 10,000 tokens or more, the special tokens are at 0 and 100 to 103,
+        [unusedN] between them, as in the released vocabularies. With fewer, they are at
+        0 to 4. If the text yields too few tokens, [unusedN] pad the end. The same
+        documents give the same vocabulary.
 
         Args:
-          documents: the text; all of it is in memory.
-          vocab_size: pieces, special tokens included.
-          lowercase: lower the case and, with `strip_accents`, strip accents.
-          strip_accents: see there.
+          documents: The text, all of which is in memory.
+          vocab_size: Number of tokens, special tokens included.
+          lowercase: Whether to lower the case and, with `strip_accents`, strip accents.
+          strip_accents: See `lowercase`.
         """
         first = list(SPECIAL_TOKENS)
         if vocab_size >= _LAYOUT_FROM:
@@ -207,15 +208,15 @@ def alphabet(
     reserved: int,
     normalizer: normalizers.Normalizer,
 ) -> list[str]:
-    """The most frequent characters, sorted.
+    """Returns the most frequent characters, sorted.
 
     Args:
-      reserved: pieces of the vocabulary that are not learnt.
+      reserved: Number of the vocabulary's tokens that are not learned.
     """
     counts: Counter[str] = Counter()
     for text in documents:
         counts.update(normalizer.normalize_str(text))
-    # A small vocabulary keeps half of its pieces for more than single characters.
+    # A small vocabulary keeps half of its tokens for more than single characters.
     room = min(_MAX_ALPHABET, (vocab_size - reserved) // 4)
     letters = [c for c in counts if not c.isspace()]
     frequent = sorted(sorted(letters, key=lambda c: (-counts[c], c))[:room])
@@ -228,20 +229,22 @@ def alphabet(
 
 
 def pieces_of(tokenizer: Tokenizer) -> list[str]:
-    """The vocabulary as a list; a piece's index is its id."""
+    """Returns the vocabulary as a list, in which a token's index is its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])
 
 
 def unused_names(taken: Container[str]) -> Iterator[str]:
-    """Yields [unused0], [unused1], ... without those that are taken; no text has such a
-    piece, because a bracket is always a word of its own."""
+    """Yields [unused0], [unused1], ... without those that are taken.
+
+    No text has such a token, because a bracket is always a separate word.
+    """
     every = (f"[unused{number}]" for number in itertools.count())
     return (name for name in every if name not in taken)
 
 
 def filled_up(tokenizer: Tokenizer, size: int) -> Tokenizer:
-    """Gives every id below `size` that has no piece one of `unused_names`."""
+    """Gives every id below `size` that has no token one of `unused_names`."""
     if size <= tokenizer.get_vocab_size():
         return tokenizer
     pieces = tokenizer.get_vocab(with_added_tokens=True)
@@ -256,7 +259,7 @@ def filled_up(tokenizer: Tokenizer, size: int) -> Tokenizer:
 def bert_normalizer(
     lowercase: bool, strip_accents: bool = True
 ) -> normalizers.BertNormalizer:
-    """BERT's text normalizer; it strips accents only if it lowers the case."""
+    """Returns BERT's normalizer, which strips accents only if it lowers the case."""
     return normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=True,
@@ -266,12 +269,12 @@ def bert_normalizer(
 
 
 def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:
-    """Builds a tokenizer from a vocabulary; a piece's index is its id."""
+    """Builds a tokenizer from a vocabulary, in which a token's index is its id."""
     return assemble(pieces, bert_normalizer(lowercase, strip_accents))
 
 
 def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer:
-    """As `build`, with a normalizer."""
+    """Builds a tokenizer as `build`, with a normalizer."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(  # type: ignore[call-arg] # missing in the stubs
@@ -289,10 +292,10 @@ def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer
 
 
 def _lines(path: Path, content: str) -> list[str]:
-    """Reads the pieces of a vocab.txt by id, as `transformers` does.
+    """Reads the tokens of a vocab.txt by id, as `transformers` does.
 
-    Every line is an id. White space at its end is no part of the piece. Of equal lines,
-    blank ones too, the last counts; the other ids get names that no text has.
+    Every line is an id. White space at its end is not part of the token. Of equal
+    lines, blank ones too, the last counts. The other ids get names that no text has.
 
     Raises:
       UserError: the file is empty.
@@ -310,11 +313,11 @@ def _lines(path: Path, content: str) -> list[str]:
 def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
     """Keeps a model's own tokens whole, and adds [CLS] and [SEP] if nothing does.
 
-    A text may have special tokens that the model has besides BERT's, such as the marks
-    of entities. The name of one of BERT's is text like any other.
+    A text may have special tokens that the model has in addition to BERT's, such as the
+    markers of entities. The name of one of BERT's is text like any other.
 
     Args:
-      special: BERT's.
+      special: BERT's special tokens.
     """
     form = json.loads(tokenizer.to_str())
     added = [token for token in form["added_tokens"] if token["content"] not in special]
@@ -328,13 +331,13 @@ def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
 
 
 def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
-    """The ids of a model's own special tokens, completed or not.
+    """Returns the ids of a model's own special tokens, completed or not.
 
-    `complete` has made them ordinary tokens. What still tells them from words that were
-    added is that they are found before a text is normalized.
+    `complete` has made them ordinary tokens. They still differ from added words: they
+    are found before a text is normalized.
 
     Args:
-      special: BERT's.
+      special: BERT's special tokens.
     """
     return [
         token["id"]

@@ -25,9 +25,9 @@ _ROWS = 256  # read at a time
 
 
 def files(source: str, split: str) -> list[pathlib.Path]:
-    """The parquet files of a split, in order; downloaded unless they are in the cache.
+    """Returns a split's parquet files, in order, downloaded unless in the cache.
 
-    Empty if the data set has none.
+    The list is empty if the data set has none.
 
     Raises:
       UserError: See `hub.snapshot`.
@@ -50,7 +50,7 @@ def files(source: str, split: str) -> list[pathlib.Path]:
 
 
 def required(source: str, split: str) -> list[pathlib.Path]:
-    """As `files`; raises UserError if there are none."""
+    """Returns `files`, or raises UserError if there are none."""
     paths = files(source, split)
     if not paths:
         raise UserError(
@@ -61,10 +61,10 @@ def required(source: str, split: str) -> list[pathlib.Path]:
 
 
 def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
-    """Those of the first folder that has any: another's may be the same rows.
+    """Returns the files of the first folder that has any: others may repeat the rows.
 
     Raises:
-      UserError: they are fewer than their names say (`-00000-of-00003`).
+      UserError: there are fewer than their names state (`-00000-of-00003`).
     """
     paths = next(filter(None, (sorted(folder.glob(p)) for p in patterns)), [])
     totals = re.findall(r"-of-0*(\d{1,9})\b", " ".join(path.name for path in paths))
@@ -77,17 +77,17 @@ def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.P
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
-    """The rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
+    """Yields the rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
 
     Raises:
-      UserError: It is not written so; see also `required` and `rows`.
+      UserError: It does not have this form. See also `required` and `rows`.
     """
     for path in required(*_parts(source)):
         yield from rows(path)
 
 
 def has_split(source: str) -> bool:
-    """Whether hf:OWNER/NAME[:CONFIG] has the SPLIT; raises as `split_rows`."""
+    """Returns whether hf:OWNER/NAME[:CONFIG] has the SPLIT. Raises as `split_rows`."""
     return bool(files(*_parts(source)))
 
 
@@ -104,14 +104,15 @@ def _parts(source: str) -> tuple[str, str]:
 def rows(
     path: str | Path, *, columns: Sequence[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of a parquet file, one at a time. Bytes are UTF-8 text; classes have
-    their names, and -1 is None.
+    """Yields the rows of a parquet file, one at a time.
+
+    Bytes are UTF-8 text, classes have their names, and -1 is None.
 
     Args:
-      columns: Read these only; each must be there.
+      columns: Columns to read, which must exist. None means all.
 
     Raises:
-      UserError: It cannot be read, or is damaged; a column is missing.
+      UserError: The file cannot be read or is damaged, or a column is missing.
     """
     import pyarrow
     from pyarrow import parquet
@@ -133,7 +134,8 @@ def rows(
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         real = os.path.realpath(path)
-        # Of the Hub's cache: a link, to a file that a new download would not replace.
+        # A path in the Hub's cache is a link, to a file that a new download would not
+        # replace.
         again = f"; delete {real}, and the same command downloads it again"
         raise UserError(
             f"{path}: cannot be read as parquet ({first_line(error)})"
@@ -142,8 +144,8 @@ def rows(
 
 
 def _class_names(features: dict[str, Any]) -> dict[str, list[str]]:
-    """The names of each column of classes, or of lists of them, as `datasets` writes
-    them into the file's metadata."""
+    """Returns the names of each column of classes, or of lists of them, as `datasets`
+    writes them into the file's metadata."""
     names = {}
     for column, feature in features.items():
         inner = feature.get("feature") if isinstance(feature, dict) else None
@@ -162,7 +164,7 @@ def _class_name(value: Any, classes: list[str]) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """As JSON has it: text for bytes, and nothing for a number that is not one."""
+    """Returns the value as JSON has it: text for bytes, and None for NaN."""
     if isinstance(value, float) and math.isnan(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

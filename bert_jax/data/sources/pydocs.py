@@ -1,7 +1,7 @@
 """Documentation strings: real English that every Python installation has.
 
-The text is the docstrings of the standard library and of this project's dependencies;
-each module is one document.
+The text is the docstrings of the standard library and of this project's dependencies.
+Each module is one document.
 """
 
 import ast
@@ -46,12 +46,12 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def identity() -> list[Any]:
-    """The versions that decide what is extracted."""
+    """Returns the versions that decide the extracted text."""
     return [FORMAT, platform.python_version(), sorted(_versions().items())]
 
 
 def extract(data_dir: storage.Path) -> storage.Path:
-    """Returns a file of JSON lines, each with `module` and `text`; made if missing."""
+    """Returns a file of JSON lines with `module` and `text`, made if missing."""
     path = data_dir / f"pydocs-{atomic_folder.fingerprint(identity())}.jsonl"
     if path.exists():
         return path
@@ -94,9 +94,9 @@ def _is_read(path: Path) -> bool:
 
 
 def _read_files(_: None, files: list[tuple[str, str]]) -> str:
-    """Runs in a worker: JSON lines of the files that have docstrings."""
+    """Returns, in a worker, JSON lines of the files that have docstrings."""
     rows = []
-    gc.disable()  # syntax trees have no cycles; collecting would double the time
+    gc.disable()  # syntax trees have no cycles, collecting doubles the time
     with warnings.catch_warnings(action="ignore"):  # invalid escapes in others' code
         for name, path in files:
             # Templates, and code for other versions of Python, cannot be parsed.
@@ -108,7 +108,7 @@ def _read_files(_: None, files: list[tuple[str, str]]) -> str:
 
 
 def docstrings(tree: ast.Module) -> str:
-    """A module's docstrings in source order, without code and rules."""
+    """Returns a module's docstrings in source order, without code and rules."""
     return "\n\n".join(filter(None, map(english, _docstrings(tree))))
 
 
@@ -122,7 +122,7 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
 
 
 def english(docstring: str) -> str:
-    """A docstring without indentation, doctests (prompt and output) and rules."""
+    """Returns a docstring without indentation, doctests (with output) and rules."""
     paragraphs = []
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         lines = []

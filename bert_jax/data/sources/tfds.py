@@ -19,13 +19,13 @@ _NO_TENSORFLOW = "needs TensorFlow: install the extra (pip install '.[google]')"
 
 
 def prepared(name: str) -> Any:
-    """The builder of a data set; TFDS downloads and prepares what is missing.
+    """Returns the builder of a data set, which TFDS downloads and prepares if missing.
 
-    Without TensorFlow TFDS prepares data sets of single files (MRPC, SQuAD, HellaSwag);
-    to take an archive apart (GLUE's others, IMDb) it needs it.
+    Without TensorFlow, TFDS prepares data sets of single files (MRPC, SQuAD,
+    HellaSwag). To unpack an archive (GLUE's others, IMDb) it needs TensorFlow.
 
     Args:
-      name: Its name, in TFDS_DATA_DIR, or the folder it was prepared in.
+      name: Name of the data set, in TFDS_DATA_DIR, or the folder it was prepared in.
 
     Raises:
       UserError: TFDS has no such data set, or cannot prepare it.
@@ -40,7 +40,7 @@ def prepared(name: str) -> Any:
     try:
         # TFDS prints on standard output, where our answers go.
         with contextlib.redirect_stdout(sys.stderr):
-            # Of any version that is there; TFDS by itself looks for its code's alone.
+            # Use any version in the folder: by default TFDS accepts only its code's.
             with contextlib.suppress(tfds.core.DatasetNotFoundError):
                 return builder_from_files(name, data_dir=data_dir)
             builder = tfds.builder(name, data_dir=data_dir)
@@ -65,13 +65,13 @@ def examples(name: str, builder: Any, split: str) -> Iterator[Any]:
     """Yields the records of a split, in order, without TensorFlow if possible.
 
     Args:
-      builder: Its.
+      builder: Builder of the data set.
 
     Raises:
-      UserError: It was prepared in a format that needs TensorFlow; there is no such
-        split; a record cannot be read.
+      UserError: It was prepared in a format that needs TensorFlow, there is no such
+        split, or a record cannot be read.
     """
-    from google.protobuf.message import DecodeError  # of a damaged record
+    from google.protobuf.message import DecodeError  # for a damaged record
 
     where = f"tfds:{name}:{split}"
     try:
@@ -102,10 +102,10 @@ def examples(name: str, builder: Any, split: str) -> Iterator[Any]:
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
-    """The rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
+    """Yields the rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
 
     Raises:
-      UserError: It is not written so; see also `prepared` and `examples`.
+      UserError: It does not have this form. See also `prepared` and `examples`.
     """
     name, split = _parts(source)
     builder = prepared(name)
@@ -115,7 +115,7 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
 
 
 def has_split(source: str) -> bool:
-    """Whether tfds:NAME has the SPLIT; raises as `split_rows`."""
+    """Returns whether tfds:NAME has the SPLIT. Raises as `split_rows`."""
     name, split = _parts(source)
     return split in prepared(name).info.splits
 
@@ -133,7 +133,7 @@ def _plain(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
     import tensorflow_datasets as tfds
 
-    each = getattr(feature, "feature", None)  # of a sequence
+    each = getattr(feature, "feature", None)  # a sequence's items
     if isinstance(feature, tfds.features.ClassLabel):
         return feature.int2str(int(value)) if value >= 0 else None
     if isinstance(value, bytes):

@@ -18,7 +18,7 @@ _ENDS = (
 )
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a\u300d\u300f\uff09)\\]"
 _SENTENCE_END = re.compile(rf"[{_ENDS}][{_CLOSING}]*$")
-# Remains of a picture's frame ("thumb|A caption") or of a table; a list's bullet.
+# Remains of a picture's frame ("thumb|A caption") or of a table, or a list's bullet.
 _MARK = re.compile(r"[^\s|]*\||!|[-\u2013\u2022*#:;]\s")
 # Headings of English Wikipedia's last sections (Manual of Style, Layout): lists, which
 # have no bullet left where editors wrote "*Smith" for "* Smith".
@@ -30,12 +30,13 @@ _APPENDICES = {
 
 
 def paragraphs(text: str) -> str:
-    """The paragraphs of an article of Wikipedia, one per line.
+    """Returns the paragraphs of an article of Wikipedia, one per line.
 
-    As `tfds:wikipedia` and `hf:wikimedia/wikipedia` have it: both by one program.
+    The format is that of `tfds:wikipedia` and `hf:wikimedia/wikipedia`, which come from
+    the same program.
 
     Args:
-      text: sections separated by empty lines; the first line of each is its heading. A
+      text: Sections separated by empty lines. The first line of each is its heading. A
         list item or indented line starts with a space if a space followed its mark.
     """
     kept = []
@@ -59,7 +60,7 @@ def _is_passage(line: str) -> bool:
 
 
 def wiki40b_paragraphs(text: str) -> str:
-    """The paragraphs of a `tfds:wiki40b` article, one per line.
+    """Returns the paragraphs of a `tfds:wiki40b` article, one per line.
 
     Leaves out the titles of articles and sections, and their markers.
     """

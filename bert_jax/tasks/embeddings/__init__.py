@@ -1,1 +1,1 @@
-"""Vectors of texts whose cosine says how alike the texts are."""
+"""Vectors of texts whose cosine measures the similarity of the texts."""

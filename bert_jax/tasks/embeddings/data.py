@@ -1,4 +1,4 @@
-"""Rows of texts: pairs, triplets, pairs with a score, or texts alone; and queries with
+"""Rows of texts (pairs, triplets, pairs with a score, or texts alone), and queries with
 their documents, in the layout of BEIR."""
 
 import json
@@ -20,10 +20,10 @@ def read(
       The rows, and their kind: texts, pairs, triplets or scores.
 
     Args:
-      names: The columns `text`, `text_b`, `negative` and `score`. All but the first
-        may be missing. Without `text_b`, a column `positive` takes its place.
-      form: csv, tsv or jsonl; empty means by the file's ending.
-      most: The largest score, which becomes 1.
+      names: Columns `text`, `text_b`, `negative` and `score`. All but the first may be
+        missing. Without `text_b`, a column `positive` is used instead.
+      form: csv, tsv or jsonl. Empty means by the file's ending.
+      most: Largest score, which becomes 1.
 
     Raises:
       UserError: A row is wrong, or has other columns than the first.
@@ -77,16 +77,16 @@ def _row(fields: Row, names: dict[str, str], where: str, most: float) -> tuple:
 
 
 def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, float]]]:
-    """Reads judgements as BEIR lays them out: FOLDER/qrels/NAME.tsv, of the queries and
+    """Reads judgments in BEIR's layout: FOLDER/qrels/NAME.tsv, for the queries and
     documents of FOLDER/queries.jsonl and FOLDER/corpus.jsonl.
 
     A document's text is its title and its text.
 
     Returns:
-      The documents, the judged queries, and their judgements: gains by document.
+      The documents, the judged queries, and their judgments: gains by document.
 
     Raises:
-      UserError: A file is missing or wrong, or a judgement names no document or query.
+      UserError: A file is missing or wrong, or a judgment names no document or query.
     """
     folder = path.parent.parent
     documents = _texts(folder / "corpus.jsonl")

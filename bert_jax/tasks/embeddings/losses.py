@@ -1,8 +1,8 @@
 """Losses of text vectors: in-batch negatives, CoSENT, squared error, triplets.
 
 `vectors` are [batch, texts, size]: a row's texts are a query, its positive and perhaps
-a negative. `weights` [batch] are 1, or 0 for a row that only fills the batch: it is no
-one's negative. Each function returns the mean over the rows with weight 1.
+a negative. `weights` [batch] are 1, or 0 for a row that only fills the batch and is not
+a negative of any row. Each function returns the mean over the rows with weight 1.
 """
 
 import jax
@@ -16,11 +16,11 @@ _HIGHEST = jax.lax.Precision.HIGHEST  # else a TPU rounds to bfloat16
 
 
 def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array, ""]:
-    """Cross entropy of finding each row's partner among those of the whole batch.
+    """Returns the cross entropy of finding each row's partner in the whole batch.
 
-    The mean of both directions: from the query among all positives and negatives, and
-    from the positive among all queries. The cosines are divided by the temperature
-    (van den Oord et al. 2018; Gao et al. 2021, SimCSE).
+    It is the mean of both directions: from the query among all positives and negatives,
+    and from the positive among all queries. The cosines are divided by the temperature
+    (van den Oord et al. 2018, and Gao et al. 2021, SimCSE).
     """
     vectors, real = normalized(vectors), weights > 0
     queries, *others = jnp.moveaxis(vectors, 1, 0)
@@ -34,7 +34,7 @@ def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array
 def cosent(
     vectors: Vectors, weights: Rows, scores: Rows, temperature: float
 ) -> Float[Array, ""]:
-    """log(1 + the sum of exp of each wrongly ordered difference of cosines).
+    """Returns log(1 + the sum of exp of each wrongly ordered difference of cosines).
 
     A difference counts where the first row's score is the smaller one (Su 2022,
     CoSENT). It has one value for a batch, not one for each row.
@@ -47,20 +47,21 @@ def cosent(
 
 
 def squared_error(vectors: Vectors, weights: Rows, scores: Rows) -> Float[Array, ""]:
-    """The squared difference of each row's cosine and its score (Reimers & Gurevych
-    2019, the regression objective)."""
+    """Returns the squared difference of each row's cosine and its score (Reimers &
+    Gurevych 2019, the regression objective)."""
     return _mean(jnp.square(cosines(vectors) - scores), weights)
 
 
 def triplet(vectors: Vectors, weights: Rows, margin: float) -> Float[Array, ""]:
-    """How far the positive's cosine is from exceeding the negative's by the margin."""
+    """Returns how far the positive's cosine is from exceeding the negative's by the
+    margin."""
     queries, positives, negatives = jnp.moveaxis(normalized(vectors), 1, 0)
     gaps = jnp.sum(queries * (negatives - positives), axis=-1)
     return _mean(jax.nn.relu(gaps + margin), weights)
 
 
 def cosines(vectors: Vectors) -> Rows:
-    """The cosine of the first two vectors of each row."""
+    """Returns the cosine of the first two vectors of each row."""
     vectors = normalized(vectors)
     return jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
 
@@ -77,7 +78,7 @@ def _cross_entropy(
     real: Bool[Array, "candidates"],
     temperature: float,
 ) -> Rows:
-    """The loss of each query, whose own candidate has the same index."""
+    """Returns the loss of each query, whose candidate has the same index."""
     logits = jnp.dot(queries, candidates.T, precision=_HIGHEST) / temperature
     own = jnp.diagonal(logits)
     return jax.nn.logsumexp(logits, axis=-1, where=real) - own

@@ -1,4 +1,4 @@
-"""Sentence vectors (Reimers & Gurevych 2019): alike texts have a cosine near 1."""
+"""Sentence vectors (Reimers & Gurevych 2019): similar texts have a cosine near 1."""
 
 import functools
 import json
@@ -24,7 +24,7 @@ from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Finetuning, Outputs
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
-# The losses that rows of a kind can have; the first is the default.
+# The losses that rows of a kind can have. The first is the default.
 LOSSES = {
     "texts": ("info_nce",),
     "pairs": ("info_nce",),
@@ -41,7 +41,8 @@ class Embeddings(Finetuning):
     A text alone is its own partner, with another dropout (Gao et al. 2021).
 
     Args:
-      config: reads from `config.task` the fields of configs/finetune/embeddings.py.
+      config: The whole config. `config.task` has the fields of
+        configs/finetune/embeddings.py.
 
     An answer is a row's vectors, [texts, size].
     """
@@ -85,7 +86,7 @@ class Embeddings(Finetuning):
         return rows
 
     def _read_retrieval(self) -> list[Row] | None:
-        """Documents, then queries."""
+        """Returns documents, then queries."""
         if not (file := self.config.task.retrieval_file):
             return None
         documents, queries, judgements = data.read_retrieval(path(file))
@@ -103,7 +104,7 @@ class Embeddings(Finetuning):
         self.config.task.loss = chosen or LOSSES[kind][0]
 
     def parse(self, row: Row) -> Row:
-        """`text`, and perhaps `text_b`; or the data's own columns."""
+        """Takes `text`, and perhaps `text_b`, or the data's columns."""
         task, texts = self.config.task, []
         for name in ("text", "text_b"):
             value = row.get(task[name], row.get(name))
@@ -115,7 +116,7 @@ class Embeddings(Finetuning):
         return {"texts": tuple(texts)}
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Sequences [CLS] text [SEP] of a row, [texts, length]; long texts are cut.
+        """Encodes a row's sequences [CLS] text [SEP], [texts, length]. Cuts long texts.
 
         Rows are filled to the largest number of texts in `examples`.
         """
@@ -157,7 +158,7 @@ class Embeddings(Finetuning):
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """A sequence for each text."""
+        """Shape of a sequence for each text."""
         texts = 3 if self._kinds.get("train") == "triplets" else 2
         return (texts, self.config.task.max_seq_length)
 
@@ -173,8 +174,8 @@ class Embeddings(Finetuning):
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
-        """The loss of `config.task.loss`; with `dimensions` its mean over vectors cut
-        to each of these sizes (Kusupati et al. 2022)."""
+        """Returns the loss of `config.task.loss`, or with `dimensions` its mean over
+        vectors cut to each of these sizes (Kusupati et al. 2022)."""
         whole, task = vectors["vectors"], self.config.task
         weights = batch["row_weights"]
         found = []
@@ -211,7 +212,7 @@ class Embeddings(Finetuning):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Float[np.ndarray, "texts size"]]:
-        """The vectors of each row's own texts."""
+        """Returns the vectors of each row's texts."""
         del features
         pairs = zip(examples, outputs, strict=True)
         return [output["vectors"][: len(row["texts"])] for row, output in pairs]
@@ -219,9 +220,11 @@ class Embeddings(Finetuning):
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[np.ndarray]
     ) -> dict[str, float]:
-        """For scored pairs `spearman` and `pearson` of their cosines; for others
-        `mrr@10` of finding each text's partner among all of the split's; for a
-        retrieval split see `scores.retrieval`."""
+        """Returns `spearman` and `pearson` of the cosines for scored pairs.
+
+        For others it is `mrr@10` of finding each text's partner among all of the
+        split's. For a retrieval split see `scores.retrieval`.
+        """
         if split == RETRIEVAL:
             number, judgements = self._judged
             vectors = _unit(np.concatenate(answers))
@@ -246,8 +249,8 @@ class Embeddings(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[np.ndarray],
     ) -> None:
-        """`SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine, and
-        `gold` if known; nothing for texts alone."""
+        """Writes `SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine,
+        and `gold` if known. Writes nothing for texts alone."""
         lines = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
@@ -260,7 +263,7 @@ class Embeddings(Finetuning):
             write_atomically(folder / f"{split}.jsonl", "".join(lines))
 
     def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
-        """`vector` of the text; of a pair also `similarity`, their cosine."""
+        """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""
         found: dict[str, Any] = {"vector": answer[0].tolist()}
         if len(answer) > 1:
             first, second = _unit(answer[:2])

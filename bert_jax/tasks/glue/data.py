@@ -1,4 +1,4 @@
-"""The ten tasks of GLUE: what they are, and their rows from TSV files, TFDS or the
+"""The ten tasks of GLUE: their definitions, and their rows from TSV files, TFDS or the
 Hugging Face Hub.
 
 The files are gluebenchmark.com's: one record per line, fields separated by tabs. Quotes
@@ -19,17 +19,17 @@ from bert_jax.runtime import storage
 
 
 class GlueTask(NamedTuple):
-    """One of the ten.
+    """One of the ten tasks.
 
     Attributes:
-      title: as in the names of folders and submission files.
-      texts: the columns of the text or the pair.
-      label: the column of the label; in data sets `label`.
-      labels: its values, in the order of run_classifier.py; empty for a score.
-      scores: the leaderboard's (CoLA: and accuracy).
-      main_score: the one in the paper's table 1.
-      set_labels: what data sets call `labels`, where it differs.
-      set_texts: what data sets call `texts`, where it differs.
+      title: Title in the names of folders and submission files.
+      texts: Columns of the text or the pair.
+      label: Column of the label, in data sets `label`.
+      labels: Its values, in the order of run_classifier.py. Empty for a score.
+      scores: The leaderboard's scores (for CoLA, also accuracy).
+      main_score: The score in the paper's table 1.
+      set_labels: Names of `labels` in data sets, where they differ.
+      set_texts: Names of `texts` in data sets, where they differ.
     """
 
     title: str
@@ -84,8 +84,8 @@ _SPLITS = {
         "test": "test_matched",
     }
 }
-_NEEDED = ("train", "dev")  # the others are answered where they are there
-# The annotators did not agree; SNLI and MultiNLI leave such pairs out.
+_NEEDED = ("train", "dev")  # the others are predicted where they exist
+# The annotators did not agree. SNLI and MultiNLI leave such pairs out.
 _NO_GOLD = ("-", None)
 
 
@@ -93,18 +93,18 @@ def read(name: str, source: str, split: str, notices: Counter[str]) -> list[Row]
     """Returns the rows of a split, in the order of the file.
 
     Args:
-      name: a key of TASKS.
-      source: the folder of the task's files, or "tfds:" or "hf:" and a data set.
-      split: train, dev or test; for MNLI also dev_mismatched, test_mismatched and ax.
-      notices: counts what is skipped.
+      name: Key of TASKS.
+      source: Folder of the task's files, or "tfds:" or "hf:" and a data set.
+      split: train, dev or test, for MNLI also dev_mismatched, test_mismatched and ax.
+      notices: Counts of skipped records.
 
     Returns:
       Rows of `id`, `text`, `text_b` and `label`: one of the task's labels or a score,
       None in test sets. None where a test split has no file.
 
     Raises:
-      UserError: train or dev has no file; a column is missing; a record is incomplete;
-        a score is none.
+      UserError: train or dev has no file, a column is missing, a record is incomplete,
+        or a score is not from 0 to 5.
     """
     task, labelled = TASKS[name], split == "train" or split.startswith("dev")
     if name == "ax" and labelled:
@@ -155,7 +155,7 @@ def _of_file(
     texts, label = TASKS[name].texts, TASKS[name].label
     if name == "cola" and "sentence" not in next(read_lines(path))[1].split("\t"):
         texts, label = ("3",), "1"  # its train and dev files have no header
-    # Some of QQP's records have a line break inside a text; TFDS drops them too.
+    # Some of QQP's records have a line break inside a text. TFDS drops them too.
     incomplete = Counter[str]() if name == "qqp" and labelled else None
     columns = (*texts, label) if labelled else texts
     wanted = Wanted(columns, format="tsv", incomplete=incomplete)
@@ -171,7 +171,7 @@ def _of_file(
 def _of_data_set(
     name: str, source: str, split: str, labelled: bool, notices: Counter[str]
 ) -> Iterator[Row] | None:
-    """TFDS's glue/NAME, or the same of the Hub: nyu-mll/glue."""
+    """Yields rows of TFDS's glue/NAME, or the same on the Hub: nyu-mll/glue."""
     del notices
     task = TASKS[name]
     if source.startswith("hf:") and ":" not in source.removeprefix("hf:"):
@@ -190,7 +190,7 @@ def _of_data_set(
         label = called.get(label, None if label is None else str(label))
         row = {"id": int(fields.get("idx", count)), **_texts(where, fields, texts)}
         rows.append(row | {"label": label if labelled else None})
-    # TFDS shuffles; idx is the place in the official file, the order of submissions.
+    # TFDS shuffles. idx is the index in the official file, the order of submissions.
     return iter(sorted(rows, key=lambda row: row["id"]))
 
 

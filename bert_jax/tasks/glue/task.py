@@ -1,4 +1,4 @@
-"""GLUE (section 4.1): classifies a sentence or a pair; for STS-B predicts a score."""
+"""GLUE (section 4.1): classification of sentences or pairs, for STS-B a score."""
 
 from collections.abc import Mapping, Sequence
 
@@ -51,7 +51,7 @@ class Glue(Text):
         return self.glue.scores
 
     def load(self, split: str) -> list[Row] | None:
-        """The rows of a split; see `data.read`.
+        """Returns the rows of a split, see `data.read`.
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
@@ -66,8 +66,8 @@ class Glue(Text):
     def write(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """For a test set, the file to submit, such as `MNLI-m.tsv`; otherwise
-        `TASK-SPLIT.tsv`. Columns: `index`, `prediction`; submitted scores are 0-5."""
+        """Writes a test set's file to submit, such as `MNLI-m.tsv`, or otherwise
+        `TASK-SPLIT.tsv`. Columns: `index`, `prediction`. Submitted scores are 0-5."""
         name = f"{self.config.task.name}-{split}"
         submitted = "dev" not in split and split != "train"
         if submitted:
@@ -87,6 +87,6 @@ class Glue(Text):
         write_atomically(folder / f"{name}.tsv", "".join(f"{line}\n" for line in lines))
 
     def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
-        """None: GLUE's own scores say it."""
+        """Returns no tables: GLUE's scores suffice."""
         del examples, answers
         return ""

@@ -1,4 +1,4 @@
-"""Sentences with tags: in columns, as the CoNLL shared tasks write them, or in rows.
+"""Sentences with tags: in columns, as in the CoNLL shared tasks, or in rows.
 
     -DOCSTART- -X- -X- O
 
@@ -24,8 +24,8 @@ A row, of JSON, parquet or a data set by name, has words and tags, which may be 
 
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
 
-What is read are rows of `words`, `tags` (None if they are not known), the number of
-their `document`, `places` (the line or row of each word, for errors) and `lines` (of
+The result is rows of `words`, `tags` (None if they are not known), the number of their
+`document`, `places` (the line or row of each word, for errors) and `lines` (the line of
 each word in `TaggedFile.lines`, from 1).
 """
 
@@ -43,7 +43,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.tasks.ner import scores
 
-TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that is there
+TAGS = ("ner_tags", "ner", "tags")  # a row's column of tags, the first that exists
 _DOCUMENT = "-DOCSTART-"
 _BLANK = " \t"
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+ *= ")  # such as `# sent_id = 7`
@@ -52,7 +52,7 @@ _FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
 _WORDLESS = re.compile(r"\d+-\d+|\d+\.\d+")  # such a number's line has no word
 _NUMBER = re.compile(r"[\d.,:/-]+")
 _MISC = 9
-_LISTED = 10  # the most labels that an error lists
+_LISTED = 10  # maximum number of labels that an error lists
 _HINT = (
     "; name the tags of the numbers from 0, in order: "
     "--config.task.labels=\"('O', 'B-PER', ...)\""
@@ -63,12 +63,12 @@ class TaggedFile(NamedTuple):
     """A file's raw lines, and the sentences in them.
 
     Attributes:
-      lines: Those of a file of columns; rows are a word, a tab and its tag in each.
-      separator: A tab; or a space, for spaces and tabs.
+      lines: Lines of a file of columns. Rows become lines of a word, a tab and its tag.
+      separator: A tab, or a space for spaces and tabs.
       documents: Tags of the -DOCSTART- lines that have one, by line.
       width: Number of columns.
       skipped: Comments and other lines without a word.
-      tags_last: The last column has the tags, as conlleval requires.
+      tags_last: Whether the last column has the tags, as conlleval requires.
     """
 
     sentences: list[Row]
@@ -93,18 +93,18 @@ def read(
     by name (hf:eriktks/conll2003:train, tfds:conll2003:train).
 
     Args:
-      token_column: From 0; negative ones count from the last column, which is -1. Not
-        for rows.
-      tag_column: Likewise.
-      labelled: Tags are required. Otherwise a file without a tag column, or with
-        words only, has no tags.
-      tagged_width: Columns of the files that have tags; one with fewer lacks what a
-        negative `tag_column` names there.
-      labels: The names of tags that are numbers, in rows.
+      token_column: Number of the words' column, from 0. Negative ones count from the
+        last column, which is -1. Not for rows.
+      tag_column: The same for the tags' column.
+      labelled: Whether tags are required. Otherwise a file without a tag column, or
+        with words only, has no tags.
+      tagged_width: Columns of the files that have tags. A file with fewer lacks the
+        column that a negative `tag_column` names there.
+      labels: Names of tags that are numbers, in rows.
 
     Raises:
-      UserError: A column is missing; a line has more or fewer columns than the others,
-        or no word or tag; the file has no sentence; see also `read_lines`.
+      UserError: A column is missing, a line has more or fewer columns than the others,
+        or no word or tag, or the file has no sentence. See also `read_lines`.
     """
     path = str(path)
     if _has_rows(path):
@@ -122,11 +122,12 @@ def read(
 
 
 class _Columns:
-    """A file's columns, and what tells words, comments and other lines apart."""
+    """A file's columns, and the rules that tell words, comments and other lines
+    apart."""
 
     def __init__(self, path: str, lines: Sequence[str], token: int, tag: int):
         filled = [(n, x) for n, x in enumerate(lines, 1) if x.strip(_BLANK)]
-        # Without what may be a comment, unless there is nothing else.
+        # Without possible comments, unless there is nothing else.
         sure = [(n, x) for n, x in filled if not x.startswith("#")] or filled
         with_tab = sum("\t" in line for _, line in sure)
         self.separator = "\t" if 2 * with_tab >= len(sure) > 0 else " "
@@ -143,7 +144,7 @@ class _Columns:
     def find_tags(
         self, lines: Sequence[str], labelled: bool, tagged_width: int
     ) -> None:
-        """Sets the column of tags; arguments are those of `read`."""
+        """Sets the column of tags, with arguments as in `read`."""
         if self.word == 0 and uncompressed(self.path).endswith(".conllu"):
             raise UserError(
                 f"{self.path}: in CoNLL-U the words are column 1: set "
@@ -197,7 +198,7 @@ class _Columns:
         )
 
     def _is_comment(self, line: str, fields: Sequence[str]) -> bool:
-        """Whether it is a comment, if it stands before a sentence's first word."""
+        """Returns whether it is a comment, if it is before a sentence's first word."""
         if not line.startswith("#"):
             return False
         whole = len(fields) == self.width
@@ -207,7 +208,7 @@ class _Columns:
         return not whole and (line.startswith("##") or self.word != 0)
 
     def _word(self, fields: Sequence[str], number: int) -> tuple[str, ...]:
-        """The word of a line and, if there is one, its tag."""
+        """Returns the word of a line and, if there is one, its tag."""
         assert self.word is not None
         if len(fields) != self.width:
             there = f", but line {self.first} has {self.width}; fix the line"
@@ -241,7 +242,7 @@ def _sentence(words: dict[int, tuple[str, ...]], document: int) -> Row:
 
 
 def split_line(line: str, separator: str) -> list[str]:
-    """Splits a line; empty where the line has only spaces and tabs."""
+    """Splits a line. The result is empty if it has only spaces and tabs."""
     if not line.strip(_BLANK):
         return []
     # Not at all white space: some occurs inside words.
@@ -250,20 +251,19 @@ def split_line(line: str, separator: str) -> list[str]:
 
 
 def column_index(column: int, width: int) -> int | None:
-    """A column's number from 0; None if there are not so many."""
+    """Returns a column's number from 0, or None if there are fewer columns."""
     index = column + width if column < 0 else column
     return index if 0 <= index < width else None
 
 
 def _misc(fields: Sequence[str]) -> dict[str, str]:
-    """The values in a line's MISC by their names."""
+    """Returns the values in a line's MISC by their names."""
     parts = "".join(fields[_MISC : _MISC + 1]).split("|")
     return dict(part.split("=", 1) for part in parts if "=" in part)
 
 
 def _misc_name(lines: Sequence[str], separator: str) -> str | None:
-    """The name of the tags of entities in MISC: all its values are such. None if there
-    is none."""
+    """Returns the name in MISC whose values are all tags of entities, or None."""
     by_name: dict[str, list[str]] = collections.defaultdict(list)
     for line in lines:
         for name, value in _misc(split_line(line, separator)).items():
@@ -277,7 +277,7 @@ def _is_table(path: str) -> bool:
 
 
 def _has_rows(path: str) -> bool:
-    """Whether a file or data set has rows, and not lines of columns."""
+    """Returns whether a file or data set has rows, not lines of columns."""
     if _is_table(path) or uncompressed(path).endswith((".jsonl", ".json")):
         return True
     first = next((line for _, line in read_lines(path) if line.strip()), "")
@@ -312,7 +312,7 @@ def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
 
 
 def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
-    """Each row's number from 1, place for errors, and fields."""
+    """Yields each row's number from 1, location for errors, and fields."""
     if _is_table(path):
         records = tables.read_rows(path, Wanted(("tokens",)))
         yield from ((n, *record) for n, record in enumerate(records, 1))
@@ -335,7 +335,7 @@ def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
 def _words(
     where: str, row: Row, labels: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """A row's words and tags, each without white space but single spaces."""
+    """Returns a row's words and tags, each without white space but single spaces."""
     words = row["tokens"]
     tags = next((row[name] for name in TAGS if name in row), None)
     if not isinstance(words, list) or not isinstance(tags, list | None):
@@ -352,7 +352,7 @@ def _words(
 
 
 def _named(tag: Any, labels: Sequence[str]) -> Any:
-    """The name of a tag that is a number; other tags as they are."""
+    """Returns the name of a tag that is a number, and other tags as they are."""
     if isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag < len(labels):
         return labels[tag]
     return tag
@@ -363,11 +363,11 @@ def with_column(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
 
     conlleval compares the last two columns, so where the file's own tags are not in its
     last column they are repeated before. Empty lines and -DOCSTART- lines stay. A
-    -DOCSTART- line repeats its own tag, since conlleval requires the same columns on
-    every line; for it comments and lines without a word are left out.
+    -DOCSTART- line repeats its tag, since conlleval requires the same columns on every
+    line. For conlleval, comments and lines without a word are left out.
 
     Args:
-      tags: One for each word of each sentence.
+      tags: Tag of each word of each sentence.
     """
     added = {number: (tag, tag) for number, tag in file.documents.items()}
     for sentence, values in zip(file.sentences, tags, strict=True):
@@ -412,10 +412,11 @@ def check_columns(
     Args:
       token_column: The column that the words were read from.
       tag_column: The column that the tags were read from.
-      in_entities: Each tag must be O or have a prefix such as B-.
+      in_entities: Whether each tag must be O or have a prefix such as B-.
 
     Raises:
-      UserError: They are not; names the columns that look like words and tags.
+      UserError: They are not. The message names the columns that look like words and
+        tags.
     """
     words = [sentence["words"] for sentence in file.sentences]
     if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
@@ -434,14 +435,14 @@ def check_columns(
 
 
 def _are_numbered(words: Sequence[str]) -> bool:
-    """Whether they are 1, 2, ... or 0, 1, ..., besides CoNLL-U's 1-2 and 1.1."""
+    """Returns whether they are 1, 2, ... or 0, 1, ..., except CoNLL-U's 1-2 and 1.1."""
     numbers = [word for word in words if not re.fullmatch(r"\d+[-.]\d+", word)]
     counts = [[str(first + n) for n in range(len(numbers))] for first in (0, 1)]
     return numbers in counts
 
 
 def _advice(file: TaggedFile, token_column: int, tag_column: int) -> str:
-    """The columns that look like words and tags, and the flags that name them."""
+    """Returns the columns that look like words and tags, and the flags for them."""
     rows = [
         split_line(file.lines[line - 1], file.separator)
         for sentence in file.sentences
@@ -476,7 +477,7 @@ def _advice(file: TaggedFile, token_column: int, tag_column: int) -> str:
 
 
 def _are_tags(values: Sequence[str]) -> bool:
-    """Whether nearly all are tags, some of them of entities."""
+    """Returns whether nearly all are tags, some of them of entities."""
     count = sum(map(scores.is_tag, values))
     return count >= 0.9 * len(values) and any(map(_has_type, values))
 

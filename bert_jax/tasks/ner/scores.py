@@ -1,17 +1,17 @@
-"""Finds entities in tag sequences; computes precision, recall and F1 as conlleval does.
+"""Entities in tag sequences, and their precision, recall and F1, as in conlleval.
 
 conlleval is the script of the CoNLL shared tasks since 2000, here version 2004-01-26.
 It reads IOB1, IOB2, IOE1 and IOE2 and accepts invalid sequences: an I after O, or after
-another type, starts an entity. It predates BIOES and BILOU; for those, as in seqeval,
+another type, starts an entity. It predates BIOES and BILOU. For those, as in seqeval,
 an S is a whole entity and nothing continues an entity after E.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-# B, I, E: first, inner and last word of an entity; S: its only word.
+# B, I, E: first, inner and last word of an entity. S: its only word.
 _KINDS = {"O": "O", "B": "B", "I": "I", "E": "E", "S": "S"}
-_KINDS |= {"L": "E", "U": "S", "[": "S", "]": "S"}  # BILOU; brackets, as in conlleval
+_KINDS |= {"L": "E", "U": "S", "[": "S", "]": "S"}  # BILOU, and conlleval's brackets
 
 
 class Entity(NamedTuple):
@@ -21,16 +21,21 @@ class Entity(NamedTuple):
 
 
 def is_tag(tag: str) -> bool:
-    """Whether a tag is O or has an entity prefix, such as `B-PER`; a prefix alone
-    counts too, with type ""."""
+    """Returns whether a tag is O or has an entity prefix, such as `B-PER`.
+
+    A prefix alone counts too, with type "".
+    """
     return tag.partition("-")[0] in _KINDS
 
 
 def entities(tags: Iterable[str]) -> list[Entity]:
-    """The entities of a sentence, in order.
+    """Returns the entities of a sentence, in order.
 
     Args:
-      tags: `is_tag` must hold for each; KeyError otherwise.
+      tags: Tags for which `is_tag` holds.
+
+    Raises:
+      KeyError: `is_tag` does not hold for a tag.
     """
     spans = []
     start = 0
@@ -50,14 +55,14 @@ def entities(tags: Iterable[str]) -> list[Entity]:
 def entity_scores(
     gold: Sequence[Sequence[str]], guessed: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """`precision`, `recall` and `f1` over all entities, as fractions of 1.
+    """Returns `precision`, `recall` and `f1` over all entities, as fractions of 1.
 
     An entity is right if its type and its words are. conlleval prints the same figures
     in percent. A division by 0 gives 0.
 
     Args:
-      gold: tags of each sentence.
-      guessed: the same shape.
+      gold: Tags of each sentence.
+      guessed: Predicted tags, in the same shape.
     """
     expected = predicted = right = 0
     for gold_tags, guessed_tags in zip(gold, guessed, strict=True):
@@ -77,7 +82,7 @@ def entity_scores(
 def tag_accuracy(
     gold: Sequence[Sequence[str]], guessed: Sequence[Sequence[str]]
 ) -> float:
-    """The share of words in all sentences whose tag is right."""
+    """Returns the fraction of words in all sentences whose tag is correct."""
     pairs = [
         (a, b)
         for gold_tags, guessed_tags in zip(gold, guessed, strict=True)

@@ -1,6 +1,6 @@
 """Tags of words: named entities (section 5.3), parts of speech.
 
-Classifies the first piece of each word (in a causal model the last, which alone has
+Classifies the first token of each word (in a causal model the last, which alone has
 seen the whole word), without a CRF. The data are files of columns or rows (data.py).
 """
 
@@ -29,21 +29,21 @@ from bert_jax.tasks.ner import scores
 from bert_jax.tasks.task import Data
 from bert_jax.types import Arrays
 
-_NO_LABEL = -1  # for pieces that are not tagged
+_NO_LABEL = -1  # for tokens that are not tagged
 Tags = list[str]
 
 
 class Ner(Finetuning):
-    """Token tagging; an answer is the sentence's tags.
+    """Token tagging. An answer is the sentence's tags.
 
-    A row is a sentence, as `data.read` has them; one that comes from a text has also
+    A row is a sentence, as `data.read` has them. One that comes from a text also has
     the `text` and the `spans` of its words: characters, [start, end).
     """
 
     head = "token_classification"
     loss_name = "tagging_loss"
     fill: Mapping[str, int] = {"labels": _NO_LABEL}
-    causal = False  # a token's vector has seen what is before it only
+    causal = False  # whether tokens attend to none after them
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
@@ -54,7 +54,7 @@ class Ner(Finetuning):
         self._files: dict[str, tagged.TaggedFile] = {}
 
     def read(self, split: str) -> Sequence[Row] | None:
-        """The sentences of `config.task.<split>_file`; a test file may have no tags."""
+        """Reads sentences of `config.task.<split>_file`. A test file may lack tags."""
         task = self.config.task
         path = task.get(f"{split}_file")
         if not path:
@@ -78,12 +78,15 @@ class Ner(Finetuning):
         return file.sentences
 
     def find_labels(self) -> Sequence[str]:
-        """The tags of the training data, sorted, O first."""
+        """Returns the tags of the training data, sorted, O first."""
         tags = {t for row in self.examples("train") for t in row["tags"] or ()}
         return sorted(tags, key=lambda tag: (tag != "O", tag))
 
     def training_data(self) -> Data:
-        """Also learns how a text is split into words; see `Data.record`."""
+        """Prepares the data, and learns how a text is split into words.
+
+        See `Data.record`.
+        """
         data = super().training_data()
         sentences = [row["words"] for row in self.examples("train")]
         data.record["facts"] = {"words": word_rule_learning.learn(sentences)}
@@ -91,7 +94,7 @@ class Ner(Finetuning):
 
     @functools.cached_property
     def split_words(self) -> Callable[[str], Spans]:
-        """Splits a text into words by the rule that `config.task.words` names."""
+        """Function that splits a text into words by `config.task.words`."""
         match self.config.task.words:
             case "spaces":
                 rule = word_splitting.SPACES
@@ -104,7 +107,7 @@ class Ner(Finetuning):
         return WordSplitter(rule).spans
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """[CLS] words [SEP], each word tokenised by itself.
+        """Encodes [CLS] words [SEP], each word tokenized by itself.
 
         A sentence that is too long becomes several windows, and each word is tagged in
         one of them: parts of half the length, each surrounded by as much of the
@@ -112,8 +115,8 @@ class Ner(Finetuning):
         with as many words of its document as fit, equally many on both sides if there
         are enough.
 
-        `labels` has the tag of a word at its first piece (its last, if `causal`);
-        `info` has the positions of these pieces.
+        `labels` has the tag of a word at its first token (its last, if `causal`).
+        `info` has the positions of these tokens.
         """
         pieces = self._pieces(examples, split)
         sizes = [len(ids) for ids in pieces]
@@ -138,7 +141,7 @@ class Ner(Finetuning):
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
                 input_ids = [self.special.cls, *ids, ends_with]
-                part_sizes = np.array(sizes[left:right], int)  # none: an empty text's
+                part_sizes = np.array(sizes[left:right], int)  # none in an empty text
                 ends = np.cumsum(part_sizes)
                 tagged = ends if self.causal else 1 + ends - part_sizes
                 positions = tagged[first - left : last - left]
@@ -154,11 +157,11 @@ class Ner(Finetuning):
         return features
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
-        """Cross entropy in nats."""
+        """Returns the cross entropy in nats."""
         return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
     def weights(self, batch: Arrays) -> Float[Array, "batch length"]:
-        """1 for one piece of each word, so all words weigh the same."""
+        """Returns 1 for one token of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
     def answers(
@@ -167,7 +170,7 @@ class Ner(Finetuning):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[Tags]:
-        """The most probable tag of each word."""
+        """Returns the most probable tag of each word."""
         answers: list[Tags] = [[] for _ in examples]
         for feature, output in zip(features, outputs, strict=True):
             best = self.best(output)[feature.info]
@@ -175,14 +178,14 @@ class Ner(Finetuning):
         return answers
 
     def best(self, output: Outputs) -> Int[np.ndarray, " pieces"]:
-        """The number of each piece's tag."""
+        """Returns the number of each token's tag."""
         return np.argmax(output["logits"], axis=-1)
 
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Tags]
     ) -> dict[str, float]:
-        """`precision`, `recall`, `f1` of the entities as in conlleval, and `accuracy`
-        of the tags, as fractions; for plain tags only the accuracy."""
+        """Returns `precision`, `recall`, `f1` of the entities as in conlleval, and
+        `accuracy` of the tags, as fractions. For plain tags only the accuracy."""
         del split
         gold = [row["tags"] for row in examples if row["tags"] is not None]
         if not gold:
@@ -193,7 +196,7 @@ class Ner(Finetuning):
         return scores.entity_scores(gold, answers) | accuracy
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """The scores of the split's majority tag, nearly always O, for every word."""
+        """Returns the scores of the split's majority tag (mostly O) for every word."""
         tags = Counter(t for row in examples for t in row["tags"] or ())
         if not tags:
             return {}
@@ -208,9 +211,9 @@ class Ner(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[Tags],
     ) -> None:
-        """`<split>.conll`: the file's columns, its tags again if they are not in the
-        last one, and the predicted tags, for conlleval (with -d "\\t" where the file
-        has tabs)."""
+        """Writes `<split>.conll`: the file's columns, its tags again if they are not in
+        the last one, and the predicted tags, for conlleval (with -d "\\t" where the
+        file has tabs)."""
         del examples
         text = tagged.with_column(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
@@ -235,9 +238,12 @@ class Ner(Finetuning):
         return {"words": words, "text": text, "spans": spans}
 
     def result(self, example: Row, answer: Tags) -> Row:
-        """`tags`, one per word; for a text, also its `words`; and `entities`, each with
-        `type`, `start` and `end` (exclusive): offsets of characters, with the `text`
-        between them, or indices of words, with the `words` between them."""
+        """Returns `tags`, one per word, for a text also its `words`, and `entities`.
+
+        Each entity has `type`, `start` and `end` (exclusive): offsets of characters,
+        with the `text` between them, or indices of words, with the `words` between
+        them.
+        """
         result: Row = {"tags": answer}
         if "text" in example:
             result = {"words": list(example["words"]), **result}
@@ -265,7 +271,7 @@ class Ner(Finetuning):
         return [known.get(tag, _NO_LABEL) for tag in tags]
 
     def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
-        """The ids of every word of all sentences, in order; none is empty."""
+        """Returns the ids of every word of all sentences, in order. None is empty."""
         room = self.config.task.max_seq_length - 2
         words = [word for example in examples for word in example["words"]]
         unique = list(dict.fromkeys(words))
@@ -285,7 +291,7 @@ class Ner(Finetuning):
         bounds: Sequence[tuple[int, int]],
         split: str,
     ) -> Sequence[tuple[int, int]]:
-        """The range of words, for each sentence, that its context may come from."""
+        """Returns the range of words that each sentence's context may come from."""
         # The rows of `predict` are unrelated.
         if not self.config.task.document_context or split == "predict":
             return bounds
@@ -312,9 +318,9 @@ def parts(
     """Cuts the words [begin, end) into parts to be tagged.
 
     Args:
-      sizes: pieces of each word, at most `room`.
-      room: pieces of a window. Words that all fit are one part; otherwise each part
-        has at most room / 2 pieces, or is one word.
+      sizes: Tokens of each word, at most `room`.
+      room: Tokens of a window. Words that all fit are one part. Otherwise each part
+        has at most room / 2 tokens, or is one word.
     """
     if sum(sizes[begin:end]) <= room:
         yield begin, end

@@ -1,9 +1,9 @@
-"""Turns the start and end logits of a question's windows into its n best answers.
+"""The n best answers from the start and end logits of a question's windows.
 
 Like run_squad.py's write_predictions, except for the text: Google's code joins the
-span's words and searches for the pieces in them, which fails if the normalized text has
-another length; it then answers with whole words (get_final_text). Here the text is the
-substring of the context from the first piece's first character to the last piece's last
+span's words and searches for the tokens in them, which fails if the normalized text has
+another length. It then answers with whole words (get_final_text). Here the text is the
+substring of the context from the first token's first character to the last token's last
 character.
 """
 
@@ -18,7 +18,7 @@ from bert_jax.tokenization import word_end
 
 
 class Guess(NamedTuple):
-    """One of the n best answers; for "no answer", "" and None."""
+    """One of the n best answers, or for "no answer", "" and None."""
 
     text: str
     start: int | None  # characters of the context
@@ -36,16 +36,16 @@ class Prediction(NamedTuple):
 
     @property
     def best(self) -> Guess:
-        """The best guess that has a text, if any."""
+        """Best guess that has a text, if any."""
         return next((guess for guess in self.guesses if guess.text), self.guesses[0])
 
     @property
     def null_odds(self) -> float:
-        """The score of "no answer" minus the best answer's, as in null_odds.json."""
+        """Score of "no answer" minus the best answer's, as in null_odds.json."""
         return self.null_score - self.best.start_logit - self.best.end_logit
 
     def chosen(self, threshold: float) -> Guess:
-        """The best answer, or "no answer" if `null_odds` is above the threshold."""
+        """Returns the best answer, or "no answer" if `null_odds` > `threshold`."""
         if self.null_odds <= threshold:
             return self.best
         return next(guess for guess in self.guesses if not guess.text)
@@ -69,16 +69,16 @@ def predict(
     max_answer_length: int,
     null_answers: bool,
 ) -> Prediction:
-    """The n best answers with different texts.
+    """Returns the n best answers with different texts.
 
     Breaks ties as Google's code does: the earlier window first, in it the better start,
-    then the better end; for equal logits, the earlier position.
+    then the better end, and for equal logits, the earlier position.
 
     Args:
-      logits: start and end logits of each window, without padding.
-      n_best_size: starts and ends considered in each window, and answers kept.
-      max_answer_length: in tokens.
-      null_answers: "no answer" is one of the n best.
+      logits: Start and end logits of each window, without padding.
+      n_best_size: Starts and ends considered in each window, and answers kept.
+      max_answer_length: Maximum length in tokens.
+      null_answers: Whether "no answer" is one of the n best.
     """
     # Sums in double precision, like Google's Python floats.
     pairs = [(s.astype(np.float64), e.astype(np.float64)) for s, e in logits]
@@ -129,7 +129,7 @@ def _spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> _Spans:
-    """The legal spans of a window, sorted by start logit, then by end logit."""
+    """Returns a window's legal spans, sorted by start logit, then by end logit."""
     first, (begin, length), offsets = window.first, window.span, window.offsets
     start, end = _best(starts, n_best_size), _best(ends, n_best_size)
     start = start[(start >= first) & (start < first + length)]

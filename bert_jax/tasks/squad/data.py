@@ -1,4 +1,4 @@
-"""Reads questions and answers in SQuAD's JSON, versions 1.1 and 2.0, or in rows.
+"""Questions and answers in SQuAD's JSON, versions 1.1 and 2.0, or in rows.
 
 {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers":
 [{"text", "answer_start"}], "is_impossible"}]}]}]}
@@ -25,13 +25,13 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 
 # Characters that a file's answer_start may be off. COVID-QA is off by one where the
-# text starts with a space; offsets counted in bytes are off by more.
+# text starts with a space. Offsets counted in bytes are off by more.
 NEARBY = 10
 _CALLED = {str: "text", int: "an integer", list: "a list", bool: "true or false"}
 
 
 class Question(Row):
-    """A row whose fields are attributes too, as scripts of users read them."""
+    """A row whose fields are attributes too, as users' scripts read them."""
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -44,12 +44,12 @@ def read(path: str | Path) -> tuple[list[Row], Counter[str]]:
     Hub or of TFDS (hf:rajpurkar/squad:train, tfds:squad/v1.1:train), in order.
 
     Returns:
-      Rows of `id`, `question`, `context`, `answers` (None where the file has none) of
-      `text` and `answer_start`, and `is_impossible`; and notices, which count unusual
+      Rows of `id`, `question`, `context`, `answers` (None where the file has none) with
+      `text` and `answer_start`, and `is_impossible`. Also notices, which count unusual
       questions, which are kept: repeated ids and empty ones.
 
     Raises:
-      UserError: Not JSON, or not SQuAD's format; says where.
+      UserError: Not JSON, or not SQuAD's format. The message has the location.
     """
     rows = [x for entry, where in _entries(path) for x in _questions(entry, where)]
     if not rows:
@@ -150,7 +150,7 @@ def _value(item: Any, key: str, kind: Any, where: str) -> Any:
 
 
 def _items(item: Any, key: str, where: str) -> Iterator[tuple[Row, str]]:
-    """The members of a list, each with its place for errors."""
+    """Yields the members of a list, each with its location for errors."""
     separator = ": " if key == "data" else "."
     for index, member in enumerate(_value(item, key, list, where)):
         yield member, f"{where}{separator}{key}[{index}]"
@@ -160,7 +160,7 @@ def find(context: str, answer: Row) -> tuple[int, int] | None:
     """Finds an answer in the context: its first character and the one past its last.
 
     White space around the answer does not count, and any white space inside it matches
-    any other (as in run_squad.py). Among several places within NEARBY characters of
+    any other (as in run_squad.py). Among several positions within NEARBY characters of
     `answer_start`, takes the nearest.
     """
     text = answer["text"].strip()
@@ -184,8 +184,8 @@ def _lead(answer: Row) -> int:
 def _as_in_context(context: str, answer: Row) -> Row:
     """Returns an answer as its context composes it, if that differs (NFC and NFD).
 
-    Then `answer_start` may count the characters of either form: of the answers that are
-    found, takes the one nearest to its start.
+    Then `answer_start` may count the characters of either form. From the answers that
+    are found, takes the one nearest to its start.
     """
     nfc = functools.partial(unicodedata.normalize, "NFC")
     nfd = functools.partial(unicodedata.normalize, "NFD")

@@ -16,18 +16,18 @@ Golds = Sequence[tuple[str, Sequence[str]]]  # each question's id and gold answe
 
 @functools.lru_cache(1 << 16)
 def normalize(text: str) -> str:
-    """Lowercases; drops ASCII punctuation, articles and extra white space."""
+    """Lowercases, and drops ASCII punctuation, articles and extra white space."""
     bare = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1 or 0."""
+    """Returns 1 or 0."""
     return float(normalize(prediction) == normalize(gold))
 
 
 def f1(prediction: str, gold: str) -> float:
-    """F1 over words, 0 to 1; 0 where either text has no word (1.1)."""
+    """Returns F1 over words, 0 to 1, and 0 where either text has no word (1.1)."""
     words, gold_words = normalize(prediction).split(), normalize(gold).split()
     shared = sum((Counter(words) & Counter(gold_words)).values())
     if not shared:
@@ -37,17 +37,17 @@ def f1(prediction: str, gold: str) -> float:
 
 
 def f1_or_none(prediction: str, gold: str) -> float:
-    """As `f1`, but 1 where neither text has a word (2.0)."""
+    """Returns `f1`, but 1 where neither text has a word (2.0)."""
     if not normalize(prediction) and not normalize(gold):
         return 1.0
     return f1(prediction, gold)
 
 
 def version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
-    """`exact_match` and `f1` in percent; a question without a prediction gets 0.
+    """Returns `exact_match` and `f1` in percent, with 0 for a missing prediction.
 
     Args:
-      golds: at least one question, each with at least one answer.
+      golds: At least one question, each with at least one answer.
     """
 
     def mean(score: Callable[[str, str], float]) -> float:
@@ -61,12 +61,12 @@ def version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
 
 
 def version2(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
-    """Percentages: `exact_match`, `f1`, and both as `HasAns_...` and `NoAns_...`,
-    over the questions with and without an answer, where there are any.
+    """Returns percentages: `exact_match` and `f1`, also as `HasAns_...` and
+    `NoAns_...`, over the questions with and without an answer, where there are any.
 
     Args:
-      predictions: one for every question; "" for no answer.
-      golds: at least one question; the last one counts where an id repeats.
+      predictions: Prediction for every question, "" for no answer.
+      golds: At least one question. The last one counts where an id repeats.
     """
     answered = {name: bool(answers) for name, answers in golds}
     exact = _raw(predictions, golds, exact_match)
@@ -86,18 +86,19 @@ def best_threshold(
     null_odds: Mapping[str, float],
     score: Callable[[str, str], float] = f1_or_none,
 ) -> tuple[float, float]:
-    """The best score over all thresholds, in percent, and the best threshold.
+    """Returns the best score over all thresholds, in percent, and the best threshold.
 
     A question is answered if its odds of having no answer are at most the threshold
-    (find_best_thresh). Two differences from that script. Where answering nothing is
-    best, it returns 0, which suits probabilities but not log odds; here the threshold
-    is then below all odds. And it splits questions with equal odds, which no threshold
-    can do: the score here does so too, but the threshold is the best possible one.
+    (find_best_thresh). There are two differences from that script. Where answering
+    nothing is best, it returns 0, which suits probabilities but not log odds. Here the
+    threshold is then below all odds. And it splits questions with equal odds, which no
+    threshold can do: the score here does so too, but the threshold is the best possible
+    one.
 
     Args:
-      texts: the best non-empty answer to every question.
-      golds: as in `version2`.
-      null_odds: for every question; larger means an answer is less likely.
+      texts: Best non-empty answer to every question.
+      golds: As in `version2`.
+      null_odds: Odds for every question. Larger means an answer is less likely.
     """
     answered = {name: bool(answers) for name, answers in golds}
     raw = _raw(texts, golds, score)
@@ -106,7 +107,7 @@ def best_threshold(
     gains = [raw[n] if answered[n] else -float(bool(texts[n])) for n in names]
     nothing = float(sum(not answered[name] for name in names))
     totals = np.cumsum([nothing, *gains])
-    # Places after the last of equal odds; place 0 answers nothing.
+    # Indices after the last of equal odds. Index 0 answers nothing.
     possible = np.flatnonzero(np.append(True, np.append(odds[1:] != odds[:-1], True)))
     place = possible[np.argmax(totals[possible])]
     below = np.nextafter(odds[0], -np.inf)
@@ -117,7 +118,7 @@ def best_threshold(
 def _raw(
     predictions: Mapping[str, str], golds: Golds, score: Callable[[str, str], float]
 ) -> dict[str, float]:
-    """Each question's best score over its gold answers."""
+    """Returns each question's best score over its gold answers."""
     scores = {}
     for name, answers in golds:
         valid = [answer for answer in answers if normalize(answer)] or [""]

@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3; google-research/bert, run_squad.py)."""
+"""SQuAD 1.1 and 2.0 (sections 4.2 and 4.3, google-research/bert's run_squad.py)."""
 
 import functools
 import itertools
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class Squad(Finetuning):
-    """The answer is a span of the context; in 2.0 there may be no answer.
+    """The answer is a span of the context. In 2.0 there may be no answer.
 
     Answers a question if the log odds of "no answer" are at most
     `facts["null_threshold"]`.
     """
 
     head, loss_name, main_score = "question_answering", "span_loss", "f1"
-    causal = False  # a token's vector has seen what is before it only
+    causal = False  # whether tokens attend to none after them
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
@@ -50,7 +50,7 @@ class Squad(Finetuning):
 
     @functools.cached_property
     def marks(self) -> squad_windows.Marks:
-        """What stands around a question and its context."""
+        """Tokens around a question and its context."""
         return squad_windows.Marks.of(self.tokenizer, self.causal)
 
     def read(self, split: str) -> Sequence[Row] | None:
@@ -68,10 +68,10 @@ class Squad(Finetuning):
         return examples
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """The windows of each example.
+        """Returns the windows of each example.
 
         A training question has no features if its answer cannot be found or, without
-        `null_answers`, if it has none; `notices` counts these questions.
+        `null_answers`, if it has none. `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
         tokens = squad_windows.tokens(examples, self.tokenize)
@@ -114,9 +114,9 @@ class Squad(Finetuning):
         return features
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
-        """The mean of the start's and the end's cross entropy, in nats.
+        """Returns the mean of the start's and the end's cross entropy, in nats.
 
-        Google's code includes padding in the softmax; without it the loss does not
+        Google's code includes padding in the softmax. Without it the loss does not
         depend on the batch's length.
         """
         real = batch["input_mask"] > 0
@@ -172,9 +172,9 @@ class Squad(Finetuning):
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Prediction]
     ) -> dict[str, float]:
-        """Percentages, as in the official scripts.
+        """Returns percentages, as in the official scripts.
 
-        For 2.0 they score the answers at `null_threshold`; `best_exact` and `best_f1`
+        For 2.0 they score the answers at `null_threshold`. `best_exact` and `best_f1`
         each use the threshold that is best on these questions.
         """
         golds = self._golds(examples)
@@ -195,7 +195,7 @@ class Squad(Finetuning):
         }
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """The scores of never answering; only for 2.0."""
+        """Returns the scores of never answering, only for 2.0."""
         golds = self._golds(examples)
         if not golds or not self.config.task.null_answers:
             return {}
@@ -208,7 +208,7 @@ class Squad(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[Prediction],
     ) -> None:
-        """predictions.json, nbest_predictions.json and, for 2.0, null_odds.json."""
+        """Writes predictions.json, nbest_predictions.json, for 2.0 null_odds.json."""
         del split
         nbest = {
             example["id"]: [
@@ -243,8 +243,11 @@ class Squad(Finetuning):
         return parsed
 
     def result(self, example: Row, answer: Prediction) -> Row:
-        """`start` and `end` are characters of the context, null without an answer;
-        `score` is the answer's probability among the n best."""
+        """Returns the fields of an answer.
+
+        `start` and `end` are characters of the context, null without an answer, and
+        `score` is the answer's probability among the n best.
+        """
         guess = self._chosen(answer)
         return {
             "answer": guess.text,
@@ -281,7 +284,7 @@ class Squad(Finetuning):
         return {example["id"]: self._chosen(answer).text for example, answer in pairs}
 
     def _golds(self, examples: Sequence[Row]) -> list[tuple[str, list[str]]]:
-        """Ids and gold answers of the questions that are scored."""
+        """Returns ids and gold answers of the questions that are scored."""
         null = self.config.task.null_answers
         return [
             (example["id"], [gold["text"] for gold in example["answers"] or ()])

@@ -1,5 +1,5 @@
-"""Tokenizes SQuAD's texts, each context once; cuts a long context into overlapping
-windows, and finds the answer to train on.
+"""SQuAD's texts as tokens, each context once, in overlapping windows, with the answer
+to train on.
 
 The rules are those of google-research/bert, run_squad.py,
 convert_examples_to_features.
@@ -18,7 +18,7 @@ from bert_jax import tokenization
 from bert_jax.data.tables import Row
 from bert_jax.tasks.squad import data
 
-# What Google's code treats as white space; it keeps other kinds inside words.
+# Google's white space. Its code keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
 # And scripts without it: Thai, Lao, Tibetan, Myanmar, Khmer, kana, Han.
 _WORD_ENDS = re.compile(
@@ -45,43 +45,43 @@ class Marks(NamedTuple):
     first: int  # [CLS]
     between: tuple[int, ...]  # [SEP]
     last: int  # [SEP]
-    # A position sees those before it only, so that the last one stands for "no answer".
+    # Whether a position sees none after it, so that the last one means "no answer".
     causal: bool = False
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, causal: bool) -> "Marks":
-        """Those of a vocabulary."""
+        """Returns the tokens of a vocabulary."""
         first, last = tokenization.special_ids(tokenizer).cls, tokenization.last_id
         return cls(first, tokenization.between(tokenizer), last(tokenizer), causal)
 
     @property
     def number(self) -> int:
-        """How many they are."""
+        """Number of these tokens."""
         return 2 + len(self.between)
 
 
 class Window(NamedTuple):
-    """Describes a row [CLS] question [SEP] part of the context [SEP].
+    """A row [CLS] question [SEP] part of the context [SEP].
 
-    Other models' rows have other marks there, see `Marks`.
+    Other models' rows have other special tokens there, see `Marks`.
     """
 
     span: Span  # the context's tokens in it
     first: int  # the row position of the first of them
     owned: Bool[np.ndarray, "length"]  # this window has the most context for the token
-    offsets: Int[np.ndarray, "tokens 2"]  # of all tokens: characters of the context
-    null: int = 0  # the row position that stands for "no answer": that of [CLS]
+    offsets: Int[np.ndarray, "tokens 2"]  # all tokens' characters in the context
+    null: int = 0  # the row position that means "no answer": that of [CLS]
 
 
 def spans(tokens: int, room: int, stride: int) -> list[Span]:
     """Cuts a context into windows.
 
-    An empty context has one empty window; in run_squad.py it has none, and no answer.
+    An empty context has one empty window. In run_squad.py it has none, and no answer.
 
     Args:
-      tokens: of the context.
-      room: context tokens that fit in a window, at least one.
-      stride: tokens from one window's first to the next one's, at least one.
+      tokens: Number of tokens of the context.
+      room: Context tokens that fit in a window, at least one.
+      stride: Tokens from one window's first to the next one's, at least one.
     """
     windows = [Span(0, min(tokens, room))]
     while sum(windows[-1]) < tokens:
@@ -91,7 +91,7 @@ def spans(tokens: int, room: int, stride: int) -> list[Span]:
 
 
 def owned(windows: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
-    """For each window's tokens: whether this window has the most context for the token.
+    """Returns, for each window's tokens, whether it has the most context for them.
 
     A token's context is the smaller of the token counts to its left and right. Ties go
     to the longer window, then to the first (_check_is_max_context).
@@ -118,7 +118,7 @@ def answer_tokens(
     offsets: Int[np.ndarray, "tokens 2"],
     answer_ids: Sequence[int],
 ) -> tuple[int, int] | None:
-    """Finds the first and the last token of an answer; None if it has no token.
+    """Returns the first and the last token of an answer, or None if it has no token.
 
     These are the tokens at the answer's characters, if they begin and end with them or
     equal the answer's own ([UNK] for a part of a word that is [UNK]). Otherwise ("8" in
@@ -127,10 +127,11 @@ def answer_tokens(
     answer, and a word also ends where a script without spaces begins.
 
     Args:
-      place: the answer's first character and the one past its last.
-      ids: of the context.
-      offsets: of the context: each token's first character and the one past its last.
-      answer_ids: the ids of the answer's text alone.
+      place: The answer's first character and the one past its last.
+      ids: Ids of the context.
+      offsets: First character of each of the context's tokens, and the one past its
+        last.
+      answer_ids: Ids of the answer's text alone.
     """
     begin, end = place
     first, last = _covering(offsets, begin, end)
@@ -149,8 +150,10 @@ def answer_tokens(
 def _covering(
     offsets: Int[np.ndarray, "tokens 2"], begin: int, end: int
 ) -> tuple[int, int]:
-    """Returns the first and the last token with a character from `begin` to `end`; the
-    last one comes before the first if there is none."""
+    """Returns the first and the last token with a character from `begin` to `end`.
+
+    The last one comes before the first if there is none.
+    """
     first = int(np.searchsorted(offsets[:, 1], begin, side="right"))
     return first, int(np.searchsorted(offsets[:, 0], end)) - 1
 
@@ -164,12 +167,13 @@ def rows(
     max_seq_length: int,
     stride: int,
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
-    """The windows of one question: input ids, segment ids and a `Window` for each.
+    """Yields a question's windows: input ids, segment ids and a `Window` for each.
 
     Args:
-      question: ids, short enough to leave room for a token of the context.
-      ids: of the context.
-      offsets: of the context: each token's first character and the one past its last.
+      question: Ids, short enough to leave room for a token of the context.
+      ids: Ids of the context.
+      offsets: First character of each of the context's tokens, and the one past its
+        last.
     """
     windows = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
     before = np.array([marks.first, *question, *marks.between], np.int32)
@@ -186,8 +190,10 @@ def rows(
 
 
 def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
-    """The row positions of an answer's first and last token; `null` where the window
-    does not have the whole answer, or there is no answer."""
+    """Returns the row positions of an answer's first and last token.
+
+    They are `null` where the window does not have the whole answer, or there is none.
+    """
     if answer is None:
         return window.null, window.null
     start, end = (token - window.span.start for token in answer)
@@ -202,19 +208,19 @@ class Tokens(NamedTuple):
     question: Int[np.ndarray, "_"]
     context: Int[np.ndarray, "tokens"]
     offsets: Int[np.ndarray, "tokens 2"]  # characters of the context
-    answer: Int[np.ndarray, "_"]  # of the first answer's text
+    answer: Int[np.ndarray, "_"]  # ids of the first answer's text
 
 
 class Located(NamedTuple):
-    """Where a training question's answer is."""
+    """The location of a training question's answer."""
 
     tokens: tuple[int, int] | None = None  # first and last token in the context
-    notices: tuple[str, ...] = ()  # what is unusual about it
+    notices: tuple[str, ...] = ()  # unusual features of it
     left_out: bool = False  # it cannot be trained on
 
 
 def tokens(examples: Sequence[Row], tokenize: Tokenize) -> Iterator[Tokens]:
-    """Tokenizes the examples' texts; consecutive equal contexts only once."""
+    """Tokenizes the examples' texts, consecutive equal contexts only once."""
     texts = [
         x["answers"][0]["text"].strip() if x.get("answers") else "" for x in examples
     ]
@@ -236,9 +242,9 @@ def answer(
     *,
     null_answers: bool,
 ) -> Located:
-    """The tokens of a training question's first answer; None if it has no answer.
+    """Locates a training question's first answer. None if it has no answer.
 
-    Google's code stops if a question has several answers, or none in SQuAD 1.1; like
+    Google's code stops if a question has several answers, or none in SQuAD 1.1. Like
     this function, it leaves out answers that it cannot find.
     """
     if not example["answers"] or (example["is_impossible"] and null_answers):
@@ -271,7 +277,7 @@ def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "
 def _contexts(
     contexts: Sequence[str], tokenize: Tokenize
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
-    """Ids and offsets of each context."""
+    """Yields ids and offsets of each context."""
     runs = [(text, len(list(run))) for text, run in itertools.groupby(contexts)]
     for begin in range(0, len(runs), _AT_A_TIME):
         some = runs[begin : begin + _AT_A_TIME]
