@@ -26,7 +26,7 @@ class Seen:
     queries: Int[Array, "batch #queries"]
     keys: Int[Array, "batch length"]
     positions: Int[Array, "#batch length"] | None = None  # None means unknown
-    window: int = flax.struct.field(pytree_node=False, default=0)  # 0: no limit
+    window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
     # Positions of the queries in the row. None means as many queries as keys.
     places: Int[Array, "batch places"] | None = None
 

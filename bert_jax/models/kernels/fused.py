@@ -33,8 +33,8 @@ class Tiling(NamedTuple):
 
     block: int  # queries or keys at a time: a power of 2 that divides the length
     # A program of the backward pass computes a whole row of one head: five products of
-    # each pair of blocks. Otherwise it computes the gradients of one block of keys and
-    # of the same block of queries: seven.
+    # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
+    # those for the same block of queries: seven.
     whole: bool = False
     stages: int = 2  # loads ahead of the products, in the backward pass
 
