@@ -56,7 +56,6 @@ def test_it_learns_resumes_and_answers(name, corpus, tmp_path):
     [
         ("pre_norm", "the layer pre_norm of your own cannot be exported"),
         ("rotary", "the positions rotary of your own cannot be exported"),
-        ("replaced", "of your own cannot be exported"),
     ],
 )
 def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp_path):
@@ -65,6 +64,16 @@ def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp
     to = f"--output={tmp_path / 'out'}"
     _, error = here("--mode=export", f"--workdir={tmp_path / 'run'}", to, status=2)
     assert part in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_head_is_left_out_of_an_export(corpus, tmp_path):
+    """ELECTRA's encoder is what is fine-tuned later."""
+    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
+    run(toys.path("replaced"), tmp_path / "run", *given)
+    to = f"--output={tmp_path / 'out'}"
+    _, error = here("--mode=export", f"--workdir={tmp_path / 'run'}", to)
+    assert "exported without generator, generator_input" in error
+    assert not bert_jax.load(tmp_path / "out").heads
 
 
 @pytest.mark.parametrize("name", ["pre_norm", "rotary"])
