@@ -63,7 +63,7 @@ class Seen:
         seen = self.queries[:, :, None] == self.keys[:, None, :]
         place = jnp.arange(self.keys.shape[1])
         places = place[None] if self.places is None else self.places
-        after = places[:, :, None] - place  # distance from the key to the query
+        after = places[:, :, None] - place  # the query's position minus the key's
         if causal:
             seen = seen & (after >= 0)
         if self.window:

@@ -114,9 +114,9 @@ class BertForPreTraining(nn.Module):
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
-        `next_sentence_logits` [batch, 2] (IsNext, NotNext), float32 but for
-        `vocabulary_logits` in training. In packed rows the latter are [batch,
-        sequences, 2]. A model without that head does not return them.
+        `next_sentence_logits` [batch, 2] (0 is IsNext, 1 NotNext), float32 but for
+        `vocabulary_logits` in training. In packed rows `next_sentence_logits` are
+        [batch, sequences, 2]. A model without that head does not return them.
 
         Without `masked_lm_positions`, for left to right, returns only `lm_logits`
         [batch, length - 1, vocab], at each position but the last.

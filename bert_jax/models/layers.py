@@ -192,7 +192,8 @@ def constrain(hidden: Array) -> Array:
 def at(
     x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
 ) -> Float[Array, "batch places ..."]:
-    """Gathers vectors at some positions of each row. XLA lays out those with heads."""
+    """Gathers vectors at some positions of each row. XLA chooses the layout of those
+    with heads."""
     places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     if platform() == "gpu":
         found = lookup.pick(x.shape[1], x, places)

@@ -37,7 +37,7 @@ def cudnn_attention(
         keys,
         value,
         is_causal=causal,
-        # All queries are computed, even of padding, as in all other attentions.
+        # All queries are computed, padding's too, as in the other attentions.
         key_value_seq_lengths=jnp.maximum(lengths, 1),
         implementation="cudnn",
     )

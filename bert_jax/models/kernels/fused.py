@@ -1,8 +1,8 @@
 """Attention in one GPU kernel: no array of length x length leaves the chip.
 
 The method is FlashAttention's (Dao et al. 2022, Dao 2023): the softmax over blocks of
-keys, and its probabilities computed again in the backward pass. Dropout uses the
-same words as `layers.dropout`, so the same elements are dropped.
+keys, and its probabilities computed again in the backward pass. Dropout uses the same
+words as `layers.dropout`, so the same elements are dropped.
 
 Queries, keys and values come in one array and their gradients leave in one, so that a
 single product computes them, and nothing is sliced or joined in memory. The backward
@@ -171,7 +171,7 @@ def _forward_call(
 
 def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
     """Computes for one device's rows and heads the gradient of packed and, with biases,
-    partial sums of the queries' and values' [batch, blocks, heads, 2, head_dim]."""
+    partial sums for queries and values [batch, blocks, heads, 2, head_dim]."""
     packed, _, query_ids, words, *_ = kept
     batch, length, heads, _, size = packed.shape
     block, whole, _ = setting.tiling
@@ -255,7 +255,7 @@ def _call(
 
 
 class _Queries(NamedTuple):
-    """A block of queries, and what belongs to each of them."""
+    """A block of queries, and the data that belongs to each query."""
 
     vectors: Array
     positions: Array
@@ -267,7 +267,7 @@ class _Queries(NamedTuple):
 
 
 class _Keys(NamedTuple):
-    """A block of keys, and what belongs to each of them."""
+    """A block of keys, and the data that belongs to each key."""
 
     vectors: Array
     values: Array

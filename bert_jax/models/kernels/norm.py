@@ -2,8 +2,8 @@
 
 XLA makes some ten kernels of them, each of which reads and writes whole arrays. Here
 the forward pass reads two arrays and writes one. The backward pass reads three,
-computes the sums again and writes two. Dropout uses
-the same words as `layers.dropout`, so the same elements are dropped.
+computes the sums again and writes two. Dropout uses the same words as `layers.dropout`,
+so the same elements are dropped.
 """
 
 import functools
@@ -215,7 +215,7 @@ def _backward_call(
 
 
 def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
-    """Reshapes [batch, length, hidden] to [rows, hidden], a multiple of `rows`."""
+    """Flattens [batch, length, hidden] to [n, hidden], padded so that `rows` divides n."""
 
     def flat(x: Array) -> Array:
         x = x.reshape(-1, hidden) if x.ndim == 3 else x.reshape(-1)
