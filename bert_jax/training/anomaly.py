@@ -124,8 +124,8 @@ class Anomalies:
         self._pending: tuple[int, dict[str, Array]] | None = None
 
     def add(self, step: int, metrics: dict[str, Array]) -> None:
-        """Stores a step's metrics, removes from `metrics` those that the log does not
-        have, and does what `check_last` does for the step before."""
+        """Calls `check_last` for the step before, stores a step's metrics, and removes
+        from `metrics` those that the log does not have."""
         self.check_last()
         self._pending = (step, dict(metrics))
         for name in _UNLOGGED:

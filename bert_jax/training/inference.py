@@ -61,7 +61,7 @@ class Answerer:
         self._compiled = Compiled(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
-        """Returns what to add to each row.
+        """Returns the fields to add to each row.
 
         Raises:
           ValueError: A row is wrong. Names its number, from 0.
@@ -76,7 +76,7 @@ class Answerer:
         return self.start(parsed)()
 
     def parse(self, row: Any) -> Any:
-        """Returns what `start` takes for a row.
+        """Returns the form of a row that `start` takes.
 
         Raises:
           ValueError: The row is wrong.
@@ -251,8 +251,8 @@ def round_once(params: Any, traced: jax.stages.Traced) -> Any:
     """Returns parameters with which a function of (params, batch) computes the same.
 
     A parameter is rounded if every operation that reads it rounds it first, to one
-    dtype: with
-    `model.dtype=bfloat16` kernels, but no embeddings, which are summed in float32.
+    dtype: with `model.dtype=bfloat16` kernels, but no embeddings, which are summed in
+    float32.
 
     Args:
       traced: The function, traced with `params`.

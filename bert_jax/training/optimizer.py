@@ -101,7 +101,7 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
 
 
 def polynomial(config: ConfigDict) -> optax.Schedule:
-    """Warms up linearly from 0, then decays polynomially to 0 at `train.num_steps`.
+    """Builds linear warm-up from 0, then polynomial decay to 0 at `train.num_steps`.
 
     The decay starts at step 0, as in create_optimizer and in LAMB's paper: when the
     warm-up ends, the rate drops from the peak to the decay's value at that step. Steps

@@ -70,9 +70,9 @@ def stable_adamw(
 
 
 def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
-    """Warms up linearly from 0, stays at the peak, and in the last
-    `optimizer.decay_fraction` of the steps decays as the peak times 1 - sqrt of the
-    fraction of them that is over (Hagele et al. 2024, arXiv:2405.18392).
+    """Builds linear warm-up from 0, then the peak, and in the last
+    `optimizer.decay_fraction` of the steps the peak times 1 - sqrt of the fraction of
+    those steps that is over (Hagele et al. 2024, arXiv:2405.18392).
 
     Args:
       config: Config as for `optimizer.polynomial`, with one phase.

@@ -98,7 +98,7 @@ def abstract_state(
 
 
 def _is_frozen(leaf: Any) -> bool:
-    """Returns whether it represents the moments of a parameter without moments."""
+    """Returns whether a leaf replaces the moments of a parameter that has none."""
     return isinstance(leaf, optax.MaskedNode)
 
 
