@@ -197,7 +197,7 @@ def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
 
 
 def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
-    """Describes the maximum tokens of a text, compared with more positions."""
+    """Describes the maximum tokens of a text, and the positions if there are more."""
     positions, most = config.max_position_embeddings, _length(config, provenance)
     trained = f", as it was trained, of {positions} positions"
     return f"up to {most} tokens{trained if most < positions else ''}"

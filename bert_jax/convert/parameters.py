@@ -147,8 +147,8 @@ def dense(
     """Yields a linear layer's kernel and bias. See `Parameter`.
 
     Args:
-      path: ours, such as `bert.pooler`.
-      name: theirs, without `.weight`.
+      path: Our path, such as `bert.pooler`.
+      name: Their name, without `.weight`.
     """
     inputs, outputs = (n if isinstance(n, tuple) else (n,) for n in (inputs, outputs))
     keys, flat = path.split("."), (math.prod(inputs), math.prod(outputs))

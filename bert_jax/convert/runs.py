@@ -49,7 +49,7 @@ class Run(Source):
         return workdir.read_config(self.folder)
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
-        """Returns the tokenizer. A run may have more rows than it has tokens."""
+        """Returns the tokenizer. A run may have more embedding rows than tokens."""
         del config
         return super().tokenizer()
 
@@ -146,7 +146,7 @@ def scores(
     """Returns each split's scores at a step, as far as the run has evaluated it there.
 
     Raises:
-      UserError: File metrics.jsonl is damaged.
+      UserError: The metrics.jsonl is damaged.
     """
     return {
         split: {
