@@ -51,7 +51,7 @@ class MetricWriter:
         if not self._active:
             return
         now = time.time()
-        plain: dict[str, int | float] = {  # also from NumPy, JAX
+        plain: dict[str, int | float] = {  # from NumPy's and JAX's scalars too
             name: int(value) if isinstance(value, numbers.Integral) else float(value)
             for name, value in values.items()
         }
@@ -69,7 +69,7 @@ class MetricWriter:
                 (self._workdir / path.name).write_bytes(path.read_bytes())
 
     def has(self, step: int, split: str) -> bool:
-        """Returns whether the line exists, also from before resuming, in any process."""
+        """Returns whether a line exists, also from before resuming, in any process."""
         return (step, split) in self._written
 
     def close(self) -> None:
