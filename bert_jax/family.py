@@ -59,7 +59,7 @@ class Family:
     vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
     assemble = Part("bert_jax.data.loader:assemble")  # writes texts into rows
     shares_rows = True  # a training row of fine-tuning may hold several texts
-    pretraining: Any = None  # a custom task, with the family's name
+    pretraining: Any = None  # its own task, with the family's name
     # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
     extractor: Any = Part("bert_jax.extract:Extractor")
 
