@@ -46,7 +46,7 @@ class Family:
     # Initializer of kernels and embeddings, a function of the standard deviation.
     initializer = Part("flax.linen.initializers:truncated_normal")
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
-    bare_heads: tuple[str, ...] = ()  # heads without parameters
+    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     attends = True  # its layers have attention, which `predict.attentions` shows
     has_segments = True  # embeddings tell the two texts of a pair
 
@@ -118,7 +118,7 @@ class Family:
         return task
 
     def unexported(self, task: Any) -> str:
-        """Returns why a run with this `config.task` cannot be exported, or nothing."""
+        """Returns why a run with this `config.task` cannot be exported, or ""."""
         del task
         return "" if self.model_type else "Hugging Face has no such model"
 

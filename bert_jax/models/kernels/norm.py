@@ -215,7 +215,7 @@ def _backward_call(
 
 
 def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
-    """Flattens [batch, length, hidden] to [n, hidden], padded so that `rows` divides n."""
+    """Flattens [batch, length, hidden] to [n, hidden], padded so `rows` divides n."""
 
     def flat(x: Array) -> Array:
         x = x.reshape(-1, hidden) if x.ndim == 3 else x.reshape(-1)
