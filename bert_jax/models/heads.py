@@ -140,7 +140,7 @@ class BertForPreTraining(nn.Module):
 
 
 def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
-    """Returns initial parameters of a model with a `config`, each boxed with its axes.
+    """Returns initial parameters of a model with a `config`, boxed with logical axes.
 
     The same key gives the same values whether the layers are stacked or not.
 

@@ -3,7 +3,7 @@
 JAX finds them on Cloud TPU slices, under Slurm (`srun`, a task for each GPU) and under
 Open MPI. Elsewhere set for each process BERT_JAX_COORDINATOR=HOST:PORT, where process 0
 listens, BERT_JAX_PROCESSES, their number, and BERT_JAX_PROCESS_ID.
-On its own, BERT_JAX_PROCESSES=1 runs a single process anywhere. If a process sends none
+BERT_JAX_PROCESSES=1 alone runs one process by itself anywhere. If a process sends none
 of JAX's heartbeats for BERT_JAX_HEARTBEAT seconds (40), JAX ends the others.
 """
 

@@ -30,7 +30,7 @@ LINE = 79  # columns of a line in the log
 
 def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
     """Yields lines: the model, its data, where the log is, how to stop, and where the
-    run starts. Warns that nothing will be scored, where no split has data."""
+    run starts. One warns that nothing will be scored, where no split has data."""
     task, mesh, seeds = run.task, run.mesh, run.seeds.count
     phases = ", then ".join(
         f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
