@@ -98,7 +98,7 @@ def einsum_attention(
     if key is None:  # divide the mixed values, a smaller array than the probabilities
         biased = scores + bias * scale
         most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
-        weights = jnp.exp((biased - most) / scale)
+        weights = jnp.exp((biased - most) / scale)  # [batch, heads, queries, length]
         total = jnp.sum(weights, axis=-1, keepdims=True)  # [batch, heads, queries, 1]
         kept, probs = weights.astype(query.dtype), weights / total
         sums = product("bhqk,bhkd->bhqd", kept, value, jnp.float32)
@@ -107,6 +107,7 @@ def einsum_attention(
         probs = jax.nn.softmax(scores / scale + bias, axis=-1)
         places = None if seen.places is None else seen.places[:, None]
         kept = dropout(probs, rate, key, places).astype(query.dtype)
+        # [batch, heads, queries, head_dim]
         mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs  # [batch, queries, heads, head_dim]
 
@@ -142,10 +143,12 @@ class SelfAttention(nn.Module):
         if config.attention == "fused" and platform() != "tpu" and turned is None:
             from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
+            # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
             packed, bias = _packed(config, hidden, query, keys, values)
             sight = (seen.ids, rate, key, config.causal, seen.window)
             mixed, probs = fused_attention(packed, *sight, bias=bias), None
         else:
+            # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
                 three = (*turned(config, *three[:2], seen.positions), three[2])

@@ -312,6 +312,7 @@ class Bert(nn.Module):
         # [batch, sequences + places, hidden], with 1 sequence unless packed
         read = self.encoder.at(states, seen, keys[1], wanted)
         first, chosen = jnp.split(read, [marks.shape[1]], axis=1)
+        # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
         return Encoded(sequence, chosen, first, self.pool(first), states)
 

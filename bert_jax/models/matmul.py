@@ -26,7 +26,8 @@ def product(
     Args:
       spec: Subscripts as for `jnp.einsum`. Each index is in two of its three parts, or
         in all.
-      b: An array in the dtype of `a`, or in float32. Its gradient is not rounded then.
+      b: An array in the dtype of `a`, or in float32. In float32 its gradient is not
+        rounded.
       result: Dtype of the result. The gradients have the arrays' dtypes.
     """
     return _einsum(spec, a, b.astype(a.dtype), result)
@@ -82,7 +83,7 @@ def linear(
 def _matrices(
     names: tuple[str | None, ...], x: Array, kernel: Array, outputs: int
 ) -> tuple[Array, Array]:
-    """Reshapes to [rows, inputs] and [inputs, outputs], which has `outputs` axes."""
+    """Returns [rows, inputs] and [inputs, outputs]. `outputs` is the number of axes."""
     kernel = _whole(names, kernel.astype(x.dtype))
     matrix = kernel.reshape(math.prod(kernel.shape[: kernel.ndim - outputs]), -1)
     return x.reshape(-1, len(matrix)), matrix
