@@ -103,7 +103,7 @@ class Seeds:
     def means(
         self, split: str, numbers: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """Returns the seeds' means, and scores' standard deviations as `<score>_std`."""
+        """Returns the seeds' means, and scores' standard deviations, `<score>_std`."""
         if self.count == 1:
             return dict(numbers[0])
         means: dict[str, float] = {}
