@@ -1,4 +1,4 @@
-"""Goes on pre-training existing weights on the texts of a task or of a field.
+"""Continues pre-training existing weights on the texts of a task or of a field.
 
     python -m bert_jax.main --config=configs/adapt.py --workdir=runs/adapted \
         --config.init_from=WEIGHTS --config.corpus.sources=lines:texts.txt
@@ -6,7 +6,7 @@
 Texts without labels that are like those of the task help before fine-tuning, which then
 starts with `--config.init_from=runs/adapted` (Gururangan et al. 2020, arXiv:2004.10964,
 whose learning rate and warm-up these are). A line of a file is a text here, and a row
-holds several. docs/english.md shows what came of it.
+holds several. docs/english.md shows the results.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +19,7 @@ def get_config() -> ConfigDict:
     # Single texts have no second sentence.
     config.corpus.nsp = False
     config.corpus.packing = True
-    config.corpus.packed_pairs = 16  # of SST-2's sentences they fill rows of 64 to 99%
+    config.corpus.packed_pairs = 16  # SST-2's sentences fill rows of 64 to 99%
     config.corpus.sources = ("lines:texts.txt",)
     config.corpus.dev_fraction = 0.02
     config.optimizer.name = "adamw"

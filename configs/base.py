@@ -32,13 +32,13 @@ SIZES = {
 def get_config(
     size: str = "base", layers: str = "", hidden: str = "", heads: str = ""
 ) -> ConfigDict:
-    """BERT-Base, or another size.
+    """Returns the config of BERT-Base, or another size.
 
     Args:
-      size: one of SIZES.
-      layers: in place of the size's.
-      hidden: hidden size, in place of the size's.
-      heads: attention heads; by default one for each 64 of `hidden`.
+      size: Name from SIZES.
+      layers: Number of layers, instead of the size's.
+      hidden: Hidden size, instead of the size's.
+      heads: Number of attention heads. By default one for each 64 of `hidden`.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")

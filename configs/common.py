@@ -1,7 +1,8 @@
 """Every field with its default: BERT-Base's pre-training (Devlin et al. 2019).
 
-bert_jax/config/fields.py defines each, with its unit and the source of its value; or
-`--help --config=FILE`. The other files of this folder change only what differs.
+bert_jax/config/fields.py defines each, with its unit and the source of its value. So
+does `--help --config=FILE`. The other files of this folder change only the fields that
+differ.
 """
 
 from ml_collections import ConfigDict

@@ -5,7 +5,7 @@
 The values are those of the released model and of its training on the 1B Word Benchmark
 (allenai/bilm-tf, bin/train_elmo.py): 10 epochs of 768,648,884 words. `size=tiny` learns
 from the documentation of the Python installation, in some ten minutes on two cores.
-Fields of `model` that are not here do nothing. docs/families.md says more.
+Fields of `model` that are not here do nothing. See docs/families.md.
 """
 
 from ml_collections import ConfigDict
@@ -18,18 +18,18 @@ SIZES = ("released", "tiny")
 
 
 def get_config(size: str = "released") -> ConfigDict:
-    """The released size, or a tiny one.
+    """Returns the config of the released size, or a tiny one.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
     config = common.get_config()
-    config.model.hidden_size = 512  # of a word's vector and of each direction's output
+    config.model.hidden_size = 512  # a word's vector and each direction's output
     config.model.intermediate_size = 4096  # the cell of each LSTM
     config.model.num_hidden_layers = 2  # LSTMs in each direction
-    # Of each layer's input and the last one's output.
+    # On each layer's input and the last one's output.
     config.model.hidden_dropout_prob = 0.1
     config.task = fields.defaults({**own.MODEL, **own.PRETRAINING}).task
     config.task.name = "elmo"
@@ -43,7 +43,7 @@ def get_config(size: str = "released") -> ConfigDict:
     config.optimizer.warmup_steps = 0
     config.optimizer.decay_power = 0.0  # a constant rate
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 10.0  # of the gradient of a row's loss: unroll words
+    config.optimizer.clip_norm = 10.0  # on the gradient of a row's loss: unroll words
     config.train.num_steps = 1_000_840
     config.train.batch_size = 384  # 128 on each of three GPUs
     config.evaluate.batch_size = 16  # rows of ten windows
@@ -69,16 +69,16 @@ def _tiny(config: ConfigDict) -> None:
 
 
 def for_finetuning(size: str) -> ConfigDict:
-    """What the config of a task starts from."""
+    """Returns the config that a task starts from."""
     return get_config("tiny" if size == "tiny" else "released")
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
+    """Sets ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
     src/final_exps.sh), with Adam: AdamW without decay."""
     config.model.architecture = "elmo"
     config.model.vocab_size = 1  # words are read by their characters
-    config.model.max_position_embeddings = 100_000  # words; LSTMs have no limit
+    config.model.max_position_embeddings = 100_000  # words. LSTMs have no limit
     task, optimizer, train = config.task, config.optimizer, config.train
     task.update(fields.defaults(own.MODEL | own.FINETUNING).task)
     task.filters = for_finetuning(
@@ -115,7 +115,7 @@ def finetune(config: ConfigDict, size: str) -> None:
 
 
 def _ner(config: ConfigDict, is_tiny: bool) -> None:
-    """AllenNLP's values (training_config/ner_elmo.jsonnet)."""
+    """Sets AllenNLP's values (training_config/ner_elmo.jsonnet)."""
     task = config.task
     task.update(fields.defaults(own.TAGS).task)
     task.lstm_size = 200
@@ -131,8 +131,10 @@ def _ner(config: ConfigDict, is_tiny: bool) -> None:
 
 
 def _squad(config: ConfigDict, is_tiny: bool) -> None:
-    """AllenNLP's values for BiDAF (training_config/bidaf_elmo.jsonnet); lengths are in
-    words."""
+    """Sets AllenNLP's values for BiDAF (training_config/bidaf_elmo.jsonnet).
+
+    Lengths are in words.
+    """
     task = config.task
     task.max_answer_length = 17  # Peters et al. 2018, appendix
     task.lstm_size = 100
@@ -149,8 +151,10 @@ def _squad(config: ConfigDict, is_tiny: bool) -> None:
 
 
 def _swag(config: ConfigDict, is_tiny: bool) -> None:
-    """Those of rowanz/swagaf, swag_baselines/esim/train-elmo.json; without its rate
-    that halves."""
+    """Sets the values of rowanz/swagaf, swag_baselines/esim/train-elmo.json.
+
+    Its rate that halves is left out.
+    """
     task = config.task
     task.lstm_layers = 1
     if is_tiny:

@@ -4,11 +4,11 @@
         --config.corpus.sources=jsonl:english/*.jsonl.gz
 
 `mini` is BERT-Mini (Turc et al. 2019) and meant for two cores of a CPU, `small` for
-a GPU. The vocabulary, of 16,000 pieces, is trained on the text. docs/english.md shows
-what came of it.
+a GPU. The vocabulary, of 16,000 tokens, is trained on the text. docs/english.md shows
+the results.
 
-`--config.train.num_steps` sets the length of the run; docs/runs.md says how to choose
-it for a given time.
+`--config.train.num_steps` sets the length of the run. docs/runs.md explains how to
+choose it for a given time.
 """
 
 from ml_collections import ConfigDict
@@ -20,10 +20,10 @@ SIZES = {"mini": (4, 256, 4), "small": (8, 512, 8)}
 
 
 def get_config(size: str = "mini") -> ConfigDict:
-    """An English BERT.
+    """Returns the config of an English BERT.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
@@ -34,11 +34,11 @@ def get_config(size: str = "mini") -> ConfigDict:
     model.hidden_size = hidden
     model.num_attention_heads = heads
     model.intermediate_size = 4 * hidden
-    # 0.02 is meant for 768 inputs per unit; this keeps the spread of their sum.
+    # 0.02 is meant for 768 inputs per unit. This keeps the spread of their sum.
     model.initializer_range = round(0.02 * (768 / hidden) ** 0.5, 3)
     model.dtype = "bfloat16"
     config.tokenizer.vocab_size = 16_000
-    # Some 240,000 short articles; docs/english.md has the text of pretrained/mini.
+    # Some 240,000 short articles. docs/english.md has the text of pretrained/mini.
     config.corpus.sources = ("hf:wikimedia/wikipedia:20231101.simple",)
     config.corpus.dev_fraction = 0.02
     config.corpus.packing = True
@@ -64,7 +64,8 @@ def get_config(size: str = "mini") -> ConfigDict:
 
 
 def _set_pace(config: ConfigDict, size: str) -> None:
-    """Batches, rate and steps, which depend on the machine that a size is meant for."""
+    """Sets batches, rate and steps, which depend on the machine that a size is meant
+    for."""
     model, train = config.model, config.train
     if size == "mini":
         # It sees the text less than once, too little to memorize it.

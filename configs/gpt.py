@@ -2,9 +2,9 @@
 
     python -m bert_jax.main --config=configs/gpt.py
 
-12 layers of 768 that see what is before them, 512 tokens of running text a row, a
+12 layers of 768 that see the tokens before them, 512 tokens of running text a row, a
 byte-pair vocabulary of 40,000 merges. The paper reports a token perplexity of 18.4 on
-BooksCorpus, which is no longer distributed; the default here is PG-19.
+BooksCorpus, which is no longer distributed. The default here is PG-19.
 
 `size` is one of configs/base.py, or tiny, some minutes on a CPU:
 
@@ -19,10 +19,10 @@ from families.gpt import fields as own
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """GPT, as released or of another size.
+    """Returns the config of GPT, as released or of another size.
 
     Args:
-      size: tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
     config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)
@@ -45,7 +45,7 @@ def get_config(size: str = "base") -> ConfigDict:
         config.train.num_steps = 4000
         return config
     # 40,000 merges, some 480 characters (in words and at their ends) and three special
-    # tokens; the released vocabulary has 40,478 pieces and no special tokens.
+    # tokens. The released vocabulary has 40,478 tokens and no special tokens.
     config.tokenizer.vocab_size = 40_481
     config.corpus.sources = ("hf:emozilla/pg19",)
     config.corpus.max_seq_length = 512
@@ -59,7 +59,7 @@ def get_config(size: str = "base") -> ConfigDict:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """GPT's own fields and values for a task (openai/finetune-transformer-lm,
+    """Sets GPT's own fields and values for a task (openai/finetune-transformer-lm,
     train.py)."""
     task, optimizer = config.task, config.optimizer
     task.update(fields.defaults(own.FIELDS).task)

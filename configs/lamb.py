@@ -4,14 +4,14 @@
     python -m bert_jax.main --config=configs/lamb.py:batch=32768
 
 `batch=512` ... `batch=32768` (powers of two) are the paper's untuned LAMB: the rate is
-proportional to the square root of the batch, the warm-up share to the batch, and the
+proportional to the square root of the batch, the warm-up fraction to the batch, and the
 decay is linear.
 
 The default is the paper's mixed batch, which took 76 minutes on 1,024 TPU v3 chips:
 65,536 at length 128, then 32,768 at length 512 with its own warm-up. The paper takes
-8,599 steps and prints no rates; these are from NVIDIA/DeepLearningExamples
+8,599 steps and prints no rates. These are from NVIDIA/DeepLearningExamples
 (PyTorch/LanguageModeling/BERT, pretrain_config.sh and schedulers.py), where the rate
-decays with the square root of the share of steps left.
+decays with the square root of the fraction of steps left.
 
 If a device's part of the batch does not fit, raise `train.micro_batches` and
 `phase2.micro_batches`.

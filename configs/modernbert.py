@@ -1,11 +1,11 @@
-"""ModernBERT, pre-trained as in its paper (Warner et al. 2024, section 2.2;
+"""ModernBERT, pre-trained as in its paper (Warner et al. 2024, section 2.2, and
 AnswerDotAI/ModernBERT, yamls/modernbert).
 
     python -m bert_jax.main --config=configs/modernbert.py
 
 22 layers of 768, rows of 1,024 tokens that hold several texts, 30% of them masked, no
-next sentences. The paper's text, 2 T tokens, is not public; the default here is that of
-configs/base.py. The paper then goes on at 8,192 tokens, with a wider theta:
+next sentences. The paper's text, 2 T tokens, is not public. The default here is that of
+configs/base.py. The paper then continues at 8,192 tokens, with a wider theta:
 
     python -m bert_jax.main --config=configs/modernbert.py --config.init_from=RUN \
         --config.corpus.max_seq_length=8192 --config.model.global_rope_theta=160000.0 \
@@ -23,7 +23,7 @@ from bert_jax.config import fields
 from bert_jax.registry import FAMILIES
 from configs import common, tiny
 
-# Layers, hidden size, heads, and numbers inside a GeGLU; peak of the rate.
+# Layers, hidden size, heads, and numbers inside a GeGLU, then the peak of the rate.
 SIZES = {
     "tiny": (4, 128, 4, 192, 2e-3),
     "base": (22, 768, 12, 1152, 8e-4),
@@ -32,10 +32,10 @@ SIZES = {
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """ModernBERT, as released or tiny.
+    """Returns the config of ModernBERT, as released or tiny.
 
     Args:
-      size: one of SIZES.
+      size: Name from SIZES.
     """
     if size not in SIZES:
         raise ValueError(f"size={size}: choose one of {', '.join(SIZES)}")
@@ -47,7 +47,7 @@ def get_config(size: str = "base") -> ConfigDict:
     model.num_attention_heads, model.intermediate_size = heads, inner
     model.type_vocab_size = 1  # no segments
     model.layer_norm_eps = 1e-5
-    # Of the attention's output; embeddings and GeGLU drop nothing.
+    # On the attention's output. Embeddings and GeGLU drop nothing.
     model.hidden_dropout_prob = 0.1
     model.attention_probs_dropout_prob = 0.0
     model.update(fields.of_model(FAMILIES["modernbert"]))
@@ -62,7 +62,7 @@ def get_config(size: str = "base") -> ConfigDict:
     optimizer.schedule = "warmup_stable_decay"
     optimizer.learning_rate = rate
     optimizer.beta2 = 0.98
-    # The share of all steps in which the rate falls: 50 of 2,000 G tokens.
+    # The fraction of all steps in which the rate falls: 50 of 2,000 G tokens.
     optimizer.decay_fraction = 0.025
     config.tokenizer.lowercase = False
     if size == "tiny":
@@ -73,7 +73,7 @@ def get_config(size: str = "base") -> ConfigDict:
     config.corpus.max_seq_length = 1024
     config.corpus.short_seq_prob = 0.0
     config.masking.max_predictions_per_seq = 307
-    # 1e-5 of each weight at the peak, whatever the rate.
+    # 1e-5 of each weight at the peak, regardless of the rate.
     optimizer.weight_decay = 1e-5 / rate
     optimizer.warmup_steps = 636  # 3 G tokens
     # The paper's batches grow from 768 to 4,608 in the first 50 G tokens.
@@ -84,14 +84,14 @@ def get_config(size: str = "base") -> ConfigDict:
 
 def _tiny(config: ConfigDict) -> None:
     config.model.hidden_dropout_prob = 0.0
-    config.model.local_attention = 16  # of rows of 64
+    config.model.local_attention = 16  # rows have 64 tokens
     config.masking.max_predictions_per_seq = 19
     config.optimizer.decay_fraction = 0.3
     config.train.num_steps = 4000
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """ModernBERT's own values for a task."""
+    """Sets ModernBERT's own values for a task."""
     config.corpus.packing = False
     optimizer = config.optimizer
     optimizer.name = "adamw"

@@ -4,11 +4,11 @@
     python -m bert_jax.main --config=configs/roberta.py:size=large
 
 BERT's sizes and masked LM, without sentence pairs: rows of 512 tokens of whole
-sentences from one or more documents, a byte-level BPE vocabulary of 50,265 pieces,
-masks drawn anew in each epoch, 500,000 steps of 8,192 rows. The paper's text, 160 GB
-of five corpora, is not distributed as such; the default here is BERT's.
+sentences from one or more documents, a byte-level BPE vocabulary of 50,265 tokens,
+masks drawn again in each epoch, 500,000 steps of 8,192 rows. The paper's text, 160 GB
+of five corpora, is not distributed as such. The default here is BERT's.
 
-The paper's dev scores, in percent; F1 for SQuAD 2.0:
+The paper's dev scores, in percent (F1 for SQuAD 2.0):
 
             MNLI-m  SST-2  SQuAD 2.0
     Base    87.6    94.8   83.7
@@ -25,10 +25,10 @@ from configs import base, tiny
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """RoBERTa, as released or of another size.
+    """Returns the config of RoBERTa, as released or of another size.
 
     Args:
-      size: tiny (configs/tiny.py:recipe=plain), or one of configs/base.py.
+      size: Model size, tiny (configs/tiny.py:recipe=plain) or one of configs/base.py.
     """
     is_tiny = size == "tiny"
     config = tiny.get_config("plain") if is_tiny else base.get_config(size=size)
@@ -62,7 +62,8 @@ def get_config(size: str = "base") -> ConfigDict:
 
 
 def finetune(config: ConfigDict, size: str) -> None:
-    """The paper's values for a task (table 10): of GLUE's grid, and those of SQuAD."""
+    """Sets the paper's values for a task (table 10): of GLUE's grid, and those of
+    SQuAD."""
     optimizer, train = config.optimizer, config.train
     optimizer.warmup_fraction = 0.06
     if size == "tiny":

@@ -2,9 +2,9 @@
 
     ./launch.sh
 
-The text is the documentation strings of the Python installation. The size is that of
-BERT-Tiny (Turc et al. 2019), with twice the heads. experiments/results/tiny.txt shows
-a run, and the loss against seconds of what else was tried.
+The text is the docstrings of the Python installation. The size is that of BERT-Tiny
+(Turc et al. 2019), with twice the heads. experiments/results/tiny.txt shows a run, and
+the loss against seconds of the other settings that were tried.
 """
 
 from ml_collections import ConfigDict
@@ -15,12 +15,12 @@ RECIPES = ("fast", "plain")
 
 
 def get_config(recipe: str = "fast") -> ConfigDict:
-    """The tiny model, its text, and how it is trained.
+    """Returns the config of the tiny model, its text, and its training.
 
     Args:
-      recipe: fast, or plain: AdamW from random values, which takes 9,000 steps to get
-        as far. Systems are compared with it (experiments.paper), and fine-tuning
-        configs of size=tiny start from it.
+      recipe: Training recipe, fast or plain: AdamW from random values, which takes
+        9,000 steps to get as far. Systems are compared with it (experiments.paper), and
+        fine-tuning configs of size=tiny start from it.
     """
     if recipe not in RECIPES:
         raise ValueError(f"recipe={recipe}: choose one of {', '.join(RECIPES)}")
@@ -32,7 +32,7 @@ def get_config(recipe: str = "fast") -> ConfigDict:
     # The model sees no text often enough to memorize it.
     config.model.hidden_dropout_prob = 0.0
     config.model.attention_probs_dropout_prob = 0.0
-    # 0.02 is meant for 768 inputs per unit; this keeps the spread of their sum.
+    # 0.02 is meant for 768 inputs per unit. This keeps the spread of their sum.
     config.model.initializer_range = 0.05
     config.corpus.sources = ("pydocs",)
     config.corpus.max_seq_length = 64

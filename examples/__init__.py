@@ -1,1 +1,1 @@
-"""Changes to what is trained, one file each; docs/extending.md."""
+"""Changes to training, one file each. See docs/extending.md."""

@@ -32,7 +32,8 @@ MINHASH = dedup.MinhashConfig(num_buckets=14, hashes_per_bucket=8)
 
 
 def write_index(against: Sequence[Path], folder: Path) -> NGramsDecontFilter:
-    """Writes hashes of the files' 13-word sequences; returns the step that reads it."""
+    """Writes hashes of the files' 13-word sequences and returns the step that reads
+    it."""
     step = NGramsDecontFilter(str(folder), OVERLAP)
     hashes = set()
     for line in (line for path in against for line in path.open(encoding="utf-8")):

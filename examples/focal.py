@@ -2,8 +2,8 @@
 
     python -m bert_jax.main --config=examples/focal.py
 
-A piece that the model already predicts with probability p counts (1 - p)^2 as much.
-`dev` has `focal_loss` beside the same cross entropy, perplexity and accuracy as any
+A token that the model already predicts with probability p counts (1 - p)^2 as much.
+`dev` has `focal_loss` next to the same cross entropy, perplexity and accuracy as any
 other run.
 """
 
@@ -18,19 +18,19 @@ from bert_jax.tasks.objectives import OBJECTIVES, Objective, targets
 from bert_jax.types import Scalars
 
 extends = "tiny"
-GAMMA = 2.0  # 0: cross entropy
+GAMMA = 2.0  # 0 means cross entropy
 
 
 def focal_loss(
     logits: Float[Array, "*batch vocab"], labels: Int[Array, "*batch"]
 ) -> Float[Array, "*batch"]:
-    """(1 - p)^GAMMA times -log p, in nats."""
+    """Returns (1 - p)^GAMMA times -log p, in nats."""
     nats = jnp.maximum(cross_entropy(logits, labels), 0.0)
     return (-jnp.expm1(-nats)) ** GAMMA * nats
 
 
 def losses(outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> Scalars:
-    """As BERT's, with another loss of the masked pieces."""
+    """Returns losses as BERT's, with another loss of the masked tokens."""
     ids, weights = targets(batch)
     each = focal_loss(outputs["masked_lm_logits"], ids)
     return {"focal_loss": jnp.sum(weights * each)}

@@ -1,5 +1,5 @@
 """An optimizer for fine-tuning: each layer learns less than the one above it (Howard
-and Ruder 2018, arXiv:1801.06146, discriminative fine-tuning; ELECTRA does so too).
+and Ruder 2018, arXiv:1801.06146, discriminative fine-tuning, as ELECTRA also does).
 
     python -m bert_jax.main --config=examples/layerwise.py \\
         --config.init_from=runs/tiny --config.task.train_file=train.csv \\
@@ -25,8 +25,10 @@ DECAY = 0.9
 
 
 def factors(params: PyTree) -> PyTree:
-    """What each parameter's rate is multiplied by; for layers that are stacked in one
-    array, [layers, 1, ...]."""
+    """Returns the factor of each parameter's rate.
+
+    For layers that are stacked in one array, it is [layers, 1, ...].
+    """
     paths = jax.tree_util.tree_leaves_with_path(params)
     layers = max((_layers(_name(path), leaf) for path, leaf in paths), default=0)
 
@@ -49,7 +51,7 @@ def _name(path: tuple) -> str:
 
 
 def _layers(name: str, leaf: jax.Array) -> int:
-    """How many layers there are, as far as this parameter tells."""
+    """Returns the number of layers, as far as this parameter shows it."""
     found = re.search(r"encoder/layer_(\d+)/", name)
     if "encoder/layers/" in name:
         return leaf.shape[0]
@@ -59,7 +61,7 @@ def _layers(name: str, leaf: jax.Array) -> int:
 def layerwise(
     fields: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """BERT's Adam; its steps, decay too, times each parameter's factor."""
+    """Returns BERT's Adam, its steps (decay too) times each parameter's factor."""
     scaled = optax.stateless(
         lambda updates, _: jax.tree.map(lambda u, f: u * f, updates, factors(updates))
     )

@@ -20,10 +20,10 @@ extends = "tiny"
 
 
 class PreNorm(nn.Module):
-    """As `EncoderLayer`, with the same parameters."""
+    """An encoder layer with the parameters of `EncoderLayer`."""
 
     config: BertConfig
-    after = staticmethod(layer_norm)  # of the last layer's output
+    after = staticmethod(layer_norm)  # applied to the last layer's output
 
     @nn.compact
     def __call__(

@@ -2,9 +2,10 @@
 
     python -m bert_jax.main --config=examples/replaced.py
 
-A generator of half the width fills the masks, and BERT tells for each piece whether it
-is another one than in the text. Both share the embeddings. Fine-tuning from such a run
-takes BERT and leaves the generator; `predict` and `dev`'s masked LM are the generator.
+A generator of half the width fills the masks, and BERT predicts for each token whether
+it is another one than in the text. Both share the embeddings. Fine-tuning from such a
+run takes BERT and leaves the generator. `predict` and `dev`'s masked LM are the
+generator.
 """
 
 from collections.abc import Mapping
@@ -37,8 +38,11 @@ def small(config: BertConfig) -> BertConfig:
 
 
 class Electra(nn.Module):
-    """Called as `BertForPreTraining` is; gives `masked_lm_logits`; `ids` [batch,
-    length], with the generator's pieces; and `replaced_logits` [batch, length]."""
+    """A generator and BERT, called as `BertForPreTraining` is.
+
+    It returns `masked_lm_logits`, `ids` [batch, length], with the generator's tokens,
+    and `replaced_logits` [batch, length].
+    """
 
     config: BertConfig
 
@@ -71,7 +75,7 @@ class Electra(nn.Module):
 
 
 def put(ids: Array, places: Array, pieces: Array) -> Array:
-    """The ids with these pieces; a place of 0, a [CLS], is an unused one."""
+    """Returns the ids with these tokens. Position 0, a [CLS], is an unused one."""
     pieces = jnp.where(places > 0, pieces, ids[:, :1])
     return jax.vmap(lambda row, at, new: row.at[at].set(new))(ids, places, pieces)
 
@@ -82,7 +86,8 @@ def is_replaced(outputs: Mapping, batch: Mapping) -> Array:
 
 
 def losses(outputs: Mapping, batch: Mapping) -> Scalars:
-    """The generator's cross entropy, and LAMBDA times that of replaced or not."""
+    """Returns the generator's cross entropy, and LAMBDA times that of replaced or
+    not."""
     ids, weights = targets(batch)
     generator = jnp.sum(weights * cross_entropy(outputs["masked_lm_logits"], ids))
     logits, labels = outputs["replaced_logits"], is_replaced(outputs, batch)

@@ -1,10 +1,10 @@
-"""Positions: rotary ones (Su et al. 2021, arXiv:2104.09864) in place of learnt vectors.
+"""Positions: rotary ones (Su et al. 2021, arXiv:2104.09864), not learned vectors.
 
     python -m bert_jax.main --config=examples/rotary.py
 
 Queries and keys are turned by angles that grow with the position, so their product
-depends on how far apart they are. Any attention compares them: einsum, a kernel, or one
-of your own. In packed rows each sequence has its own positions.
+depends on how far apart they are. Any attention compares them: einsum, a kernel, or a
+custom one. In packed rows each sequence has its own positions.
 """
 
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ Heads = Float[Array, "batch length heads head_dim"]
 def turned(
     config: BertConfig, queries: Heads, keys: Heads, ids: Int[Array, "#batch length"]
 ) -> tuple[Heads, Heads]:
-    """See `Positions`; number i of a head is turned together with number i + half."""
+    """Rotates as `Positions` describes: number i of a head together with i + half."""
     half, odd = divmod(config.head_dim, 2)
     if odd:
         raise UserError(

@@ -1,10 +1,10 @@
-"""Searches a folder of texts by meaning, and draws what lies near what.
+"""Searches a folder of texts by meaning, and draws which texts are near each other.
 
     python examples/search_texts.py runs/vectors texts "how do I resume a run?"
     python examples/search_texts.py runs/vectors texts --map=map.png
 
 `runs/vectors` is a run of configs/finetune/embeddings.py, or any folder that
-`bert_jax.load` reads. `texts` has .txt or .md files; each paragraph is a text.
+`bert_jax.load` reads. `texts` has .txt or .md files. Each paragraph is a text.
 """
 
 import argparse

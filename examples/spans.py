@@ -2,9 +2,9 @@
 
     python -m bert_jax.main --config=examples/spans.py
 
-Until 15% of the pieces are chosen, a span begins at a random word and has up to ten
+Until 15% of the tokens are chosen, a span begins at a random word and has up to ten
 words: their number is geometric with p = 0.2, cut at ten, 3.8 in the mean. All of a
-span becomes [MASK] (80%), random pieces (10%), or stays (10%).
+span becomes [MASK] (80%), random tokens (10%), or stays (10%).
 """
 
 import numpy as np
@@ -29,13 +29,13 @@ def lengths(numbers: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
 def spans(
     texts: Texts, numbers: Numbers, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
-    """See `masking.MASKINGS`."""
+    """Chooses spans. See `masking.MASKINGS`."""
     ids, candidates = texts.input_ids, texts.candidates
     size = ids.shape[1]
     order, words, action, piece = np.split(numbers(4 * size), 4, axis=1)
     starts = candidates & ~texts.continuation[ids]
     starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
-    # Where the span of each chosen piece begins; -1: not chosen.
+    # Where the span of each chosen token begins. -1 means that it is not chosen.
     begins = np.full(ids.shape, -1)
     for row in range(len(ids)):
         _choose(

@@ -1,1 +1,1 @@
-"""Scripts around bert_jax; each command is `python -m experiments.ROOM.NAME`."""
+"""Scripts around bert_jax. Each command is `python -m experiments.ROOM.NAME`."""

@@ -1,1 +1,1 @@
-"""Model families besides BERT, for comparison; bert_jax imports none of them."""
+"""Model families other than BERT, for comparison. bert_jax imports none of them."""

@@ -42,7 +42,7 @@ CUDNN = ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward")
 def without_a_cache():
     """A program without a device cannot be read back."""
     jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # JAX asks for the setting once
+    compilation_cache.reset_cache()  # JAX reads the setting once
     yield
     jax.config.update("jax_enable_compilation_cache", True)
     compilation_cache.reset_cache()
@@ -58,7 +58,7 @@ def require(device: str) -> None:
 
 @functools.cache
 def built(device, *fields, spec="configs/base.py", mode="train"):
-    """A program, and what the compiler made of it."""
+    """Returns a program and its compiled form."""
     require(device)
     config = programs.load(spec, [f"--config.{field}" for field in fields])
     program = programs.trace(config, devices.described(device), mode)
@@ -72,7 +72,7 @@ def compiles(traced, device):
 
 
 def wide_products(done) -> Iterator[str]:
-    """The products in float32 that are not meant to be."""
+    """Yields the products in float32 that are not meant to be."""
     for one in hlo.products(hlo.Program(done.as_text())):
         if one.dtype != "bfloat16" and not IN_FLOAT32.search(one.where):
             yield one.where

@@ -6,7 +6,8 @@ import pytest
 
 
 def by_files(kind, folder):
-    """The answers of the prediction files, those of `predict` in the same form."""
+    """Reads the answers of the prediction files, those of `predict` in the same
+    form."""
 
     def lines(name):
         return [json.loads(line) for line in (folder / name).open()]
@@ -47,7 +48,7 @@ def by_files(kind, folder):
 
 
 def same(some, others, only=lambda index: True):
-    """Texts are equal, numbers to 1e-5."""
+    """Checks that texts are equal, numbers to 1e-5."""
     assert len(some) == len(others) > 0
     for index, (one, other) in enumerate(zip(some, others, strict=True)):
         if only(index):
@@ -79,7 +80,7 @@ def varied(answers):
 
 
 def encoded(tokenizer, kind, row, room):
-    """A row as `transformers` puts it, where nothing has to be cut but of a review."""
+    """Encodes a row as `transformers` does, where only a review has to be cut."""
     if kind == "text":  # the end of it is kept
         ids = tokenizer(row["text"], add_special_tokens=False)["input_ids"]
         return tokenizer.pad(
@@ -100,7 +101,7 @@ def encoded(tokenizer, kind, row, room):
 
 
 def expected(kind, row, encoding, outputs, labels):
-    """What `transformers` answers, in the form of `predict`."""
+    """Returns the answer of `transformers`, in the form of `predict`."""
     if kind == "squad":
         sums = outputs.start_logits[0, 0] + outputs.end_logits[0, 0]
         return {"null_score": float(sums)}

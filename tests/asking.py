@@ -33,8 +33,10 @@ FINETUNE = Path(__file__).resolve().parent.parent / "configs" / "finetune"
 
 
 def squad_data(data, folder):
-    """Some paragraphs for train, the same and more for dev, for what so small a model
-    can answer; and others."""
+    """Writes some paragraphs for train, the same and more for dev, and others.
+
+    Dev has train's, because so small a model can answer those.
+    """
     source = json.loads(data("squad/dev-v2.0.subset.json").read_text())
     paragraphs = source["data"][0]["paragraphs"]
     for paragraph in paragraphs:
@@ -59,7 +61,7 @@ def squad_data(data, folder):
 
 
 def text_data(data, folder):
-    """Reviews of which the end is kept; the labels in an order of their own."""
+    """Writes reviews of which the end is kept, with the labels in an unusual order."""
     lines = data("imdb/train.jsonl").read_text().split("\n")[:1000:20]
     (folder / "train.jsonl").write_text("\n".join(lines[:32]) + "\n")
     (folder / "dev.jsonl").write_text("\n".join(lines) + "\n")
@@ -93,8 +95,11 @@ def stsb_data(data, folder):
 
 
 def ner_data(data, folder):
-    """Documents of one sentence and of three. The tags, which so small a model learns,
-    say which words are long; they are taken as they are."""
+    """Writes documents of one sentence and of three.
+
+    The tags, which so small a model learns, mark the long words. They are taken as they
+    are.
+    """
     sentences = data("ner/wnut17train.conll").read_text().strip().split("\n\n")
     rows = []
     named = [

@@ -1,4 +1,4 @@
-"""Inputs of attention, and what comes out of it."""
+"""Inputs and outputs of attention."""
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ from bert_jax.models.attention import Seen
 
 
 def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
-    """Query, keys and values, and the gradient of the output."""
+    """Draws query, keys and values, and the gradient of the output."""
     rng = np.random.default_rng(0)
     return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
 
 
 def sees(kind: str, batch: int, length: int) -> Seen:
-    """Of packed rows, or of padded ones."""
+    """Returns the attention mask of packed rows, or of padded ones."""
     rng = np.random.default_rng(1)
     if kind == "packed":
         ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
@@ -26,7 +26,7 @@ def sees(kind: str, batch: int, length: int) -> Seen:
 def outputs_and_gradients(
     attend, query, keys, value, gradient, seen, rate, causal=False
 ):
-    """`attend` gives the mixed values alone."""
+    """Computes both. `attend` returns only the mixed values."""
     key = jax.random.key(3)
     output, pull = jax.vjp(
         lambda *three: attend(*three, seen, rate, key, causal), query, keys, value

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-EPSILON = 2.0**-23  # of float32
+EPSILON = 2.0**-23  # the machine epsilon of float32
 # Terms summed into one value. A small model's output: 64 units in each of up to 64
 # sums. A gradient: the same for each of 256 tokens.
 TERMS, GRADIENT_TERMS = 64 * 64, 64 * 64 * 256
@@ -19,7 +19,7 @@ def tolerance(expected: Any, terms: int = TERMS) -> float:
     small value is not relative to itself: it may be the difference of large ones.
 
     Args:
-      expected: an array, or a tree of arrays, such as gradients.
+      expected: Array, or a tree of arrays, such as gradients.
     """
     largest = max(np.abs(leaf).max(initial=0.0) for leaf in _leaves(expected))
     return float(EPSILON * np.sqrt(terms) * largest)
@@ -42,6 +42,6 @@ def equal(a: Any, b: Any) -> bool:
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:
-    """Returns the arrays of a tree; a list of numbers is an array."""
+    """Returns the arrays of a tree. A list of numbers is an array."""
     tree = jax.tree.leaves(tree) if isinstance(tree, dict | tuple) else [tree]
     return [np.asarray(leaf, np.float64) for leaf in tree]

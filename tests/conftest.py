@@ -42,7 +42,7 @@ install_import_hook("bert_jax", "beartype.beartype")
 pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
 
 
-# Files whose tests are slow without a mark: what is beside BERT's own way.
+# Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
     *("experiments_", "examples_", "docs_commands_", "columns_"),
     *("elmo_", "attentions_", "fused_", "splash_", "cudnn_"),
@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # A tenth of the suite's time went into looking for garbage among what JAX keeps.
+    # A tenth of the suite's time went into looking for garbage among JAX's objects.
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
 
@@ -80,7 +80,7 @@ def signals_as_before():
 
 @pytest.fixture(autouse=True)
 def registries_as_before():
-    """What a test's config file adds is gone in the next test."""
+    """Removes a test's registry entries, from its config file, before the next test."""
     from bert_jax import family, registry
     from bert_jax.data import masking
     from bert_jax.models import architectures, attention, encoder, positions
@@ -110,7 +110,7 @@ def registries_as_before():
 
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
-    """Imported by who needs it: it takes seconds, also where no test does."""
+    """Imports torch only for tests that need it: it takes seconds."""
     return pytest.importorskip("torch", reason="needs the parity extra")
 
 
@@ -121,7 +121,7 @@ def transformers(torch) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[[str], Path]:
-    """Gives the path of a real data set's file, or skips where it is absent."""
+    """Returns the path of a real data set's file, or skips where it is absent."""
     default = Path(__file__).resolve().parents[2] / "shared" / "data"
     root = Path(os.environ.get("BERT_JAX_TEST_DATA", default))
 
@@ -179,7 +179,7 @@ def write_corpus(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Gives a folder that one worker makes and all read."""
+    """Returns a folder that one worker makes and all read."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -205,7 +205,7 @@ def corpus(once: Callable[..., Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def micro(corpus: Path, once: Callable[..., Path]) -> str:
-    """A config file of one's own that imports nothing."""
+    """Returns a custom config file that imports nothing."""
 
     def write(folder: Path) -> None:
         micro_config.pretraining(folder / "micro.py", corpus, "tiny:recipe=plain")
@@ -230,7 +230,7 @@ def plain(
 
 @pytest.fixture
 def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A Hugging Face Hub; its client's cache is in a folder of the test's own."""
+    """Yields a Hugging Face Hub. Its client's cache is in the test's own folder."""
     from fake_hub import serving
     from huggingface_hub import constants
 

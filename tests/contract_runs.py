@@ -48,9 +48,9 @@ class Run(NamedTuple):
     """A run that has finished.
 
     Attributes:
-      task: its class, as MODULE:NAME.
-      arguments: of the command line, besides config and folder.
-      out: what it printed.
+      task: Class of the task, as MODULE:NAME.
+      arguments: Arguments of the command line, besides config and folder.
+      out: Output of the run.
     """
 
     task: str
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 
 def packed(once: Once, micro: str) -> Run:
-    """Pre-training on packed rows, in two phases."""
+    """Pre-trains on packed rows, in two phases."""
     given = (*PACKED, OFTEN)
     folder = _trained(once, "packed", lambda _: Path(micro), given)
     task = "bert_jax.tasks.pretraining:Pretraining"
@@ -69,7 +69,7 @@ def packed(once: Once, micro: str) -> Run:
 
 
 def text(once: Once) -> Run:
-    """Fine-tuning on reviews; the epochs of 160 rows end at steps 10 and 20."""
+    """Fine-tunes on reviews. The epochs of 160 rows end at steps 10 and 20."""
 
     def write(folder: Path) -> Path:
         return write_reviews(folder) / "reviews.py"
@@ -80,7 +80,7 @@ def text(once: Once) -> Run:
 
 
 def elmo(once: Once, corpus: Path) -> Run:
-    """ELMo's pre-training, whose LSTMs' state is carried from step to step."""
+    """Pre-trains an ELMo, whose LSTMs' state is carried from step to step."""
 
     def write(folder: Path) -> Path:
         text = ELMO.replace("CORPUS", str(corpus))

@@ -1,4 +1,4 @@
-"""Every kind of task, over a few records: what tests/contract_test.py holds them to."""
+"""Every kind of task, over a few records, for the checks of tests/contract_test.py."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from bert_jax.tasks.task import Task
 from tests import micro_data
 from tests.micro_data import KINDS, Kind, Kinds, write_inputs
 
-STEPS = 8  # of four rows; fine-tuning has twelve rows, so its third epoch begins
+STEPS = 8  # steps of four rows. Fine-tuning has twelve rows, so its third epoch begins
 
 _ELMO = """
     config.tokenizer.vocab_file = ""
@@ -26,7 +26,7 @@ _ELMO_SYSTEM = f"""{_ELMO}
 
 
 def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable:
-    """A kind of KINDS with other lines, or of another model."""
+    """Makes a kind of KINDS with other lines, or of another model."""
 
     def make(rng: random.Random) -> Kind:
         kind = KINDS[name](rng)
@@ -38,7 +38,7 @@ def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable
 
 
 def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
-    """Another model fine-tuned on a task, with a vocabulary of its own."""
+    """Returns another model fine-tuned on a task, with its own vocabulary."""
     make = _of(name, 'config.tokenizer.vocab_file = "in/tokenizer.json"',
                replace=(":size=tiny", f":size=tiny,model={model}"))  # fmt: skip
 
@@ -53,13 +53,13 @@ def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
 
 
 def _elmo(name: str, *lines: str) -> Callable:
-    """A task's system over ELMo's vectors."""
+    """Makes a task's system over ELMo's vectors."""
     return _of(name, _ELMO_SYSTEM, *lines,
                replace=(":size=tiny", ":size=tiny,model=elmo"))  # fmt: skip
 
 
 def _running_text(extends: str, lines: str) -> Callable:
-    """A language model's text, its vocabulary counted or trained on it."""
+    """Makes a language model's text, its vocabulary counted or trained on it."""
 
     def make(rng: random.Random) -> Kind:
         kind = KINDS["pretraining"](rng)
@@ -111,7 +111,7 @@ CONTRACT: Kinds = {
 
 
 def create(name: str, fields: Mapping[str, object]) -> Task:
-    """The task of a kind, with its data, in the working directory."""
+    """Makes the task of a kind, with its data, in the working directory."""
     if not Path("in").exists():
         write_inputs(name, Path(), CONTRACT)
     given = [f"--config.{field}={value}" for field, value in fields.items()]

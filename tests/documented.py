@@ -1,4 +1,4 @@
-"""What README and docs/ show: commands in blocks, and code between backticks."""
+"""Text shown in README and docs/: commands in blocks, and code between backticks."""
 
 import ast
 import re
@@ -46,7 +46,7 @@ STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)
 
 
 def experiments() -> dict[str, Path]:
-    """The commands of experiments/ as `-m` takes them, and their files."""
+    """Returns the commands of experiments/ as `-m` takes them, and their files."""
     found = {}
     for path in sorted((ROOT / "experiments").rglob("*.py")):
         if '\nif __name__ == "__main__":\n' in path.read_text("utf-8"):
@@ -55,7 +55,7 @@ def experiments() -> dict[str, Path]:
     return found
 
 
-# What may stand before a command.
+# Words that may precede a command.
 _BEFORE = {"do": "the shell's own", "srun": "needs Slurm; the rest is checked"}
 _FILE = re.compile(r"# (\w+\.py)\n")
 
@@ -64,8 +64,8 @@ class Command(NamedTuple):
     """One program with its arguments.
 
     Attributes:
-      where: the page and the line.
-      words: as the shell splits them; a variable is 1.
+      where: Page and line.
+      words: Words as the shell splits them. A variable is 1.
     """
 
     where: str
@@ -73,7 +73,7 @@ class Command(NamedTuple):
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """Those of the page's blocks, and inline those of ours."""
+    """Yields the commands of the page's blocks, and inline those of ours."""
     text = page.read_text("utf-8")
     for block in _BLOCK.finditer(text):
         if not block[1] and _has_commands(block[2]):
@@ -89,7 +89,8 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def of_docstring(path: Path) -> Iterator[Command]:
-    """Those of a module's docstring: indented, one line each as Python joins them."""
+    """Yields the commands of a module's docstring: indented, one line each as Python
+    joins them."""
     text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     for line in re.sub(r"\\\n", "", text).splitlines():
         if line.startswith("    ") and line.split()[0] in OURS:
@@ -98,10 +99,10 @@ def of_docstring(path: Path) -> Iterator[Command]:
 
 
 def _has_commands(block: str) -> bool:
-    """Whether its first line is one; else the block is output.
+    """Whether its first line is one. Otherwise the block is output.
 
     Raises:
-      AssertionError: a command stands further below.
+      AssertionError: A command is further below.
     """
     if "\n$ " in f"\n{block}":
         return True
@@ -112,9 +113,9 @@ def _has_commands(block: str) -> bool:
 
 
 def logical_lines(block: str) -> Iterator[tuple[int, str]]:
-    """The commands of a block, each in one line, and where they begin.
+    """Yields the commands of a block, each in one line, and where they begin.
 
-    What stands below a command with a prompt is its output.
+    Lines below a command with a prompt are its output.
     """
     prompted, start, gathered = "\n$ " in f"\n{block}", 0, ""
     at = 0
@@ -134,7 +135,7 @@ def logical_lines(block: str) -> Iterator[tuple[int, str]]:
 
 
 def simple(line: str) -> Iterator[tuple[str, ...]]:
-    """The programs that a line starts, without redirections."""
+    """Yields the programs that a line starts, without redirections."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, "#"
     words: list[str] = []
@@ -151,14 +152,15 @@ def simple(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def inline(text: str) -> Iterator[tuple[int, str]]:
-    """The code between backticks outside of blocks, in one line each, and where."""
+    """Yields the code between backticks outside of blocks, in one line each, and
+    where."""
     outside = _BLOCK.sub(lambda block: " " * len(block[0]), text)
     for span in _INLINE.finditer(outside):
         yield span.start(), " ".join(span[1].split())
 
 
 def files(page: Path) -> dict[str, str]:
-    """The Python files that a page shows, by the name in their first line."""
+    """Returns the Python files that a page shows, by the name in their first line."""
     found = {}
     for block in _BLOCK.finditer(page.read_text("utf-8")):
         if block[1] == "python" and (named := _FILE.match(block[2])):

@@ -37,8 +37,8 @@ class Answer(NamedTuple):
 
 
 class FakeGcs:
-    """One server, any bucket. `refuse`, if set, is asked for each request (method,
-    path) and may give the HTTP status to fail it with."""
+    """One server, any bucket. `refuse`, if set, is called for each request (method,
+    path) and may return the HTTP status to fail it with."""
 
     def __init__(self) -> None:
         self.blobs: dict[tuple[str, str], Blob] = {}
@@ -51,7 +51,8 @@ class FakeGcs:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes the clients ask this server, without credentials."""
+        """Returns variables that send the clients to this server, without
+        credentials."""
         return {
             "STORAGE_EMULATOR_HOST": self.url,  # gcsfs
             "FSSPEC_GCS_TOKEN": "anon",
@@ -285,7 +286,10 @@ def _message(kind: str, body: bytes) -> Any:
 
 
 def _parts(kind: str, body: bytes) -> tuple[bytes, bytes]:
-    """Metadata and content of a multipart upload; the content may be any bytes."""
+    """Returns metadata and content of a multipart upload.
+
+    The content may be any bytes.
+    """
     boundary = b"--" + kind.partition("boundary=")[2].strip("\"' ").encode()
     _, about, content, _ = body.split(boundary, 3)
     bodies = [

@@ -41,7 +41,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # of five, as is the default, the sixth waits for a second
+    request_queue_size = 128  # with five, the default, the sixth waits for a second
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client has had enough
@@ -50,7 +50,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def serving() -> Iterator[FakeGcs]:
-    """The server, on a free port of this machine."""
+    """Yields the server, on a free port of this machine."""
     fake = FakeGcs()
     handler = type("Handler", (_Handler,), {"fake": fake})
     server = _Server(("127.0.0.1", 0), handler)

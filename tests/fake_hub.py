@@ -1,4 +1,4 @@
-"""A Hugging Face Hub in memory, behind the part of its API that huggingface_hub asks:
+"""A Hugging Face Hub in memory, behind the part of its API that huggingface_hub uses:
 https://huggingface.co/docs/hub/api."""
 
 import contextlib
@@ -14,7 +14,8 @@ API = "/api/(?:models|datasets)"
 
 
 class FakeHub:
-    """One server. `models`: "OWNER/NAME" -> revision -> file -> content; data sets too.
+    """One server. `models`: "OWNER/NAME" -> revision -> file -> content, also data
+    sets.
 
     Attributes:
       refused: "OWNER/NAME" -> the X-Error-Code that the Hub would send.
@@ -31,7 +32,7 @@ class FakeHub:
         return hashlib.sha1(f"{model}@{revision}".encode()).hexdigest()
 
     def revision(self, model: str, name: str) -> str | None:
-        """The revision of a name or commit."""
+        """Returns the revision of a name or commit."""
         for own in self.models[model]:
             if name in (own, self.commit(model, own)):
                 return own

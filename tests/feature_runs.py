@@ -1,4 +1,4 @@
-"""Small commands of experiments.paper.features, and what they leave."""
+"""Small commands of experiments.paper.features, and the files they leave."""
 
 import json
 import sys
@@ -10,8 +10,8 @@ import stand_ins
 from experiments.lib import runner
 from experiments.paper import features
 
-# Of the corpus's words, all in the vocabulary: cats and dogs are entities, and so is
-# what stands between "over" and "dog".
+# The corpus's words, all in the vocabulary: cats and dogs are entities, and so are the
+# words between "over" and "dog".
 SENTENCES = (
     ("the quick brown fox jumps over a lazy dog", "O O O O O O B-X I-X I-X"),
     ("seven cats watch it go", "O B-Y O O O"),
@@ -36,7 +36,7 @@ def write_data(folder):
 
 
 def command_of(data, plain):
-    """Makes a command's arguments; `plain` has one layer."""
+    """Makes a command's arguments. `plain` has one layer."""
 
     def make(**options):
         given = {
@@ -57,18 +57,18 @@ def command_of(data, plain):
 
 
 def read(arguments):
-    """What a command reads before it computes."""
+    """Reads the inputs of a command, as before it computes."""
     return features.read(*features.parse(arguments))
 
 
 def vectors(data):
-    """Each split's vectors, computed where they are not there."""
+    """Returns each split's vectors, computed where they are missing."""
     features.keep_vectors(data)
     return {split: np.load(path) for split, path in data.paths.items()}
 
 
 def fork_runs(monkeypatch, program=runs.MAIN):
-    """From now on the runs are forked, which saves the imports' seconds."""
+    """Makes the runs forked from now on, which saves the imports' seconds."""
 
     def run(arguments):
         process = runs.start(*arguments, program=program)
@@ -80,7 +80,7 @@ def fork_runs(monkeypatch, program=runs.MAIN):
 
 
 def results(folder):
-    """results.json without what differs from run to run."""
+    """Returns results.json without the values that differ from run to run."""
 
     def without(value):
         if isinstance(value, dict):

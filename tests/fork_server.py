@@ -1,7 +1,7 @@
 """A process that has imported JAX and bert_jax, and becomes a program for each order.
 
-Importing takes seconds, a run of a micro model takes one. No device has been asked for
-before the fork, so JAX has no thread and no lock yet: what forks here is as a program
+Importing takes seconds, a run of a micro model takes one. No device has been used
+before the fork, so JAX has no thread and no lock yet: the fork is as a program
 that has just imported its libraries, and then runs as `python ARGUMENTS` does.
 
     python -m tests.fork_server SOCKET
@@ -34,14 +34,17 @@ from bert_jax.runtime import signals
 from tests import shared_cache
 
 ORDER_FILES = 4
-# Each run executes the first as its program, which the second imports; the third is
+# Each run executes the first as its program, which the second imports. The third is
 # Apache Beam's.
 NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
 
 
 def serve(orders: socket.socket) -> list[int]:
-    """Forks for each order; returns its files in the forked process, and nothing in
-    this one when the orders end."""
+    """Forks for each order.
+
+    Returns its files in the forked process, and nothing in this one when the orders
+    end.
+    """
     running: dict[int, tuple[int, int]] = {}  # by pidfd: process, number of the run
     while True:
         for ready in select.select([orders.fileno(), *running], [], [])[0]:
@@ -71,7 +74,10 @@ def serve(orders: socket.socket) -> list[int]:
 
 
 def become(files: list[int]) -> list[str]:
-    """In the forked process: streams, folder, environment; returns the arguments."""
+    """Sets streams, folder and environment in the forked process.
+
+    Returns its arguments.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.setpgid(0, 0)
     with os.fdopen(files[0], encoding="utf-8") as file:
@@ -85,7 +91,7 @@ def become(files: list[int]) -> list[str]:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
-    logging.root.handlers.clear()  # what libraries have put there; main's comes first
+    logging.root.handlers.clear()  # those that libraries added. main's comes first
     tempfile.tempdir = None
     np.random.seed()
     sys.orig_argv = [sys.executable, *order["argv"]]
@@ -93,13 +99,14 @@ def become(files: list[int]) -> list[str]:
 
 
 def _open(stream: TextIO, mode: str, buffering: int = -1) -> TextIO:
-    """As Python does at its start: a stream knows whether it is a pipe."""
+    """Opens a stream as Python does at its start: a stream knows whether it is a
+    pipe."""
     own = {"encoding": stream.encoding, "errors": stream.errors, "closefd": False}
     return open(stream.fileno(), mode, buffering, **own)
 
 
 def run(argv: list[str]) -> None:
-    """What `python -m MODULE ...` and `python -c TEXT ...` do."""
+    """Runs as `python -m MODULE ...` and `python -c TEXT ...` do."""
     kind, program, *arguments = argv
     if kind == "-m":
         sys.path[0] = os.getcwd()
@@ -119,7 +126,7 @@ def _tell(orders: socket.socket, news: dict) -> None:
 
 
 def _import() -> None:
-    """What runs import, which by themselves they import on use."""
+    """Imports the modules of runs, which by themselves they import on use."""
     import array_record.python.array_record_module
     import grain
     import jax
@@ -139,13 +146,13 @@ def _import() -> None:
         if module.name not in NOT_IMPORTED:
             importlib.import_module(module.name)
     for name in os.environ.get("ALSO_IMPORT", "").split():
-        with contextlib.suppress(ImportError):  # of an extra
+        with contextlib.suppress(ImportError):  # from an extra
             importlib.import_module(name)
     shared_cache.write_whole()
 
 
 if __name__ == "__main__":
-    for its_number in signals.SIGNALS:  # whoever started this may ignore some
+    for its_number in signals.SIGNALS:  # the starting process may ignore some
         its_handler = (
             signal.default_int_handler
             if its_number == signal.SIGINT
@@ -154,7 +161,7 @@ if __name__ == "__main__":
         signal.signal(its_number, its_handler)
     _import()
     gc.collect()
-    gc.freeze()  # no run looks through what all of them have in common
+    gc.freeze()  # no run scans the objects that all of them share
     its_orders = socket.socket(fileno=int(sys.argv[1]))
     _tell(its_orders, {"number": -1, "pid": os.getpid()})
     if its_files := serve(its_orders):

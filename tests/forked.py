@@ -24,11 +24,12 @@ QUICKLY_COMPILED = (
 
 
 class Forked:
-    """A program; as `subprocess.Popen` with text, as far as it is asked here.
+    """A program with the interface of `subprocess.Popen` with text, as far as used
+    here.
 
     Attributes:
-      stdin, stdout, stderr: the ends of its pipes here; None where it has none.
-      seconds: of the processor, that it has used in the end.
+      stdin, stdout, stderr: Ends of its pipes here, or None where it has none.
+      seconds: Seconds of the processor that it has used in the end.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class Forked:
         self._started, self._ended = threading.Event(), threading.Event()
 
     def heard(self, news: Mapping[str, Any]) -> None:
-        """For the server."""
+        """Takes news from the server."""
         if "pid" in news:
             self.pid = news["pid"]
         else:
@@ -61,10 +62,10 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Waits for its end; returns what is left of its output and error.
+        """Waits for its end and returns the rest of its output and error.
 
         Raises:
-          subprocess.TimeoutExpired: it takes longer.
+          subprocess.TimeoutExpired: It takes longer.
         """
         if self.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -94,7 +95,7 @@ class Forked:
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """It, and the processes that it has started."""
+        """Kills it, and the processes that it has started."""
         self._started.wait()
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -103,11 +104,12 @@ class Forked:
 
 
 class Server:
-    """The process that forks; to be used by any number of threads.
+    """The process that forks. Any number of threads may use it.
 
     Args:
-      environment: of the server. JAX and other libraries read some variables when they
-        are imported: a program that needs others there needs a server of its own.
+      environment: Environment of the server. JAX and other libraries read some
+        variables
+        when they are imported: a program that needs others there needs another server.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -116,8 +118,9 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())],
             cwd=ROOT,
-            # Without the first, NumPy has threads before the fork. The second is what
-            # bert_jax sets before it imports the library, where it uses a bucket.
+            # Without the first, NumPy has threads before the fork. The second is the
+            # value that bert_jax sets before it imports the library, where it uses a
+            # bucket.
             env={**environment, "OPENBLAS_NUM_THREADS": "1", "EPATH_USE_TF": "false"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -141,9 +144,9 @@ class Server:
         """Starts `python ARGV`, which begins with -m MODULE or -c TEXT.
 
         Args:
-          streams: the descriptors of its standard input, output and error, which stay
+          streams: Descriptors of its standard input, output and error, which stay
             open here.
-          env: its whole environment.
+          env: Whole environment.
         """
         order = {"argv": list(argv), "cwd": str(cwd), "env": dict(env)}
         with tempfile.TemporaryFile("w+", encoding="utf-8") as file, self._lock:
@@ -162,10 +165,10 @@ class Server:
         env: Mapping[str, str],
         stdin: int = subprocess.DEVNULL,
     ) -> Forked:
-        """As `start`, with pipes for standard output and error.
+        """Starts as `start` does, with pipes for standard output and error.
 
         Args:
-          stdin: subprocess.DEVNULL, or subprocess.PIPE.
+          stdin: Either subprocess.DEVNULL or subprocess.PIPE.
         """
         out, its_out = os.pipe()
         err, its_err = os.pipe()
@@ -193,7 +196,7 @@ class Server:
             run.heard({"status": -signal.SIGKILL, "seconds": 0.0})
 
     def close(self) -> None:
-        """Kills what still runs, and ends the server."""
+        """Kills the programs that still run, and ends the server."""
         self._orders.shutdown(socket.SHUT_WR)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(10)

@@ -16,24 +16,24 @@ from configs import common
 
 
 def bert_config(**fields) -> BertConfig:
-    """BERT-Base's, but for these fields."""
+    """Returns BERT-Base's config, except for these fields."""
     return BertConfig.create({**common.get_config().model, **fields}, vocab_size=0)
 
 
 def small_config(**fields) -> BertConfig:
-    """Two layers of two heads, but for these fields."""
+    """Returns a config of two layers of two heads, except for these fields."""
     small = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2}
     small |= {"num_attention_heads": 2, "intermediate_size": 64}
     return bert_config(**{**small, "max_position_embeddings": 64, **fields})
 
 
 def init_pretraining(config: BertConfig, key: jax.Array) -> Any:
-    """The parameters of BERT with both heads, in their boxes."""
+    """Draws the parameters of BERT with both heads, in their boxes."""
     return init_model(BertForPreTraining(config), key, inputs=4)
 
 
 def initial_params(init: Callable[..., Any], seed: int = 0) -> Any:
-    """What `init(key)` of a task or a module gives, out of its boxes.
+    """Returns the output of `init(key)` of a task or a module, out of its boxes.
 
     As one program, which takes half the time of one for each operation.
     """

@@ -48,15 +48,15 @@ def pretraining(path: Path, corpus: Path, extends: str, own: str = "") -> Path:
     """Writes a config file for pre-training on a corpus of sentences.
 
     Args:
-      extends: the config that it changes.
-      own: lines of its own, which come last.
+      extends: Config that it changes.
+      own: Lines of its own, which come last.
     """
     text = _PRETRAINING.replace("CORPUS", str(corpus))
     return _written(path, text, extends, own)
 
 
 def finetuning(path: Path, pretrained: Path, extends: str, own: str = "") -> Path:
-    """Writes a config file for fine-tuning on train.jsonl and dev.jsonl beside it."""
+    """Writes a config file for fine-tuning on train.jsonl and dev.jsonl next to it."""
     text = _FINETUNING.replace("PRETRAINED", str(pretrained))
     return _written(path, text, extends, own)
 

@@ -24,9 +24,9 @@ class Kind(NamedTuple):
     """A task with data of one form.
 
     Attributes:
-      extends: the config that it is made from.
-      lines: of its config file, besides those of all.
-      files: name -> content.
+      extends: Config that it is made from.
+      lines: Lines of its config file, besides those of all.
+      files: Content by name.
     """
 
     extends: str
@@ -51,7 +51,7 @@ _PRETRAINING = """
 
 
 def pretraining(rng: random.Random) -> Kind:
-    """Google's form of a corpus, the vocabulary trained on it."""
+    """Makes Google's form of a corpus, the vocabulary trained on it."""
     text = "\n\n".join(map("\n".join, _documents(rng))) + "\n"
     lines = _PRETRAINING.format("sentences:in/corpus.txt")
     lines += (
@@ -61,7 +61,7 @@ def pretraining(rng: random.Random) -> Kind:
 
 
 def pretraining_jsonl(rng: random.Random) -> Kind:
-    """JSON lines, in two phases."""
+    """Makes JSON lines, in two phases."""
     text = "".join(
         json.dumps({"text": ". ".join(some) + "."}) + "\n" for some in _documents(rng)
     )
@@ -72,7 +72,7 @@ def pretraining_jsonl(rng: random.Random) -> Kind:
 
 
 def pretraining_text(rng: random.Random) -> Kind:
-    """A document a file, without next sentence prediction."""
+    """Makes a document a file, without next sentence prediction."""
     files = {
         f"{number}.txt": ". ".join(some) + ".\n"
         for number, some in enumerate(_documents(rng, 8))
@@ -84,7 +84,7 @@ def pretraining_text(rng: random.Random) -> Kind:
 
 
 def glue(name: str) -> Callable[[random.Random], Kind]:
-    """A task of GLUE in its official files."""
+    """Makes a task of GLUE in its official files."""
 
     def make(rng: random.Random) -> Kind:
         task = GLUE[name]
@@ -114,7 +114,7 @@ def _files(end: str, *splits: str) -> str:
 
 
 def squad(version: str) -> Callable[[random.Random], Kind]:
-    """SQuAD's JSON; of 2.0, with questions that have no answer."""
+    """Makes SQuAD's JSON. Version 2.0 has questions without an answer."""
 
     def make(rng: random.Random) -> Kind:
         files = {}
@@ -144,7 +144,7 @@ def squad(version: str) -> Callable[[random.Random], Kind]:
 
 
 def swag(rng: random.Random) -> Kind:
-    """SWAG's CSV."""
+    """Makes SWAG's CSV."""
     endings = [f"ending{number}" for number in range(4)]
     files = {}
     for split, size in SIZES.items():
@@ -162,7 +162,7 @@ def swag(rng: random.Random) -> Kind:
 
 
 def ner(rng: random.Random) -> Kind:
-    """CoNLL's columns, in documents."""
+    """Makes CoNLL's columns, in documents."""
     files = {}
     for split, size in SIZES.items():
         blocks = []
@@ -179,7 +179,7 @@ def ner(rng: random.Random) -> Kind:
 
 
 def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
-    """One's own texts, pairs of them where they are several classes at once."""
+    """Makes custom texts, pairs of them where they are several classes at once."""
 
     def label(number: int) -> Any:
         if kind == "regression":
@@ -217,7 +217,7 @@ def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
 
 
 def imdb(rng: random.Random) -> Kind:
-    """The archive's folders, with the films named."""
+    """Makes the archive's folders, with the films named."""
     files = {}
     for split, size in (("train", 6), ("test", 2)):
         for name in ("neg", "pos"):

@@ -26,7 +26,7 @@ def config_of_forty_steps(seeds=1):
 
 
 def main_run(arguments):
-    """In the place of bert_jax.main: notes that it ran, and leaves what a run leaves.
+    """Replaces bert_jax.main: notes that it ran, and leaves the files of a run.
 
     A system's score is by its folder's name, and a little by the seed.
     """
@@ -58,7 +58,7 @@ def main_run(arguments):
 
 
 def write_metrics(folder, score):
-    """Forty steps of three seconds, and the score on dev at the end."""
+    """Writes forty steps of three seconds, and the score on dev at the end."""
     names = ("accuracy", "f1", "matthews", "spearman", "exact_match", "perplexity")
     lines = [
         {"step": step, "split": "train", "time": step * 3.0, "loss": 1.0}
@@ -72,7 +72,7 @@ def write_metrics(folder, score):
 
 
 def budget_run(arguments):
-    """In the place of experiments.paper.budget."""
+    """Replaces experiments.paper.budget."""
     given = stand_ins.options(arguments)
     if os.environ.get("BREAK") == "budget":
         print("error: no text")
@@ -86,7 +86,7 @@ def budget_run(arguments):
 
 
 def features_run(arguments):
-    """In the place of experiments.paper.features."""
+    """Replaces experiments.paper.features."""
     given = stand_ins.options(arguments)
     folder = Path(given["output"])
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ FOLDERS = ("SST-2", "MRPC", "QNLI", "RTE", "CoLA", "STS-B", "QQP")
 
 @pytest.fixture
 def data(tmp_path):
-    """Every task's files, empty: the programs do not read them."""
+    """Makes every task's files, all empty: the programs do not read them."""
     root = tmp_path / "data"
     names = [f"{name}/{file}.tsv" for name in FOLDERS for file in ("train", "dev")]
     names += ["MNLI/train.tsv", "MNLI/dev_matched.tsv", "SWAG/train.csv"]

@@ -10,11 +10,12 @@ import numpy as np
 from bert_jax.family import FAMILIES
 from bert_jax.pretrained import Bert
 
-OUTPUT, GRADIENT = 1e-5, 1e-4  # of the largest magnitude
+OUTPUT, GRADIENT = 1e-5, 1e-4  # relative to the largest magnitude
 
 
 def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """What a model of `transformers` gives, under our names, hidden states stacked."""
+    """Returns a `transformers` model's outputs, under our names, hidden states
+    stacked."""
     import torch
 
     found = model(
@@ -36,7 +37,7 @@ def outputs_of(model: Any, batch: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
-    """Hidden states and logits at padding belong to no token."""
+    """Drops hidden states and logits at padding, which belong to no token."""
     if name == "hidden_states":
         return array[:, mask.reshape(-1, mask.shape[-1]).astype(bool)]
     if array.shape[: mask.ndim] == mask.shape:
@@ -47,10 +48,12 @@ def relevant(name: str, array: Any, mask: np.ndarray) -> Any:
 def check_outputs(
     ours: Mapping[str, Any], theirs: Mapping[str, np.ndarray], mask: np.ndarray
 ) -> None:
-    """Within OUTPUT of their largest; each layer's hidden states of their own.
+    """Checks that each output is within OUTPUT of its largest number.
+
+    Each layer's hidden states count as a separate output.
 
     Args:
-      theirs: under our names, what is `relevant` of it.
+      theirs: Reference outputs under our names, of which the `relevant` ones count.
     """
     for name, value in theirs.items():
         found = relevant(name, np.asarray(ours[name]), mask)
@@ -63,11 +66,12 @@ def check_outputs(
 def check_same(
     bert: Bert, model: Any, theirs: Mapping[str, Any], batch: Mapping[str, np.ndarray]
 ) -> None:
-    """Also the gradients of a loss that every output at a token enters, within GRADIENT
-    of each parameter's largest.
+    """Checks outputs, and the gradients of a loss that every output at a token enters.
+
+    The gradients are within GRADIENT of each parameter's largest.
 
     Args:
-      theirs: what `model` gives for the batch, under our names, hidden states stacked.
+      theirs: Outputs of `model` for the batch, under our names, hidden states stacked.
     """
     mask = batch["input_mask"]
     expected = {
@@ -99,7 +103,7 @@ def check_same(
 
 
 def check_gradients(bert: Bert, gradients: Any, named: Mapping[str, Any]) -> None:
-    """Of every parameter of theirs, which may be several of ours."""
+    """Checks every parameter of theirs, which may be several of ours."""
     layout = FAMILIES[bert.config.architecture].layout
     pooler = ["pooler"] if "pooler" in bert.params["bert"] else []
     compared: dict[str, dict[Any, np.ndarray]] = {}

@@ -52,7 +52,7 @@ def write_reviews(folder):
 
 
 def run(folder, workdir, *args, status=0):
-    """Runs main here, on eight devices; gives (stdout, stderr)."""
+    """Runs main here, on eight devices, and returns (stdout, stderr)."""
     return runs.run(folder / "reviews.py", workdir, *args, status=status)
 
 

@@ -30,7 +30,7 @@ LIMIT = 600  # seconds after which a process hangs, however busy the machine is
 
 
 def here(*arguments, status: int = 0) -> tuple[str, str]:
-    """Runs main in this process, on its eight devices; gives (stdout, stderr)."""
+    """Runs main in this process, on its eight devices, and returns (stdout, stderr)."""
     out, err = io.StringIO(), io.StringIO()
     handler = logging.StreamHandler(err)  # pytest has the root's
     logging.getLogger("bert_jax").addHandler(handler)
@@ -44,19 +44,19 @@ def here(*arguments, status: int = 0) -> tuple[str, str]:
 
 
 def run(config, workdir, *arguments, status: int = 0) -> tuple[str, str]:
-    """As `here`, of a config in a work directory."""
+    """Runs as `here` does, with a config in a work directory."""
     return here(f"--config={config}", f"--workdir={workdir}", *arguments, status=status)
 
 
 def taken(path: Path) -> list[str]:
-    """The lines of a file, which is removed; none without a file."""
+    """Returns the lines of a file, none without a file. The file is removed."""
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
 
 
 def environment(devices: int = 1, **variables: str) -> dict[str, str]:
-    """This one's, for a process with so many simulated devices."""
+    """Returns this environment, for a process with `devices` simulated devices."""
     flags = os.environ["XLA_FLAGS"].replace("count=8", f"count={devices}")
     paths = [str(ROOT / "tests" / "without_torch"), os.environ.get("PYTHONPATH", "")]
     own = {"XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -75,9 +75,9 @@ def start(
     stdin: int = subprocess.DEVNULL,
     **variables: str,
 ) -> Forked:
-    """Starts main, or a program like it, in a process of its own.
+    """Starts main, or a program like it, in a separate process.
 
-    It is forked from a process that has imported JAX, which saves seconds; where the
+    It is forked from a process that has imported JAX, which saves seconds. Where the
     start itself is tested, use `start_anew`.
     """
     env = environment(devices, **variables)
@@ -94,15 +94,19 @@ def end_servers() -> None:
 
 
 def anew(devices: int = 1, **variables: str) -> dict[str, str]:
-    """As `environment`, for a Python of its own, which writes into its cache of
-    compiled programs while others may read: it has one that only this worker uses."""
+    """Returns `environment` for a separate Python.
+
+    It writes into its cache of compiled programs while others may read. So it has one
+    that only this worker uses.
+    """
     cache = Path(os.environ["JAX_COMPILATION_CACHE_DIR"]) / str(os.getpid())
     own = {"JAX_COMPILATION_CACHE_DIR": str(cache)}
     return {**environment(devices, **own), **variables}
 
 
 def start_anew(*arguments: str, program: Sequence[str] = MAIN) -> subprocess.Popen:
-    """As `start`, by a Python of its own: imports, and all, as a user has it."""
+    """Starts as `start` does, but by a new Python: imports, and all, as a user has
+    it."""
     return subprocess.Popen(
         [sys.executable, *program, *arguments],
         cwd=ROOT,
@@ -120,7 +124,7 @@ def start_together(
     """Starts several processes as one run, nobody looking after them.
 
     Args:
-      heartbeat: seconds without a sign of life after which JAX gives a process up.
+      heartbeat: Seconds without a sign of life after which JAX gives a process up.
         Long, because a busy machine may halt a process for a while.
     """
     return [
@@ -140,7 +144,7 @@ def start_together(
 
 @contextlib.contextmanager
 def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Popen]:
-    """A Python program in a process of its own that has printed "ready"."""
+    """Yields a Python program in a separate process that has printed "ready"."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         cwd=ROOT,
@@ -157,7 +161,7 @@ def ready(program: str, *arguments, **variables: str) -> Iterator[subprocess.Pop
 
 
 def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, str]:
-    """Waits for its end; gives (stdout, stderr)."""
+    """Waits for its end and returns (stdout, stderr)."""
     try:
         out, err = process.communicate(timeout=LIMIT)
     finally:
@@ -167,7 +171,7 @@ def finish(process: Forked | subprocess.Popen, status: int = 0) -> tuple[str, st
 
 
 def finish_all(processes: Iterable[Forked]) -> list[tuple[int, str, str]]:
-    """Waits for their ends; gives (status, stdout, stderr) of each."""
+    """Waits for their ends and returns (status, stdout, stderr) of each."""
     ended = [(process, process.communicate(timeout=LIMIT)) for process in processes]
     return [(process.returncode, *both) for process, both in ended]
 
@@ -199,10 +203,10 @@ main.main(sys.argv[1:])
 
 
 def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
-    """A run that saves every five steps, killed at step 13, with step 10 saved.
+    """Runs with a save every five steps, killed at step 13, with step 10 saved.
 
     Args:
-      task: the task's class, as MODULE:NAME.
+      task: Class of the task, as MODULE:NAME.
     """
     given = (f"--config={config}", f"--workdir={workdir}", *arguments)
     killed = start(*given, program=("-c", _KILLED, task))
@@ -210,7 +214,7 @@ def run_killed(task: str, config, workdir: Path, *arguments: str) -> None:
 
 
 def write_pairs(folder: Path, one: str, two: str) -> None:
-    """train.jsonl and dev.jsonl: pairs whose last words tell their label."""
+    """Writes train.jsonl and dev.jsonl: pairs whose last words show their label."""
     words = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
     rng = random.Random(0)
     for name, count in (("train", 160), ("dev", 37)):
@@ -225,7 +229,7 @@ def write_pairs(folder: Path, one: str, two: str) -> None:
 
 
 def wait_for_lines(workdir: Path, count: int, *processes: Forked) -> None:
-    """Waits until a run's log has so many lines."""
+    """Waits until a run's log has at least `count` lines."""
     path = workdir / "metrics.jsonl"
     wait_until(lambda: path.exists() and path.read_text().count("\n") >= count,
                *processes)  # fmt: skip
@@ -243,7 +247,7 @@ def wait_until(condition, *processes: Forked) -> None:
 
 @contextlib.contextmanager
 def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
-    """The address of a run's service, which answers, and its process."""
+    """Yields the address of a run's service, which answers, and its process."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     line = ("--mode=serve", f"--workdir={workdir}", f"--port={port}")
@@ -260,7 +264,7 @@ def served(workdir: Path, *flags: str) -> Iterator[tuple[str, Forked]]:
 
 
 def ask(address: str, body: bytes | None = None) -> Any:
-    """The answer's JSON, of an error too."""
+    """Returns the answer's JSON, for an error too."""
     try:
         with urllib.request.urlopen(address, data=body, timeout=LIMIT) as found:
             return json.load(found)
@@ -269,14 +273,14 @@ def ask(address: str, body: bytes | None = None) -> Any:
 
 
 def losses(workdir: Path) -> np.ndarray:
-    """The loss of each step, all of them there once and in order."""
+    """Reads the loss of each step, all of them there once and in order."""
     lines = metrics.read(Path(workdir), "train")
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     return np.array([line["loss"] for line in lines])
 
 
 def free_port() -> int:
-    """One that no connection takes by itself: those begin at 32768."""
+    """Returns a port that no connection takes by itself: those begin at 32768."""
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
         with socket.socket() as listening, contextlib.suppress(OSError):
             listening.bind(("127.0.0.1", port))

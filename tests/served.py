@@ -1,4 +1,4 @@
-"""A server of `--mode=serve` here, without a model; and clients that write bytes."""
+"""A server of `--mode=serve` here, without a model, and clients that write bytes."""
 
 import contextlib
 import json
@@ -37,7 +37,7 @@ def batcher(
     rows: int = 4,
     width: int = 0,
 ) -> Batcher:
-    """Answers rows; has no example, so it compiles nothing ahead."""
+    """Returns a batcher that has no example, so it compiles nothing ahead."""
     return Batcher(Model(compute, rows, width), None)
 
 
@@ -64,7 +64,7 @@ def serving(
 
 
 def connected(port: int, host: str = "127.0.0.1", buffer: int = 0) -> socket.socket:
-    """A client's connection.
+    """Opens a client's connection.
 
     Args:
       buffer: Bytes that it can have unread. 0 means the system's default.
@@ -84,14 +84,16 @@ def head(*headers: str, start: str = "POST /predict", host: str = "localhost") -
 
 
 def request(content: Any, *headers: str, host: str = "localhost") -> bytes:
-    """A whole request; `content` is JSON or bytes."""
+    """Returns a whole request. `content` is JSON or bytes."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     return head(f"Content-Length: {len(body)}", *headers, host=host) + body
 
 
 def received(client: socket.socket) -> tuple[int, dict[str, str], Any]:
-    """Status, headers (names in lower case) and JSON of what a client gets until the
-    server closes; status 0: nothing."""
+    """Returns status, headers (names in lower case) and JSON of a client's response.
+
+    It reads until the server closes. Status 0 means no response.
+    """
     raw = b""
     with contextlib.suppress(ConnectionError):
         while part := client.recv(1 << 16):

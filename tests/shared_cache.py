@@ -1,7 +1,7 @@
 """Makes JAX's compilation cache safe for processes that share it.
 
-JAX writes a compiled program in place: a process that reads it meanwhile, or is left
-half of it by one that was killed, warns and compiles again.
+JAX writes a compiled program directly into its file. A process that reads it during the
+write, or after a writer was killed halfway, warns and compiles again.
 """
 
 import os
@@ -11,7 +11,7 @@ from jax._src.lru_cache import LRUCache
 
 
 def write_whole() -> None:
-    """From now on this process, and those forked from it, rename what they have
+    """Makes this process, and those forked from it, rename the files that they have
     written into the cache."""
     LRUCache.put = _put
 

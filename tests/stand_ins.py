@@ -1,4 +1,4 @@
-"""Functions in the place of the programs that experiments start."""
+"""Functions that replace the programs that experiments start."""
 
 import contextlib
 import io
@@ -11,18 +11,18 @@ import pytest
 
 from experiments.lib import runner
 
-# Gets the arguments; what it prints is the program's output, and it ends with a status
+# Gets the arguments. Its output is the program's output, and it ends with a status
 # as a program does, by sys.exit.
 Program = Callable[[Sequence[str]], None]
 
 
 def options(arguments: Sequence[str]) -> dict[str, str]:
-    """The options by name, --workdir=X as {"workdir": "X"}."""
+    """Returns the options by name, --workdir=X as {"workdir": "X"}."""
     return dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
 
 
 def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> None:
-    """What a run's config.json says of its end."""
+    """Writes a run's config.json, with the fields that describe its end."""
     folder.mkdir(parents=True, exist_ok=True)
     train = {"num_steps": steps, "early_stop": 0, "seeds": seeds, "batch_size": 4}
     config = {"train": train, "model": {}} | groups
@@ -30,9 +30,9 @@ def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> Non
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
-    """From now on a command that begins with such a name calls its function.
+    """Makes a command that begins with such a name call its function from now on.
 
-    Other commands are started as ever: a Python process for each run of a grid would
+    Other commands are started as usual: a Python process for each run of a grid would
     take most of a test's time.
     """
     start = runner.wait

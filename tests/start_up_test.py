@@ -10,7 +10,7 @@ from tests.forked import ROOT
 
 # Each takes a part of a second, or brings what does. A name stands for all below it.
 NEEDLESS = (
-    *("grain", "array_record", "tensorflow_datasets", "sentencex", "tensorboardX"),
+    *("grain", "tensorflow_datasets", "sentencex", "tensorboardX"),
     *("scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),
     *("families.elmo.pretraining", "families.elmo.model"),
 )

@@ -3,9 +3,9 @@
 The other files in this folder take `size` and name the task. Weights and vocabulary
 come from `--config.init_from=PATH`. Without it a run starts from random values and
 needs `--config.tokenizer.vocab_file`.
-Another model has a file of its own in configs/, such as gpt.py: `get_config(size)`, or
-`for_finetuning(size)` if there is one, gives the config to start from, and
-`finetune(config, size)` sets what the model does otherwise in a task.
+Another model has a separate file in configs/, such as gpt.py: `get_config(size)`, or
+`for_finetuning(size)` if there is one, returns the config to start from, and
+`finetune(config, size)` sets the fields that the model changes in a task.
 """
 
 import importlib
@@ -25,12 +25,12 @@ MODELS = [
 
 
 def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict:
-    """The config of a task, before what the task or another model does otherwise.
+    """Returns the config of a task, before the changes of the task or another model.
 
     Args:
-      task: its name.
-      size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: one of MODELS.
+      task: Name of the task.
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Name from MODELS.
     """
     if model not in MODELS:
         raise ValueError(f"model={model}: choose one of {', '.join(MODELS)}")
@@ -69,10 +69,11 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
 
 
 def of_model(config: ConfigDict, size: str, model: str) -> ConfigDict:
-    """The config of a task, with what another model than BERT does otherwise.
+    """Returns the config of a task, with the changes of a model other than BERT.
 
     Args:
-      config: all fields of the task, with BERT's values where it has others.
+      config: Config with all fields of the task, with BERT's values where it has
+        others.
     """
     if model != "bert":
         _module(model).finetune(config, size)

@@ -18,9 +18,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family that reads both sides (docs/families.md).
+    """Returns the config of vectors of texts.
+
+    Args:
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one that reads both sides (docs/families.md).
     """
     config = common.get_config("embeddings", size, model)
     config.task.text_b = "text_b"  # or a column `positive`

@@ -5,27 +5,27 @@
 
 The data: the folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME.
 
-The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev; for Large
-several random restarts, because it is unstable on small sets.
-experiments.sweeps.sweep runs such a grid. The paper's test scores, in percent; F1 for
-QQP and MRPC, Spearman for STS-B, Matthews for CoLA:
+The paper: batch 32, 3 epochs, the best of 5e-5, 4e-5, 3e-5 and 2e-5 on dev. For Large
+it takes several random restarts, because it is unstable on small sets.
+experiments.sweeps.sweep runs such a grid. The paper's test scores, in percent (F1 for
+QQP and MRPC, Spearman for STS-B, Matthews for CoLA):
 
             MNLI-m/mm  QQP   QNLI  SST-2  CoLA  STS-B  MRPC  RTE   average
     Base    84.6/83.4  71.2  90.5  93.5   52.1  85.8   88.9  66.4  79.6
     Large   86.7/85.9  72.1  92.7  94.9   60.5  86.5   89.3  70.1  82.1
 
 The paper leaves out WNLI. AX has no training set: an mnli run answers it if
-diagnostic.tsv is beside its files (or in ../diagnostic). Or run --mode=evaluate later
+diagnostic.tsv is next to its files (or in ../diagnostic). Or run --mode=evaluate later
 with `task=ax`, --config.init_from=RUN and --workdir=FOLDER, a folder for AX.tsv.
 
 From random values size=tiny reaches 80.6 accuracy on SST-2's dev set in its one epoch,
-minutes on a CPU; the majority class reaches 50.9:
+minutes on a CPU. The majority class reaches 50.9:
 
     python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
-With model=gpt the weights are a GPT's, fine-tuned as its paper does; with
-model=elmo an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
+With model=gpt the weights are a GPT's, fine-tuned as its paper does. With
+model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
 """
 
 from ml_collections import ConfigDict
@@ -37,19 +37,19 @@ from configs.finetune import common
 def get_config(
     size: str = "base", task: str = "mnli", model: str = "bert"
 ) -> ConfigDict:
-    """A task of GLUE.
+    """Returns the config of a task of GLUE.
 
     Args:
-      size: tiny (configs/tiny.py), or one of configs/base.py.
-      task: one of the ten.
-      model: bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      task: Name of one of the ten tasks.
+      model: Model family, bert or another one (docs/families.md).
     """
     if task not in GLUE:
         raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")
     config = common.get_config(task, size, model)
     common.of_model(config, size, model)
     if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
-        config.train.num_epochs = 1.0  # of some hundred thousand records
+        config.train.num_epochs = 1.0  # the set has some hundred thousand records
     if task == "mnli":
         mismatched = ("dev_mismatched", "test_mismatched")
         config.evaluate.splits = (*config.evaluate.splits, *mismatched, "ax")

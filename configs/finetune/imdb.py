@@ -4,8 +4,8 @@
         --config.task.data_dir=aclImdb
 
 The folder is the archive's: train/pos/*.txt, train/neg/*.txt and the same under test.
-Other texts and classes work in the same layout; hf:stanfordnlp/imdb and
-tfds:imdb_reviews have IMDb's. The BERT paper has no figure for IMDb;
+Other texts and classes work in the same layout. hf:stanfordnlp/imdb and
+tfds:imdb_reviews have IMDb's. The BERT paper has no figure for IMDb.
 Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?") report test errors
 of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with this
 batch size, learning rate and length, and 4 epochs.
@@ -21,9 +21,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of IMDb's classification.
+
+    Args:
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("imdb", size, model)
     config.task.dev_fraction = 0.1

@@ -5,17 +5,17 @@
         --config.task.test_file=eng.testb --config.task.document_context=True \
         --config.task.max_seq_length=512
 
-One word per line, in columns; an empty line between sentences; -DOCSTART- lines between
-documents. Comments (# sent_id = 7) are skipped. Or rows of tokens and ner_tags: JSON
-lines, parquet, hf:eriktks/conll2003:train, tfds:conll2003:train.
+One word per line, in columns, an empty line between sentences, and -DOCSTART- lines
+between documents. Comments (# sent_id = 7) are skipped. Or rows of tokens and ner_tags:
+JSON lines, parquet, hf:eriktks/conll2003:train, tfds:conll2003:train.
 
 On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.6 and
 92.8 for Large (table 7), with cased models and the maximal document context. It gives
-no rate, batch or epochs; these are from appendix A.3.
+no rate, batch or epochs. These are from appendix A.3.
 
-size=tiny learns from random values in a few minutes on a CPU; it needs
---config.tokenizer.vocab_file. With model=gpt the weights are a GPT's;
-with model=elmo an ELMo's, below a BiLSTM and a CRF (docs/families.md).
+size=tiny learns from random values in a few minutes on a CPU. It needs
+--config.tokenizer.vocab_file. With model=gpt the weights are a GPT's.
+With model=elmo they are an ELMo's, below a BiLSTM and a CRF (docs/families.md).
 """
 
 from ml_collections import ConfigDict
@@ -24,11 +24,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """The fields of token tagging.
+    """Returns the config of token tagging.
 
     Args:
-      size: tiny (configs/tiny.py), or one of configs/base.py.
-      model: bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("ner", size, model)
     config.tokenizer.lowercase = False

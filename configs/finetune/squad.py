@@ -5,10 +5,10 @@
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=MODEL --workdir=runs/squad1
 
-The files are the official ones, `.gz` or not; or of a set in their form, rows (JSON
-lines, "data" or a list; .parquet), hf:rajpurkar/squad:train, tfds:squad/v1.1:train. The
-paper's exact match and F1 on dev, in
-percent: 1.1 Base 80.8/88.5, Large 84.1/90.9, Large after TriviaQA 84.2/91.1; 2.0
+The files are the official ones, `.gz` or not, or those of a set in their form, rows
+(JSON lines, "data" or a list, or .parquet), hf:rajpurkar/squad:train,
+tfds:squad/v1.1:train. The paper's exact match and F1 on dev, in percent, are for 1.1
+Base 80.8/88.5, Large 84.1/90.9 and Large after TriviaQA 84.2/91.1, and for 2.0
 (version=2.0) Large 78.7/81.9.
 
 TriviaQA first: its files in SQuAD's form (docs/fine_tuning.md), one epoch over them,
@@ -22,7 +22,7 @@ then this task from that run's weights:
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
-With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
+With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
 BiLSTMs and attention (docs/families.md).
 """
 
@@ -34,12 +34,12 @@ from configs.finetune import common
 def get_config(
     size: str = "base", version: str = "1.1", model: str = "bert"
 ) -> ConfigDict:
-    """The paper's values.
+    """Returns the paper's values.
 
     Args:
-      size: tiny (configs/tiny.py), or one of configs/base.py.
-      version: 1.1; or 2.0, where a question may have no answer.
-      model: bert, or another family (docs/families.md).
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      version: 1.1, or 2.0, where a question may have no answer.
+      model: Model family, bert or another one (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")

@@ -3,12 +3,13 @@
     ./launch.sh --config=configs/finetune/swag.py --config.init_from=FOLDER \
         --config.task.train_file=train.csv --config.task.dev_file=val.csv
 
-The files are those of github.com/rowanz/swagaf, data/; hf:allenai/swag:regular:SPLIT;
-or JSON lines or tfds:NAME:SPLIT with `context`, `endings` and `label`: HellaSwag is
-`tfds:hellaswag:train` and `tfds:hellaswag:validation`. Dev accuracy in the paper: Base
-81.6, Large 86.6 (3 epochs, 2e-5, batch 16).
+The files are those of github.com/rowanz/swagaf, data/, or
+hf:allenai/swag:regular:SPLIT, or JSON lines or tfds:NAME:SPLIT with `context`,
+`endings` and `label`: HellaSwag is `tfds:hellaswag:train` and
+`tfds:hellaswag:validation`. Dev accuracy in the paper: Base 81.6, Large 86.6 (3 epochs,
+2e-5, batch 16).
 
-With model=gpt the weights are a GPT's; with model=elmo an ELMo's, below
+With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
 ESIM (docs/families.md).
 """
 
@@ -18,9 +19,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of SWAG.
+
+    Args:
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("swag", size, model)
     if size == "tiny":

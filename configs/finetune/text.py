@@ -4,14 +4,14 @@
         --config.task.train_file=train.csv --config.task.dev_file=dev.csv \
         --config.task.text=review --config.task.label=stars
 
-The files: NAME.csv (quoted; between commas, semicolons or tabs), NAME.tsv (not quoted)
+The files: NAME.csv (quoted, with commas, semicolons or tabs), NAME.tsv (not quoted)
 or NAME.jsonl, perhaps compressed (.gz, .bz2, .xz, .zst), NAME.parquet,
 hf:OWNER/NAME:SPLIT or tfds:NAME:SPLIT.
 In a .csv or .tsv without a header, columns are numbers: --config.task.text=1
 --config.task.label=0 for lines of a label, a tab and a text.
 
-The paper has no figure for it. The values are in the middle of its grid (appendix A.3:
-batch 16 or 32; 5e-5, 3e-5 or 2e-5; 2 to 4 epochs; choose on dev).
+The paper has no figure for it. The values are in the middle of its grid (appendix A.3):
+batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs, chosen on dev.
 """
 
 from ml_collections import ConfigDict
@@ -20,9 +20,11 @@ from configs.finetune import common
 
 
 def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
-    """Args:
-    size: tiny (configs/tiny.py), or one of configs/base.py.
-    model: bert, or another family (docs/families.md).
+    """Returns the config of a task on your own texts.
+
+    Args:
+      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      model: Model family, bert or another one (docs/families.md).
     """
     config = common.get_config("text", size, model)
     return common.of_model(config, size, model)

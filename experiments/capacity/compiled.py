@@ -1,7 +1,7 @@
 """A config's programs, compiled for devices that are described and not there.
 
-Each has a process of its own: the vendors' compilers want their variables before JAX is
-imported, and may end the process.
+Each is compiled in its own process: the vendors' compilers need their variables before
+JAX is imported, and may end the process.
 """
 
 import time
@@ -27,17 +27,17 @@ FLOPS, BANDWIDTH = 0.76, 0.89
 
 
 def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
-    """Compiles in a process of its own.
+    """Compiles a case in a separate process.
 
     Args:
-      case: `config`, `fields` (overrides), `device`, `mode`, `phase` (an index) and
-        `effort`.
+      case: Mapping of `config`, `fields` (overrides), `device`, `mode`, `phase` (an
+        index) and `effort`.
 
     Returns:
-      The case with what `measure` found, and whether it `fits`.
+      The case with the results of `measure`, and whether it `fits`.
 
     Raises:
-      UserError: the device is unknown, its compiler not installed, or it failed.
+      UserError: The device is unknown, its compiler not installed, or it failed.
     """
     variables = devices.environment(case["device"])
     try:
@@ -49,7 +49,7 @@ def compile_case(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What that process does."""
+    """Measures in the process that `compile_case` starts. There are no sides."""
     return {}, measure(case)
 
 
@@ -115,8 +115,10 @@ def measure(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
-    """Milliseconds of a step by the model of `kernels`, by kind; how many kernels there
-    are, and the bytes that they read and write."""
+    """Returns the milliseconds of a step by the model of `kernels`, by kind.
+
+    They come with the number of kernels, and the bytes that these read and write.
+    """
     peaks = kernels.Peaks(
         flops={"bfloat16": FLOPS * device.bfloat16, "float32": FLOPS * device.float32},
         bytes=BANDWIDTH * device.bandwidth,
@@ -132,7 +134,7 @@ def _model(program: hlo.Program, device: devices.Device) -> dict[str, Any]:
 
 
 def fits(found: Mapping[str, Any]) -> bool:
-    """Whether a device has the memory; a TPU's compiler knows it exactly."""
+    """Whether a device has the memory. A TPU's compiler knows it exactly."""
     if "exhausted" in found:
         return False
     device = devices.chip(found["device"])
@@ -142,10 +144,10 @@ def fits(found: Mapping[str, Any]) -> bool:
 
 
 def lines(found: Mapping[str, Any], formulas: float) -> str:
-    """What `compile_case` found, in words.
+    """Describes the results of `compile_case`.
 
     Args:
-      formulas: bytes of a device by `estimate`.
+      formulas: Bytes of a device by `estimate`.
     """
     axes = " ".join(f"{axis}={size}" for axis, size in found["mesh"].items())
     text = [

@@ -1,6 +1,7 @@
-"""What accelerators can do, from their makers' data sheets; and devices that are
-described and not there: TPU slices by libtpu, GPUs by JAX's CUDA plug-in. Their
-compilers run on any machine; nothing can be computed.
+"""Capabilities of accelerators, from their makers' data sheets.
+
+Some devices are described and not present: TPU slices by libtpu, GPUs by JAX's CUDA
+plug-in. Their compilers run on any machine, but nothing can be computed.
 
 Import JAX after the `environment` of the device is set, in a process for each kind.
 """
@@ -16,7 +17,7 @@ from bert_jax.errors import UserError
 if TYPE_CHECKING:
     import jax
 
-USABLE = 0.9  # of a device's memory, by a program
+USABLE = 0.9  # fraction of a device's memory that a program can use
 
 
 class Device(NamedTuple):
@@ -24,12 +25,12 @@ class Device(NamedTuple):
 
     Attributes:
       bfloat16: FLOP/s of matrix products.
-      float32: likewise of float32 as JAX multiplies it there by default: in bfloat16
+      float32: The same for float32 as JAX multiplies it there by default: in bfloat16
         passes on a TPU, in TF32 on a GPU.
-      memory: bytes.
-      bandwidth: bytes/s of that memory.
-      source: where the numbers stand.
-      compiler: the kind of XLA's compiler for it.
+      memory: Memory in bytes.
+      bandwidth: Bytes/s of that memory.
+      source: Where the numbers are published.
+      compiler: Kind of XLA's compiler for it.
     """
 
     bfloat16: float
@@ -49,8 +50,8 @@ DEVICES = {
     "h200": Device(989e12, 494e12, 141e9, 4800e9, "NVIDIA H200 SXM data sheet", "cuda"),
 }
 
-# One card each (NVIDIA's data sheets; CUDA's occupancy tables for capability 9.0), in
-# the form of XLA's GpuTargetConfigProto.
+# One card each (NVIDIA's data sheets, and CUDA's occupancy tables for capability 9.0),
+# in the form of XLA's GpuTargetConfigProto.
 _HOPPER = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32
@@ -73,7 +74,7 @@ EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
 _SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
 _WHEELS = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}
 _OF_LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-# Autotuning needs the card; cuBLASLt takes the matrix products.
+# Autotuning needs the card. cuBLASLt takes the matrix products.
 COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
     "tpu": {},
     "cuda": {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False},
@@ -81,17 +82,17 @@ COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
 
 
 def kind(name: str) -> str:
-    """`tpu` or `cuda`.
+    """Returns `tpu` or `cuda`.
 
     Raises:
-      UserError: the name describes no device, or its compiler is not installed.
+      UserError: The name describes no device, or its compiler is not installed.
     """
     if name not in _GPUS and not _SLICE.fullmatch(name):
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
     found = "cuda" if name in _GPUS else "tpu"
     try:
         there = importlib.util.find_spec(_WHEELS[found])
-    except ModuleNotFoundError:  # of the parent package
+    except ModuleNotFoundError:  # raised for the parent package
         there = None
     if there is None:
         raise UserError(
@@ -102,31 +103,32 @@ def kind(name: str) -> str:
 
 
 def family(name: str) -> str:
-    """The key of `DEVICES`: v5e of v5e:4x4."""
+    """Returns the key of `DEVICES`: v5e for v5e:4x4."""
     return name.partition(":")[0]
 
 
 def chip(name: str) -> Device:
-    """One of the devices that a name describes."""
+    """Returns one of the devices that a name describes."""
     return DEVICES[family(name)]
 
 
 def count(name: str) -> int:
-    """The devices of a slice; 0 where the name says none, as v5e or h100."""
+    """Returns the number of devices of a slice, or 0 for a name without it (v5e,
+    h100)."""
     sizes = _SLICE.fullmatch(name)
     return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
 
 
 def environment(name: str) -> Mapping[str, str]:
-    """The variables that a process needs before it imports JAX."""
+    """Returns the variables that a process needs before it imports JAX."""
     return {"JAX_PLATFORMS": "cpu", **(_OF_LIBTPU if kind(name) == "tpu" else {})}
 
 
 def described(name: str) -> "list[jax.Device]":
-    """The devices that a name describes, for a mesh.
+    """Returns the devices that a name describes, for a mesh.
 
     Raises:
-      UserError: there is no such slice.
+      UserError: There is no such slice.
     """
     import jax
     from jax.experimental import topologies
@@ -145,8 +147,10 @@ def described(name: str) -> "list[jax.Device]":
 
 
 def trace_without_cudnn() -> None:
-    """Lets JAX trace and compile `model.attention=cudnn` where cuDNN is not installed:
-    JAX asks for the library's version first, and uses it on other devices only."""
+    """Lets JAX trace and compile `model.attention=cudnn` where cuDNN is not installed.
+
+    JAX checks the library's version first, and uses it on other devices only.
+    """
     from jax._src.cudnn import fused_attention_stablehlo
 
     fused_attention_stablehlo.check_cudnn_version = lambda: 91000  # that of _HOPPER

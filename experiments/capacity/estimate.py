@@ -1,7 +1,7 @@
 """Bytes of a training step, from shapes alone.
 
 What autodiff keeps for the backward pass is traced (`jax.eval_shape` of `jax.vjp`), for
-one and two layers and for two numbers of rows, and multiplied out; no array is made.
+one and two layers and for two numbers of rows, and multiplied out. No array is made.
 """
 
 import collections
@@ -30,8 +30,8 @@ NO_REMAT, FULL_REMAT = "none", "full"
 # Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
 # attention's two of length x length in float32 one or both. (Without dropout there is
-# one; it stays where one of two does.) In a loop over the layers the compiler sees one
-# layer at a time.
+# one, which stays where one of two does.) In a loop over the layers the compiler sees
+# one layer at a time.
 _COMPUTED_AGAIN: dict[str, dict[str, int]] = {
     "tpu": {"masks": 3, "norms": 6, "scores": 2},
     "tpu, scanned": {"scores": 1},
@@ -49,10 +49,11 @@ class Line(NamedTuple):
 
 
 def mesh_of(config: ConfigDict, kind: str) -> Mesh:
-    """The config's mesh of the devices at hand, which stand for those of a kind.
+    """Returns the config's mesh of the available devices, which represent those of a
+    kind.
 
     Raises:
-      UserError: it does not fit them, or they do not have the config's attention.
+      UserError: It does not fit them, or they do not have the config's attention.
     """
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
@@ -65,7 +66,7 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
 
 
 def state(config: ConfigDict, mesh: Mesh) -> TrainState:
-    """Shapes and shardings of parameters and optimizer state."""
+    """Returns shapes and shardings of parameters and optimizer state."""
     return _state(config.to_json(), mesh)
 
 
@@ -76,17 +77,18 @@ def _state(config: str, mesh: Mesh) -> TrainState:
 
 
 def _split_bytes(params: Any) -> int:
-    """Bytes of one device's part of the parameters that fsdp splits."""
+    """Returns bytes of one device's part of the parameters that fsdp splits."""
     leaves = jax.tree.leaves(params)
     return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
 
 
 def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
-    """Bytes of each device while a step of a phase runs.
+    """Returns the bytes of each device while a step of a phase runs.
 
     Args:
-      index: of the training's phases.
-      kind: of the device, as in `devices`; empty: all that is traced is kept.
+      index: Index of the training's phase.
+      kind: Kind of the device, as in `devices`. Empty means that all arrays that are
+        traced are kept.
     """
     phase = programs.task_of(config).phases()[index]
     own = state(config, mesh)
@@ -125,20 +127,21 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
 
 
 def needed(config: ConfigDict, index: int, kind: str) -> float:
-    """Bytes of each device while a step of a phase runs: `memory`, added up.
+    """Returns bytes of each device while a step of a phase runs: `memory`, added up.
 
     Raises:
-      UserError: see `mesh_of`.
+      UserError: See `mesh_of`.
     """
     return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
 
 
 def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
-    """Bytes that one row of a batch takes on each device until the backward pass.
+    """Returns bytes that one row of a batch takes on each device until the backward
+    pass.
 
-    With `remat`, and on a TPU in a loop over the layers, one layer's are there for a
-    while besides. The compilers for accelerators compute some arrays again rather than
-    keep them.
+    With `remat`, and on a TPU in a loop over the layers, one layer's are also
+    there for a while. The compilers for accelerators compute some arrays again rather
+    than keep them.
     """
     remat = config.model.remat
     scanned = bool(kind and config.model.scan_layers)
@@ -156,13 +159,14 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
             share = tensor if _is_split(shape, config, tensor) else 1
             sizes[_what(shape, dtype, config, length)].append(size / share)
         for what, count in again.items():
-            # Of whole layers, which are first; as many of the last, perhaps narrower.
+            # First those of whole layers, then as many of the last, which is perhaps
+            # narrower.
             del sizes[what][: count * (layers if loop else layers - 1)]
             if count and not loop:
                 del sizes[what][-count:]
         return sum(map(sum, sizes.values()))
 
-    # In a loop the last layer is as the others; all of these are traced without one.
+    # In a loop the last layer is as the others. All of these are traced without one.
     others = (config.model.num_hidden_layers - 1) * (kept(2, remat) - kept(1, remat))
     total = kept(1, remat, config.model.scan_layers) + others
     if remat != NO_REMAT or (scanned and kind == "tpu"):
@@ -183,12 +187,12 @@ def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> s
 
 @functools.cache
 def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
-    """Shapes, dtypes, bytes for each row, of what the backward pass of a model needs.
+    """Returns shapes, dtypes and bytes for each row of a model's arrays for backward.
 
     The shapes are without a loop's axis.
 
     Args:
-      index: of the training's phases.
+      index: Index of the training's phase.
     """
     task = programs.task_of(ConfigDict(json.loads(config)))
     params = jax.eval_shape(lambda: nn.meta.unbox(task.init_params(jax.random.key(0))))
@@ -208,8 +212,8 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
         for n in (2, 3)
     )
 
-    # What does not grow with the rows is the parameters'; what does not begin with them
-    # has the layers first.
+    # Arrays that do not grow with the rows are the parameters'. Those that do not begin
+    # with them have the layers first.
     return [
         (
             less.shape[less.shape[0] == more.shape[0] :],
@@ -222,7 +226,7 @@ def _kept(config: str, index: int) -> list[tuple[tuple, str, float]]:
 
 
 def _what(shape: tuple[int, ...], dtype: str, config: ConfigDict, length: int) -> str:
-    """The kind of an array, as in `_COMPUTED_AGAIN`."""
+    """Returns the kind of an array, as in `_COMPUTED_AGAIN`."""
     if dtype == "bool":
         return "masks"
     if dtype == "float32" and len(shape) == 4 and shape[-1] == length:
@@ -242,11 +246,11 @@ def _is_split(shape: tuple[int, ...], config: ConfigDict, tensor: int) -> bool:
 
 
 def _share(config: ConfigDict) -> float:
-    """Of a parameter's four bytes, those in which it is put together."""
+    """Returns the fraction of a parameter's four bytes in which it is put together."""
     return jnp.dtype(config.model.dtype).itemsize / 4
 
 
 def layer_parameters(config: ConfigDict) -> int:
-    """Bytes of one layer's."""
+    """Returns the bytes of one layer's parameters."""
     hidden, inner = config.model.hidden_size, config.model.intermediate_size
     return 4 * (4 * hidden * hidden + 2 * hidden * inner + 9 * hidden + inner)

@@ -1,5 +1,8 @@
-"""Reads a compiled program's text: its instructions, how often each runs, its matrix
-products, and what its devices send to each other."""
+"""Readers of a compiled program's text.
+
+They find its instructions, how often each runs, its matrix products, and the data that
+its devices send to each other.
+"""
 
 import math
 import re
@@ -49,7 +52,7 @@ class Instruction(NamedTuple):
         return self.attribute(r'op_name="([^"]*)"')
 
     def attribute(self, pattern: str) -> str:
-        """The pattern's group, or nothing."""
+        """Returns the pattern's group, or an empty string."""
         found = re.search(pattern, self.rest)
         return found[1] if found else ""
 
@@ -58,11 +61,11 @@ class Program:
     """The computations of `compiled.as_text()`, each a dict of instructions by name.
 
     Attributes:
-      unknown_loops: those of which the text does not tell how often they run; their
+      unknown_loops: Loops for which the text does not specify how often they run. Their
         instructions count once.
 
     Raises:
-      ValueError: it is no HLO text.
+      ValueError: It is not HLO text.
     """
 
     def __init__(self, text: str):
@@ -82,8 +85,10 @@ class Program:
     def walk(
         self, computation: str = "", times: int = 1
     ) -> Iterator[tuple[Instruction, Mapping[str, Instruction], int]]:
-        """Every instruction that runs, those inside fusions too; with the others of
-        its computation, and how often it runs."""
+        """Yields every instruction that runs, those inside fusions too.
+
+        Each comes with the others of its computation, and how often it runs.
+        """
         own = self.computations[computation or self.entry]
         for one in own.values():
             yield one, own, times
@@ -93,7 +98,7 @@ class Program:
                     yield from self.walk(called, again)
 
     def trips(self, loop: Instruction) -> int:
-        """How often a loop's body runs; 1 for one of `unknown_loops`."""
+        """Returns how often a loop's body runs, and 1 for one of `unknown_loops`."""
         if known := loop.attribute(r'known_trip_count":\s*\{"n":\s*"(\d+)"'):
             return int(known)
         # A TPU's program has JAX's counter compared with the number, maybe in a fusion.
@@ -113,7 +118,7 @@ class Program:
 
 
 def _called(one: Instruction) -> list[str]:
-    """The computations that an instruction runs."""
+    """Returns the computations that an instruction runs."""
     found = []
     for name, branches in _CALLED.findall(one.rest):
         found += [name] if name else re.findall(r"%([^\s,]+)", branches)
@@ -121,7 +126,8 @@ def _called(one: Instruction) -> list[str]:
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Element type and sizes of each array of a shape, which may be a tuple's."""
+    """Returns element type and sizes of each array of a shape, which may be a
+    tuple's."""
     return [
         (dtype, [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)
@@ -130,7 +136,7 @@ def arrays(shape: str) -> list[tuple[str, list[int]]]:
 
 
 def size(shape: str) -> int:
-    """Bytes of a shape; an element takes at least one."""
+    """Returns the bytes of a shape. An element takes at least one."""
     total = 0
     for dtype, sizes in arrays(shape):
         found = _BITS.match(dtype)
@@ -140,20 +146,20 @@ def size(shape: str) -> int:
 
 
 def dtype_of(array: str) -> str:
-    """`float32` of f32, where it is one that is multiplied."""
+    """Returns `float32` for f32, if the array is one that is multiplied."""
     return _DTYPES.get(array, array)
 
 
 class Product(NamedTuple):
     """A matrix product as the device multiplies it."""
 
-    dtype: str  # of its left side
+    dtype: str  # that of its left side
     where: str
     times: int
 
 
 def products(program: Program) -> list[Product]:
-    """The matrix products; on a TPU they are convolutions."""
+    """Returns the matrix products. On a TPU they are convolutions."""
     found = []
     for one, others, times in program.walk():
         multiplies = one.op in ("dot", "convolution") or (
@@ -166,8 +172,10 @@ def products(program: Program) -> list[Product]:
 
 
 def cycles(program: Program) -> int:
-    """A TPU compiler's estimate of what the program takes; it has none of kernels that
-    are written in Pallas."""
+    """Returns a TPU compiler's estimate of the cycles that the program takes.
+
+    It has none of kernels that are written in Pallas.
+    """
     found = 0
     for one, _, times in program.walk():
         found += times * int(one.attribute(r'"estimated_cycles":"(\d+)"') or 0)
@@ -175,12 +183,12 @@ def cycles(program: Program) -> int:
 
 
 class Collective(NamedTuple):
-    """What devices send to each other in one instruction."""
+    """The data that devices send to each other in one instruction."""
 
     kind: str
-    axes: tuple[str, ...]  # of the mesh, along which they differ
-    devices: int  # that exchange with each other
-    bytes: int  # of the result on each device
+    axes: tuple[str, ...]  # axes of the mesh, along which they differ
+    devices: int  # number that exchange with each other
+    bytes: int  # bytes of the result on each device
     times: int
 
     @property
@@ -197,10 +205,10 @@ class Collective(NamedTuple):
 
 
 def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
-    """The collectives among devices that stand in a mesh of these axes.
+    """Returns the collectives among devices in a mesh of these axes.
 
     Raises:
-      ValueError: a collective names its devices in a form that is not known here.
+      ValueError: A collective names its devices in a form that is not known here.
     """
     found = []
     for one, _, times in program.walk():
@@ -210,7 +218,7 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
         groups = _groups(one.rest, math.prod(sizes.values()))
         shape = one.shape
         if one.op.endswith("-start") and kind != "all-reduce":
-            shape = _parts(shape)[1]  # of operands, results and marks
+            shape = _parts(shape)[1]  # the tuple has operands, results and marks
         axes = _axes(groups, sizes)
         count = max(map(len, groups))
         found.append(Collective(kind, axes, count, size(shape), times))
@@ -218,7 +226,7 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
 
 
 def _parts(shape: str) -> list[str]:
-    """The elements of a tuple's shape; an array's is its only one."""
+    """Returns the elements of a tuple's shape. For an array it is the only one."""
     text, found, depth = re.sub(r"/\*.*?\*/", "", shape), [""], 0
     if not text.startswith("("):
         return [text]
@@ -232,8 +240,11 @@ def _parts(shape: str) -> list[str]:
 
 
 def _groups(rest: str, count: int) -> list[list[int]]:
-    """Devices that exchange with each other, by their places in the mesh: one group,
-    which the others are like, or every pair that a permutation names."""
+    """Returns devices that exchange with each other, by their positions in the mesh.
+
+    They are one group, which the others are like, or every pair that a permutation
+    names.
+    """
     if pairs := re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", rest):
         return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]
     if found := re.search(r"replica_groups=\{\{([\d,]+)\}", rest):
@@ -271,7 +282,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _axes(groups: Sequence[Sequence[int]], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes along which the places of a group differ in a mesh."""
+    """Returns the axes along which the positions of a group differ in a mesh."""
     apart = set()
     for group in groups:
         where = np.unravel_index(np.asarray(group), tuple(sizes.values()))

@@ -1,4 +1,4 @@
-"""A compiled program's kernels: what each should cost, and what a profile says it did.
+"""A compiled program's kernels: the cost of each by a model, and by a profile.
 
 The model: a kernel takes the longest of its bytes at the memory's speed, its matrix
 products at their peak and its integer operations (random bits) at theirs. Bytes are
@@ -38,27 +38,28 @@ _ATTENTION = {
 
 
 class Peaks(NamedTuple):
-    """What a device does in a second."""
+    """The rates of a device, per second."""
 
-    flops: Mapping[str, float]  # of matrix products, by dtype
+    flops: Mapping[str, float]  # FLOP/s of matrix products, by dtype
     bytes: float
     integer: float  # operations
 
 
 class Kernel(NamedTuple):
-    """An instruction that the device runs, with what it reads, writes and computes."""
+    """An instruction that the device runs, with the data it reads, writes and
+    computes."""
 
     name: str
-    what: str  # the operation, or what a custom call calls
+    what: str  # the operation, or the target of a custom call
     where: str  # its path in the program
     bytes: int
     flops: int
-    dtype: str  # of the matrix product's left side
+    dtype: str  # that of the matrix product's left side
     integer: int  # operations on integers, which draw random bits
     times: int = 1  # in a run of the program
 
     def seconds(self, peaks: Peaks) -> float:
-        """By the model, of one run of the program."""
+        """Returns the seconds by the model, for one run of the program."""
         known = peaks.flops.get(self.dtype, max(peaks.flops.values()))
         return self.times * max(
             self.bytes / peaks.bytes, self.flops / known, self.integer / peaks.integer
@@ -68,7 +69,8 @@ class Kernel(NamedTuple):
 def kernels(
     program: hlo.Program, computation: str = "", times: int = 1
 ) -> list[Kernel]:
-    """The kernels of a compiled program; or of a computation that runs so often."""
+    """Returns the kernels of a compiled program, or of a computation run `times`
+    times."""
     found = []
     others = program.computations[computation or program.entry]
     for own in others.values():
@@ -108,7 +110,8 @@ def _kernel(
 def _work(
     program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
 ) -> tuple[int, str, int]:
-    """FLOPs of matrix products, the dtype of a left side, integer operations."""
+    """Returns FLOPs of matrix products, the dtype of a left side, integer
+    operations."""
     if own.op == "fusion":
         inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
         parts = [_work(program, one, inner) for one in inner.values()]
@@ -133,7 +136,7 @@ def _work(
 
 
 def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> int:
-    """FLOPs of an attention kernel; 0 of any other."""
+    """Returns the FLOPs of an attention kernel, and 0 for any other."""
     names = own.where.split("/") if own.op == "custom-call" else ()
     products = sum(_ATTENTION.get(name, 0) for name in names)
     if not products:
@@ -145,7 +148,7 @@ def _attention(own: hlo.Instruction, others: Mapping[str, hlo.Instruction]) -> i
 
 
 def measured(folder: Path) -> dict[str, float]:
-    """Seconds by kernel's name, added over a profile that `jax.profiler` wrote.
+    """Returns seconds by kernel's name, added over a profile that `jax.profiler` wrote.
 
     On a GPU a kernel that no instruction claims (a CUDA graph's) has its own name.
     """
@@ -173,11 +176,12 @@ def beside(
     steps: int,
     top: int = 30,
 ) -> dict[str, Any]:
-    """The model and the profile of `steps` runs of a program, side by side.
+    """Compares the model and the profile of `steps` runs of a program.
 
     Returns:
-      `model_ms` and `measured_ms` of a run, by kind too; `kernels`: of the longest by
-      either, the model's and the measured milliseconds and what they move and compute.
+      `model_ms` and `measured_ms` of a run, by kind too. `kernels` has, for the longest
+      by either, the model's and the measured milliseconds and the data moved and
+      computed.
     """
     known = {kernel.name: kernel for kernel in program}
     containers = {"while", "call", "conditional"}
@@ -206,7 +210,7 @@ def beside(
 
 
 def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """`beside`'s `kernels` as rows of a table, under `HEADER`."""
+    """Returns `beside`'s `kernels` as rows of a table, under `HEADER`."""
     return [
         (
             f"{row['measured_ms']:.3f}",

@@ -1,23 +1,23 @@
-"""What a training run needs of N devices, and how long it takes on them.
+"""The devices that a training run needs, and how long it takes on N of them.
 
     python -m experiments.capacity.plan --config=configs/large.py --device=v5e:4x4 \
         [--efficiency=0.4] [--config.FIELD=VALUE ...]
     python -m experiments.capacity.plan --config=configs/large.py \
         --device=v5e:4x4 --compile [--effort=full] [--config.FIELD=VALUE ...]
 
-A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8; of GPUs,
---devices says how many (1). Nothing is computed or allocated, and no data is read.
+A TPU slice is named by its topology, as in v5e:4x4, v5p:4x4x4 and v6e:8x8. For GPUs,
+--devices sets how many (1). Nothing is computed or allocated, and no data is read.
 
 By itself it works with formulas, anywhere. Memory is parameters, optimizer, gradients
-and what autodiff keeps. Time is model FLOPs at a share of the peak that has to be
-assumed (--efficiency; a run's `mfu` is the measured one), and the reading and writing
-of parameters and moments; without the traffic between devices.
+and the arrays that autodiff keeps. Time is model FLOPs at a fraction of the peak that
+has to be assumed (--efficiency, whose measured value is a run's `mfu`), and the reading
+and writing of parameters and moments, without the traffic between devices.
 
-With --compile the vendor's compiler (the extra `ahead`; it needs no device) compiles
-the run's own step for a slice, or for one h100 or h200: bytes beside the formulas',
-whether they fit, what devices send each other, matrix products by dtype, and of a GPU
-a model of the step's time. Where it does not fit, the cheapest change that does is
-compiled too.
+With --compile the vendor's compiler (the extra `ahead`, which needs no device) compiles
+the run's own step for a slice, or for one h100 or h200. It prints bytes next to the
+formulas', whether they fit, the data that devices send each other, matrix products by
+dtype, and for a GPU a model of the step's time. Where it does not fit, the cheapest
+change that does is compiled too.
 --effort=quick, the default, searches less for fast code: four times sooner, and memory
 within some percent of --effort=full, with which a run compiles.
 """
@@ -47,7 +47,7 @@ MOST_DEVICES = 65536  # that JAX can simulate here in seconds
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Prints the plan; gives the exit status, 2 where it does not fit."""
+    """Prints the plan and returns the exit status, 2 where it does not fit."""
     options, fields = parse(argv)
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
@@ -61,10 +61,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the config's fields.
+    """Returns the options, and the config's fields.
 
     Raises:
-      UserError: an option that is missing, unknown or out of its range.
+      UserError: An option is missing, unknown or out of its range.
     """
     parser = Parser("experiments.capacity.plan", __doc__)
     parser.add_argument("--config", required=True, help="a config file")
@@ -99,7 +99,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def simulate(count: int) -> None:
-    """Makes JAX believe in so many devices; before it is used."""
+    """Makes JAX simulate `count` devices. It must be called before JAX is used."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", count)
 
@@ -107,7 +107,7 @@ def simulate(count: int) -> None:
 def fits_compiled(
     options: argparse.Namespace, fields: Sequence[str], change: Sequence[str]
 ) -> bool:
-    """Compiles every phase and prints it; if one does not fit, with the change too.
+    """Compiles every phase and prints it. If one does not fit, so is the change.
 
     Returns:
       Whether the config fits as it is.
@@ -137,7 +137,7 @@ def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
 
 
 def report(config: ConfigDict, name: str, efficiency: float) -> str:
-    """Memory, FLOPs and time, with the formulas."""
+    """Formats memory, FLOPs and time, with the formulas."""
     device = DEVICES[name]
     mesh = estimate.mesh_of(config, device.compiler)
     task, model = programs.task_of(config), config.model
@@ -177,7 +177,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
 def seconds(
     config: ConfigDict, device: Device, mesh: Mesh, flops: float, efficiency: float
 ) -> list[estimate.Line]:
-    """Where the time of a step goes, without the traffic between devices."""
+    """Returns the parts of a step's time, without the traffic between devices."""
     peak = device.bfloat16 if config.model.dtype == "bfloat16" else device.float32
     again = 1 if config.model.remat == estimate.NO_REMAT else 4 / 3
     own = estimate.state(config, mesh)
@@ -194,21 +194,21 @@ def seconds(
 
 
 def needed(config: ConfigDict, device: Device) -> float:
-    """Bytes of a device in the phase that needs most.
+    """Returns bytes of a device in the phase that needs most.
 
     Raises:
-      UserError: the mesh does not fit the devices, or the batch the mesh.
+      UserError: The mesh does not fit the devices, or the batch the mesh.
     """
     count = len(programs.task_of(config).phases())
     return max(estimate.needed(config, i, device.compiler) for i in range(count))
 
 
 def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
-    """Compares the memory that a config needs with what a device has.
+    """Compares the memory that a config needs with a device's.
 
     Returns:
-      A line of what does not fit, empty if all does; and the flags of the cheapest
-      change that fits and does not change the results, if there is one.
+      A line about the parts that do not fit, empty if all do, and the flags of the
+      cheapest change that fits and does not change the results, if there is one.
     """
     room = device.memory * USABLE
     need = needed(config, device)

@@ -38,14 +38,16 @@ class TextWithLosses(Text):
         return {**found, "cross_entropy": -float(shares.mean())}
 
     def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """Without the loss: the majority's answer has no probability."""
+        """Scores the majority without the loss: its answer has no probability."""
         found = super().baseline(split, examples)
         return {k: v for k, v in found.items() if k != "cross_entropy"}
 
 
 def get_config(size: str = "base") -> ConfigDict:
-    """Args:
-    size: tiny, or one of configs/base.py.
+    """Returns the config of a run with both losses.
+
+    Args:
+      size: Model size, tiny or one of configs/base.py.
     """
     TASKS[NAME] = TextWithLosses
     config, reviews = text.get_config(size), imdb.get_config(size)

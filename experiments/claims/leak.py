@@ -35,9 +35,9 @@ from experiments.lib import command_line
 from experiments.lib.runner import ROOT
 
 PIECES, LENGTH, ROWS, HIDDEN = 1000, 32, 16, 128
-MASKED = 5  # of a row's tokens: 15%
-SHOWN = 6  # losses of each model
-_BYTES = 2_000_000  # of the text are enough
+MASKED = 5  # number of masked tokens in a row: 15%
+SHOWN = 6  # number of losses printed for each model
+_BYTES = 2_000_000  # bytes of the text that are enough
 _HELD_OUT = 10  # every tenth row, so that beginning and end of a book are in both
 _RATE = 2e-3
 
@@ -45,7 +45,7 @@ Rows = Int[np.ndarray, "rows length"]
 
 
 class Guess(NamedTuple):
-    """What a model says, and what it should have said."""
+    """A model's guesses and the targets that they should match."""
 
     logits: Float[Array, "rows guesses pieces"]
     targets: Int[Array, "rows guesses"]
@@ -55,7 +55,7 @@ class Transformer(nn.Module):
     """BERT's encoder and its output layer, at every position or at masked ones."""
 
     config: BertConfig
-    mask: int = -1  # the id of [MASK]; -1: guess the next token everywhere
+    mask: int = -1  # the id of [MASK]. -1 means to guess the next token everywhere
 
     @nn.compact
     def __call__(
@@ -73,8 +73,8 @@ class Transformer(nn.Module):
 
 
 class Lstms(nn.Module):
-    """Guesses a token from the LSTM that ends before it and the one that ends behind
-    it; from the second layer on both read what both said."""
+    """Guesses of a token from the LSTM that ends before it and the one that ends behind
+    it. From the second layer on both read the outputs of both."""
 
     layers: int
 
@@ -92,10 +92,10 @@ class Lstms(nn.Module):
 
 
 def models(mask: int) -> dict[str, nn.Module]:
-    """The five, by name.
+    """Returns the five models, by name.
 
     Args:
-      mask: the id of [MASK].
+      mask: Id of [MASK].
     """
     spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
     fields = configuration.load(spec, []).model
@@ -114,7 +114,7 @@ def read(source: str) -> tuple[Rows, Rows, int]:
     """Rows of a text to train on and rows held out, and the id of [MASK].
 
     Raises:
-      UserError: the text cannot be read, or is too short.
+      UserError: The text cannot be read, or is too short.
     """
     texts, size = [], 0
     for document in corpus.documents((source,), Path("data")):
@@ -141,7 +141,7 @@ def train(
     """Trains a model.
 
     Returns:
-      Its losses by step, on held-out text, in nats; and `change` of what it has learnt.
+      Its losses by step, on held-out text, in nats, and `change` of the trained model.
     """
     rng, every = np.random.default_rng(0), max(1, steps // (SHOWN - 1))
     asked = (held_out, _places(np.random.default_rng(1), len(held_out)))
@@ -171,19 +171,19 @@ def train(
 
 
 def initial(model: nn.Module) -> Any:
-    """Random parameters."""
+    """Draws random parameters."""
     ids, places = (jnp.zeros((1, n), jnp.int32) for n in (LENGTH, MASKED))
     return jax.jit(model.init)(jax.random.key(0), ids, places)
 
 
 def change(model: nn.Module, params: Any, rows: Rows) -> float:
-    """The largest change of the logits for a token where it is another one."""
+    """Returns the largest change of the logits for a token where it is another one."""
     middle = LENGTH // 2
     others = rows.copy()
     others[:, middle] = (rows[:, middle] + 1) % PIECES
     places = np.full((len(rows), 1), middle, np.int32)
     one, other = (_asked(model, params, ids, places) for ids in (rows, others))
-    # Of masked models there is one guess; the others begin with the second token.
+    # Masked models have one guess. The others begin with the second token.
     at = 0 if one.logits.shape[1] == 1 else middle - 1
     return float(jnp.abs(one.logits[:, at] - other.logits[:, at]).max())
 
@@ -202,14 +202,14 @@ def _batches(rows: Rows, rng: np.random.Generator) -> Iterator[tuple[Rows, Rows]
 
 
 def _places(rng: np.random.Generator, rows: int) -> Rows:
-    """The places to mask in each row."""
+    """Draws the positions to mask in each row."""
     drawn = rng.permuted(np.tile(np.arange(LENGTH, dtype=np.int32), (rows, 1)), axis=1)
     return drawn[:, :MASKED]
 
 
 @command_line.printed
 def main(argv: Sequence[str]) -> str:
-    """Gives the table."""
+    """Runs the command and returns the table."""
     parser = command_line.Parser("experiments.claims.leak", __doc__)
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"

@@ -5,9 +5,9 @@
         --epochs=10 --output=runs/learning_curves [--plan] [--config.FIELD=VALUE ...]
 
 MLM and LTR are runs or model folders, the second of task.objective=ltr. Each draw takes
-other examples, the smaller sets within the larger; on each set all systems are trained,
-the fine-tuned ones with `seeds` restarts in one program. The same command goes on where
-it stopped. docs/paper.md says how to read what it writes.
+other examples, the smaller sets within the larger. On each set all systems are trained,
+the fine-tuned ones with `seeds` restarts in one program. The same command resumes where
+it stopped. docs/paper.md explains how to read the files that it writes.
 """
 
 import argparse
@@ -49,7 +49,7 @@ FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
 SYSTEMS = (FINE, LTR, MEAN, CLS)
 Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
-# Of each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
+# For each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
 Series: TypeAlias = list[dict[str, float]]
 Found: TypeAlias = Mapping[Key, Series]
 
@@ -58,8 +58,8 @@ class Data(NamedTuple):
     """The reviews.
 
     Attributes:
-      name: of the files that they are written to; a hash of their content.
-      orders: of each draw, the training examples' order; a set is its beginning.
+      name: Prefix of the files that they are written to: a hash of their content.
+      orders: Order of the training examples for each draw. A set is its beginning.
     """
 
     train: list[Row]
@@ -72,14 +72,14 @@ class Data(NamedTuple):
         return tuple(texts.sorted_labels({str(text["label"]) for text in self.train}))
 
     def codes(self, some: Sequence[Row]) -> np.ndarray:
-        """Each text's class, as a number."""
+        """Returns each text's class, as a number."""
         return np.array([self.labels.index(str(text["label"])) for text in some])
 
     def file(self, output: Path, part: str) -> Path:
         return output / "data" / f"{self.name}-{part}.jsonl"
 
     def write(self, options: argparse.Namespace) -> None:
-        """Writes what is missing of the files that the runs read."""
+        """Writes the missing files of those that the runs read."""
         parts = {"train": self.train, "test": self.test}
         for draw, order in enumerate(self.orders):
             for count in options.examples:
@@ -95,7 +95,7 @@ class Data(NamedTuple):
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     if not options.plan:
         command_line.require("matplotlib", "report", "the plots need matplotlib")
@@ -114,11 +114,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the fields of all fine-tuning runs.
+    """Returns the options, and the fields of all fine-tuning runs.
 
     Raises:
-      UserError: an option or field that does not exist or that this sets itself;
-        weights that are missing, or of the other direction.
+      UserError: An option or field does not exist or is set here, or weights are
+        missing, or of the other direction.
     """
     parser = command_line.Parser("experiments.claims.learning_curves", __doc__)
     parser.add_argument("--data", required=True, help="aclImdb, or {train,test}.jsonl")
@@ -145,7 +145,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def read(options: argparse.Namespace) -> Data:
-    """The reviews; `options.examples` become numbers."""
+    """Reads the reviews. `options.examples` become numbers."""
     place = Path(options.data)
     if not place.is_dir():
         raise UserError(f"--data={place}: no such folder")
@@ -175,7 +175,7 @@ def read(options: argparse.Namespace) -> Data:
 def plan(
     options: argparse.Namespace, fields: Sequence[str], data: Data
 ) -> dict[Key, Run]:
-    """The fine-tuning runs, by system, number of examples and draw."""
+    """Returns the fine-tuning runs, by system, number of examples and draw."""
     runs = {}
     systems = {FINE: options.init_from} | ({LTR: options.ltr} if options.ltr else {})
     for draw in range(options.draws):
@@ -204,7 +204,7 @@ def plan(
 
 
 def series(run: Run, count: int) -> Series:
-    """A run's scores after each epoch: means over its restarts."""
+    """Reads a run's scores after each epoch: means over its restarts."""
     found: dict[int, dict[str, list[float]]] = {}
     for split, name in (("dev", "test"), ("dev_train", "train")):
         for lines in run.log(split, ("accuracy", "cross_entropy")).values():
@@ -221,9 +221,9 @@ def series(run: Run, count: int) -> Series:
 
 
 def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
-    """Linear classifiers on the frozen vectors of texts, fitted once and kept.
+    """Fits linear classifiers on the frozen vectors of texts, once, and keeps them.
 
-    Two vectors of each text: [CLS]'s of the last layer, and the mean of its pieces in
+    Each text has two vectors: [CLS]'s of the last layer, and the mean of its tokens in
     the layer before, as BERT's author advises (docs/insight.md).
     """
     draws = [order.tolist() for order in data.orders]
@@ -250,11 +250,12 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
 
 
 def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]:
-    """An order of the examples whose every beginning is a stratified random subset.
+    """Returns an order of the examples whose every beginning is a stratified random
+    subset.
 
     Each class is shuffled and spread evenly over the order, so the first n examples
-    have of each class its share of n, rounded up or down; a smaller subset is part of
-    a larger one.
+    have of each class its fraction of n, rounded up or down. A smaller subset is part
+    of a larger one.
     """
     rng = np.random.default_rng(seed)
     place = np.empty(len(labels))
@@ -267,10 +268,10 @@ def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]
 
 
 def sizes(text: str, available: int) -> list[int]:
-    """The numbers of examples that --examples names, ascending; `all` is one.
+    """Returns the numbers of examples that --examples names, ascending. `all` is one.
 
     Raises:
-      UserError: one is not a number from 2 to `available`.
+      UserError: One is not a number from 2 to `available`.
     """
     parts = text.replace("all", str(available)).split(",")
     for part in parts:
@@ -288,11 +289,12 @@ def classified(
     """Scores a logistic regression whose penalty cross-validation on `train` picks.
 
     Args:
-      train: vectors [texts, hidden] and classes [texts]; likewise `test`.
-      seed: of the folds of the cross-validation.
+      train: Vectors [texts, hidden] and classes [texts].
+      test: The same for the test set.
+      seed: Seed of the folds of the cross-validation.
 
     Returns:
-      Accuracy and cross entropy (nats) of both; the penalty on the mean loss.
+      Accuracy and cross entropy (nats) of both, and the penalty on the mean loss.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
@@ -321,7 +323,7 @@ def classified(
 
 
 def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
-    """What the paper says of other tasks, asked of each number of examples."""
+    """Returns the paper's claims about other tasks, for each number of examples."""
     others = [name for name in (MEAN, CLS) if name in systems]
     found = [
         Claim(
@@ -340,7 +342,7 @@ def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
 def write_report(
     output: Path, found: Found, facts: Mapping[str, Any], draws: int
 ) -> str:
-    """Writes report.md, its plots and results.json; returns the text."""
+    """Writes report.md, its plots and results.json, and returns the text."""
     counts = sorted({key[1] for key in found})
     systems = [name for name in SYSTEMS if any(key[0] == name for key in found)]
     columns = [f"{count}" for count in counts]
@@ -392,7 +394,7 @@ def write_report(
 
 
 def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
-    """The losses of test and training set by epoch."""
+    """Plots the losses of test and training set by epoch."""
     curves = {
         f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
         for system in systems
@@ -403,7 +405,7 @@ def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
 
 
 def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
-    """A number after each epoch: mean over draws, half of the interval."""
+    """Returns a number after each epoch: mean over draws, half of the interval."""
     draws = [each for key, each in found.items() if key[:2] == (system, count)]
     points = []
     for lines in zip(*draws, strict=True):

@@ -2,9 +2,9 @@
 
     python -m experiments.english.docstrings --output=docstrings.jsonl [--each=300]
 
-Takes `--each` paragraphs of 6 to 40 words from the documentation strings of each of
-some packages that this project needs, and of the standard library; which ones, a hash
-of the text decides. Lines have `text` and `label`, the package.
+Takes `--each` paragraphs of 6 to 40 words from the docstrings of each of some packages
+that this project needs, and of the standard library. A hash of the text selects them.
+Lines have `text` and `label`, the package.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ WORDS = (6, 40)
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser("experiments.english.docstrings", __doc__)
     parser.add_argument("--output", required=True, type=Path)
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
@@ -43,13 +43,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
-    """`each` paragraphs of each package, as rows with `text` and `label`.
+    """Returns `each` paragraphs of each package, as rows with `text` and `label`.
 
     Args:
-      path: what `pydocs.extract` has written.
+      path: Path of the file that `pydocs.extract` has written.
 
     Raises:
-      UserError: a package has fewer; it may not be installed.
+      UserError: A package has fewer. It may not be installed.
     """
     found: dict[str, set[str]] = {package: set() for package in PACKAGES}
     for line in path.read_text().splitlines():
@@ -60,7 +60,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
             found[package] |= {text for text in texts if _is_prose(text)}
     rows = []
     for package, own_texts in found.items():
-        # Copied from one package into another: whose it is, nobody can tell.
+        # Copied from one package into another: its owner is unknown.
         others = set().union(*(found[name] for name in PACKAGES if name != package))
         own = sorted(own_texts - others, key=_hash)
         if len(own) < each:
@@ -73,7 +73,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
 
 
 def _is_prose(text: str) -> bool:
-    """A sentence or several, no list of names or code."""
+    """Whether it is a sentence or several, not a list of names or code."""
     words = text.split()
     letters = sum(word.strip(".,;:'\"()").isalpha() for word in words)
     return WORDS[0] <= len(words) <= WORDS[1] and letters > 0.8 * len(words)

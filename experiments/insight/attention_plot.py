@@ -3,10 +3,11 @@
     python -m experiments.insight.attention_plot --input=who.safetensors --row=0 \
         --layer=1 [--head=3] --output=who.png
 
-The input is what `--mode=predict --config.predict.attentions=who` wrote; row, part (of
-a row in several windows, or with several choices), layer and head count from 0. Each
-head is a heat map in grey: each line is a token and what it attends to, of a single
-head with the numbers in percent where there is room. The output is .png, .pdf or .svg.
+The input is the file that `--mode=predict --config.predict.attentions=who` wrote. Row,
+part (of a row in several windows, or with several choices), layer and head count from
+0. Each head is a heat map in gray: each line is a token and its attention to the
+others, for a single head with the numbers in percent where there is room. The output is
+.png, .pdf or .svg.
 Needs matplotlib: pip install -e '.[report]'.
 """
 
@@ -25,7 +26,7 @@ from bert_jax.runtime.storage import output, write_atomically
 from experiments.lib import command_line, plots
 
 FORMATS = ("png", "pdf", "svg")
-INCHES = 0.22  # of a token's side; a number of two digits fits into it
+INCHES = 0.22  # side of a token. A number of two digits fits into it
 NUMBERS = 24  # the most tokens for which numbers are printed
 TOKEN = 24  # characters of a token that are printed
 DPI = 200
@@ -35,7 +36,7 @@ PIXELS = 6000  # the most pixels of a side: those of 512 tokens at DPI would tak
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
     parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
     parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
@@ -55,10 +56,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
-    """The tokens of a row, and the heads of a layer by name.
+    """Reads the tokens of a row, and the heads of a layer by name.
 
     Raises:
-      UserError: not such a file, or it has no such row, layer or head.
+      UserError: It is not such a file, or it has no such row, layer or head.
     """
     place, row, part = options.input, options.row, options.part
     name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
@@ -86,10 +87,10 @@ def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
 
 
 def picture(tokens: list[str], heads: Mapping[str, Heads], kind: str) -> bytes:
-    """Heat maps from white (0) to black (1).
+    """Draws heat maps from white (0) to black (1).
 
     Args:
-      kind: one of FORMATS.
+      kind: Name from FORMATS.
     """
     side = max(2.0, len(tokens) * INCHES)
     width, height = side + 1.1, side + 1.5

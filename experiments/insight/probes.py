@@ -1,4 +1,4 @@
-"""Which layers know syntax, which meaning: linear probes on every layer's vectors.
+"""Linear probes on every layer's vectors: which layers know syntax, which meaning.
 
     python -m experiments.insight.probes --init_from=WEIGHTS --output=runs/probes \
         [--train=eng.train --dev=eng.testa --tag_column=1] [--sst2=glue_data/SST-2] \
@@ -6,9 +6,9 @@
 
 BERT is frozen. On its vectors of each layer a multinomial logistic regression learns
 tags of words (parts of speech, entities), and SST-2's sentiment of sentences from the
-mean of their pieces and from [CLS]. Train and dev are dealt out into parts that share
-no sentence: each part's probes are trained and scored by themselves, so the interval
-over the parts is of both samples. docs/insight.md says more.
+mean of their tokens and from [CLS]. Train and dev are dealt out into parts that share
+no sentence. Each part's probes are trained and scored by themselves, so the interval
+over the parts is of both samples. See docs/insight.md.
 """
 
 import argparse
@@ -34,8 +34,8 @@ from experiments.lib.verdicts import estimate, number, shown
 _UNITS = {"mean": "SST-2, mean of pieces", "cls": "SST-2, [CLS]"}
 # scikit-learn's default strength of the L2 penalty: the same for all layers, not tuned.
 SETTINGS = {"C": 1.0, "max_iter": 1000}
-# A column that varies less than this share of the vectors' size is constant: what
-# varies is rounding, as in layer 0's [CLS].
+# A column that varies less than this fraction of the vectors' size is constant: the
+# variation is rounding, as in layer 0's [CLS].
 _CONSTANT = 1e-4
 USUAL_TAG = "word's most frequent tag"
 _WINDOW = 256  # rows whose padded batches are in memory together
@@ -45,7 +45,7 @@ class Example(NamedTuple):
     """A text or its words, with the labels of its vectors."""
 
     row: str | tuple[str, ...]
-    words: tuple[str, ...]  # of a sentence with one label: none
+    words: tuple[str, ...]  # none for a sentence with one label
     labels: tuple[str, ...]
 
 
@@ -61,9 +61,9 @@ class Probe(NamedTuple):
     """One kind of vectors and the examples to learn from.
 
     Attributes:
-      unit: of the vectors; see `read_vectors`.
-      most: training vectors of a part.
-      files: of train and of dev, as an error names them.
+      unit: Unit of the vectors. See `read_vectors`.
+      most: Maximum number of training vectors in a part.
+      files: Files of train and of dev, as an error names them.
     """
 
     title: str
@@ -76,7 +76,7 @@ class Probe(NamedTuple):
 
 @command_line.printed
 def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/report.md, its plots and results.json; gives the text."""
+    """Writes OUTPUT/report.md, its plots and results.json, and returns the text."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
@@ -99,10 +99,10 @@ def main(argv: Sequence[str]) -> str:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options.
+    """Reads the options.
 
     Raises:
-      UserError: nothing to probe for, or a number that is too small.
+      UserError: There is nothing to probe for, or a number is too small.
     """
     parser = command_line.Parser("experiments.insight.probes", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
@@ -127,10 +127,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def read(options: argparse.Namespace) -> Iterator[Probe]:
-    """What is probed for.
+    """Yields the probes.
 
     Raises:
-      UserError: a file is missing or wrong.
+      UserError: A file is missing or wrong.
     """
     if options.train:
         train, dev = (tagged(path, options) for path in (options.train, options.dev))
@@ -144,7 +144,7 @@ def read(options: argparse.Namespace) -> Iterator[Probe]:
 
 
 def tagged(path: str, options: argparse.Namespace) -> list[Example]:
-    """The sentences of a file of columns."""
+    """Reads the sentences of a file of columns."""
     columns = {"token_column": options.token_column, "tag_column": options.tag_column}
     try:
         found = ner.read(path, **columns, labelled=True)
@@ -157,7 +157,7 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
 
 
 def sentiment(folder: str, split: str) -> list[Example]:
-    """SST-2's sentences."""
+    """Reads SST-2's sentences."""
     try:
         found = glue.read("sst2", folder, split, Counter())
     except UserError as error:
@@ -170,7 +170,7 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     """Trains and scores the probes of every part.
 
     Raises:
-      UserError: there are too few sentences.
+      UserError: There are too few sentences.
     """
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
@@ -193,10 +193,10 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
 def deal(
     examples: Sequence[Example], parts: int, most: int | None = None
 ) -> list[list[Example]]:
-    """The examples in random order, in parts of like size.
+    """Deals out the examples in random order, in parts of like size.
 
     Args:
-      most: labels of a part; the example that would pass it ends the part.
+      most: Number of labels in a part. The example that would pass it ends the part.
     """
     order = np.random.default_rng(0).permutation(len(examples))
     found = []
@@ -208,8 +208,11 @@ def deal(
 
 
 def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
-    """The vectors of some examples from every hidden state, with labels and words; what
-    was cut is left out."""
+    """Returns the vectors of some examples from every hidden state, with labels and
+    words.
+
+    Words that were cut are left out.
+    """
     layers = range(bert.config.num_hidden_layers + 1)
     arrays = read_vectors(bert, unit, [example.row for example in examples], layers)
     pairs = list(zip(examples, arrays, strict=True))
@@ -219,18 +222,18 @@ def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
 
 
 def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
-    """Accuracies on one part's dev set.
+    """Computes accuracies on one part's dev set.
 
     Args:
-      seed: of the control task.
+      seed: Seed of the control task.
 
     Returns:
-      `accuracy` and, of words, `control`, each by layer; `baselines`: the majority
-      label's and, of words, that of each word's most frequent tag; `vectors`: in train
-      and dev.
+      `accuracy` and, for words, `control`, each by layer. `baselines` has the majority
+      label's and, for words, that of each word's most frequent tag. `vectors` has their
+      numbers in train and dev.
 
     Raises:
-      UserError: all training labels are equal.
+      UserError: All training labels are equal.
     """
     tasks = {"accuracy": (train.labels, dev.labels)}
     if train.words:
@@ -246,7 +249,8 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
 
 
 def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
-    """The control task's labels: one for each word, drawn as often as the tags are."""
+    """Draws the control task's labels: one for each word, drawn as often as the tags
+    are."""
     rng = np.random.default_rng(seed)
     words = sorted({*train.words, *dev.words})
     tags = sorted(train.labels)
@@ -259,7 +263,8 @@ def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
 def scaled(
     train: Float[np.ndarray, "train hidden"], dev: Float[np.ndarray, "dev hidden"]
 ) -> tuple[Float[np.ndarray, "train hidden"], Float[np.ndarray, "dev hidden"]]:
-    """Both with train's mean and standard deviation set to 0 and 1, by column."""
+    """Scales both so that train's mean and standard deviation are 0 and 1, by
+    column."""
     mean, spread = train.mean(axis=0), train.std(axis=0)
     size = np.sqrt(np.mean(np.square(train)))
     factor = np.where(spread > _CONSTANT * size, 1 / np.maximum(spread, 1e-30), 0)
@@ -272,10 +277,10 @@ def fit(
     train_labels: Sequence[str],
     dev_labels: Sequence[str],
 ) -> float:
-    """A logistic regression's accuracy on dev; warns where it has not converged.
+    """Returns a logistic regression's accuracy on dev. Warns if it has not converged.
 
     Raises:
-      UserError: all training labels are equal.
+      UserError: All training labels are equal.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -289,7 +294,8 @@ def fit(
 
 
 def baselines(train: Set, dev: Set) -> dict[str, float]:
-    """The accuracy of the most frequent label, and of each word's most frequent."""
+    """Returns the accuracy of the most frequent label, and of each word's most
+    frequent."""
     (usual, _), *_ = Counter(train.labels).most_common(1)
     found = {"majority": float(np.mean([label == usual for label in dev.labels]))}
     if train.words:
@@ -304,12 +310,12 @@ def baselines(train: Set, dev: Set) -> dict[str, float]:
 
 
 def summary(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over the parts with 95% intervals (Student's t), by layer.
+    """Computes means over the parts with 95% intervals (Student's t), by layer.
 
     Returns:
-      `layers`: for each its `accuracy`, `gain` over layer 0 and, of words, `control`
-      and `selectivity` (differences are taken part by part): `mean`, `reach` (half the
-      interval) and `parts`; `baselines`; `vectors`, summed.
+      `layers`: for each its `accuracy`, `gain` over layer 0 and, for words, `control`
+      and `selectivity` (differences are taken part by part), each with `mean`, `reach`
+      (half the interval) and `parts`. Also `baselines`, and `vectors`, summed.
     """
     scores = np.array([part["accuracy"] for part in parts])  # [parts, layers]
     values = {"accuracy": scores, "gain": scores - scores[:, :1]}
@@ -335,7 +341,7 @@ def _spread(values: list[float]) -> dict[str, Any]:
 
 
 def parts_of_report(title: str, found: Mapping[str, Any]) -> list[str | Table | Figure]:
-    """A probe's numbers in percent, and their plot."""
+    """Formats a probe's numbers in percent, and their plot."""
     names = [name for name in ("accuracy", "control", "selectivity", "gain")
              if name in found["layers"][0]]  # fmt: skip
     rows = [
@@ -358,7 +364,8 @@ def _percent(score: Mapping[str, Any]) -> str:
 
 
 def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
-    """A probe's accuracies and controls by layer, and its baselines, in percent."""
+    """Plots a probe's accuracies and controls by layer, and its baselines, in
+    percent."""
     layers = found["layers"]
     lines = {
         name: [
@@ -377,14 +384,14 @@ def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
 def read_vectors(
     bert: Bert, unit: str, rows: Sequence[str | Sequence[str]], layers: Sequence[int]
 ) -> list[Float[np.ndarray, "vectors states hidden"]]:
-    """The vectors of each row.
+    """Returns the vectors of each row.
 
     Warns if rows were cut at the model's positions: they have fewer vectors than words.
 
     Args:
-      unit: as `config.predict.vectors`: pieces, words, words_mean, cls or mean.
-      rows: texts, or lists of words.
-      layers: as `config.predict.layers`.
+      unit: Unit as in `config.predict.vectors`: pieces, words, words_mean, cls or mean.
+      rows: Texts, or lists of words.
+      layers: Layers as in `config.predict.layers`.
     """
     shape, found = (-1, len(layers), bert.config.hidden_size), []
     for begin in range(0, len(rows), _WINDOW):

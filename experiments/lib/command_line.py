@@ -19,7 +19,7 @@ from bert_jax.runtime import environment, failures
 class _Help(
     argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter
 ):
-    """Leaves a description as it is; says an option's default where it has one."""
+    """A formatter that keeps a description as it is and prints an option's default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, "", [], False, 0):
@@ -28,15 +28,15 @@ class _Help(
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, as the rest of the project does.
+    """A parser that reports an error in one line, as the rest of the project does.
 
     Args:
-      prog: `experiments.ROOM.NAME`.
-      description: the module's docstring; its examples are what --help shows first.
+      prog: Name of the module, `experiments.ROOM.NAME`.
+      description: Docstring of the module. Its examples are first in --help.
     """
 
     def __init__(self, prog: str, description: str | None) -> None:
-        # In the docstring a backslash joins a command's lines; here they stand apart.
+        # In the docstring a backslash joins a command's lines. Here they are apart.
         parted = re.sub(r"(\S) {2,}(?=\S)", "\\1 \\\\\n        ", description or "")
         super().__init__(
             f"python -m {prog}",
@@ -63,11 +63,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def several(kind: type, of: Collection[Any] = (), empty: bool = False) -> Any:
-    """The type of an option that takes values between commas, at least one.
+    """Returns the type of an option that takes values between commas, at least one.
 
     Args:
-      of: those that there are; empty: any.
-      empty: none will do.
+      of: Values that exist. Empty means any.
+      empty: Whether the option may have none.
     """
 
     def values(text: str) -> list[Any]:
@@ -87,8 +87,10 @@ def several(kind: type, of: Collection[Any] = (), empty: bool = False) -> Any:
 
 
 def check_counts(options: argparse.Namespace, *names: str) -> None:
-    """Raises UserError where an option is not from 1 to 10,000: what is repeated so
-    often would fill the memory before it begins."""
+    """Raises UserError where an option is not from 1 to 10,000.
+
+    More repetitions would fill the memory before the work begins.
+    """
     for name in names:
         if not 1 <= (value := getattr(options, name)) <= 10_000:
             raise UserError(f"--{name}={value}: must be from 1 to 10,000")
@@ -98,7 +100,8 @@ def require(module: str, extra: str, what: str) -> None:
     """Raises UserError where a module of an extra is not installed.
 
     Args:
-      what: needs it, and its name: "the plots need matplotlib".
+      what: Text that names the user of the module and its name: "the plots need
+        matplotlib".
     """
     if importlib.util.find_spec(module) is None:
         raise UserError(f"{what}: pip install -e '.[{extra}]'")
@@ -107,13 +110,13 @@ def require(module: str, extra: str, what: str) -> None:
 def with_fields(
     parser: Parser, argv: Sequence[str], taken: Container[str] = ()
 ) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and --config.FIELD=VALUE.
+    """Reads the options, and --config.FIELD=VALUE.
 
     Args:
-      taken: the fields that the program sets itself.
+      taken: Fields that the program sets itself.
 
     Raises:
-      UserError: an option that does not exist, or a field of `taken`.
+      UserError: An option does not exist, or a field is one of `taken`.
     """
     options, fields = parser.parse_known_args(argv)
     for text in fields:
@@ -125,10 +128,10 @@ def with_fields(
 
 
 def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
-    """A command's `main`, whose errors that the user can mend become a line.
+    """Returns a command's `main`, whose errors that the user can fix become a line.
 
     Raises (when it is called):
-      Exception: one that the user did not cause.
+      Exception: The user did not cause it.
     """
 
     @functools.wraps(main)
@@ -138,7 +141,7 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return 130
-        except Exception as error:  # what the user did not cause is raised again
+        except Exception as error:  # raised again if not the user's
             found, text = failures.describe(error)
             if found is None:
                 raise
@@ -154,13 +157,14 @@ def start(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def compute() -> None:
-    """To be called by a command that computes in its own process."""
-    absl_logging.set_verbosity(absl_logging.FATAL)  # what Orbax logs is noise
+    """Sets up JAX and logging for a command that computes in its own process."""
+    absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax's messages are noise
     environment.keep_programs()
 
 
 def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
-    """As `command`, of a script that computes here and whose result is a text."""
+    """Returns a command, as `command` does, for a function that computes a text
+    here."""
 
     @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Plots whose lines differ by shape, so that grey is enough."""
+"""Plots whose lines differ by shape, so that gray is enough."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ _MARKERS = (
     *(("v", "black"), ("P", "0.55"), ("X", "white")),
 )
 _STROKES = ("-", "--", "-.", ":")
-# Of a line: x, mean, and half of its interval (0 means none).
+# Points of a line: x, mean, and half of its interval (0 means none).
 Points = Sequence[tuple[float, float, float]]
 
 
@@ -32,10 +32,10 @@ class Panel(NamedTuple):
     """Lines over one axis.
 
     Attributes:
-      lines: by name.
-      levels: dotted horizontal lines, by name.
-      ticks: of the x axis; empty means matplotlib's.
-      is_log: the x axis is logarithmic.
+      lines: Lines by name.
+      levels: Dotted horizontal lines, by name.
+      ticks: Ticks of the x axis. Empty means matplotlib's.
+      is_log: Whether the x axis is logarithmic.
     """
 
     title: str
@@ -49,10 +49,10 @@ class Panel(NamedTuple):
 
 @contextlib.contextmanager
 def drawn(panels: int, width: float, height: float) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure and its panels, side by side.
+    """Opens a figure and its panels, side by side.
 
     Args:
-      width, height: of a panel, in inches.
+      width, height: Size of a panel, in inches.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def drawn(panels: int, width: float, height: float) -> Iterator[tuple[Any, list[
 
 
 def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
-    """The file of a figure: png, pdf or svg."""
+    """Returns the file of a figure: png, pdf or svg."""
     import matplotlib
 
     file = io.BytesIO()
@@ -73,7 +73,7 @@ def save(figure: Any, kind: str = "png", dpi: float = 150) -> bytes:
 
 
 def lines(panels: Sequence[Panel]) -> Any:
-    """Lines with error bars, panel beside panel, the legend below each."""
+    """Draws lines with error bars, panels side by side, the legend below each."""
     with drawn(len(panels), width=4.6, height=3.6) as (figure, axes):
         for one, panel in zip(axes, panels, strict=True):
             _draw_lines(one, panel)

@@ -25,11 +25,11 @@ from bert_jax.tokenization.byte_level import ByteLevel
 from bert_jax.training import inference, sharding
 from bert_jax.training.step import Step
 
-PIECES = 30522  # of bert-base-uncased, where the config names no vocabulary
-STEPS = 1000  # of a run whose length depends on its data
+PIECES = 30522  # vocabulary of bert-base-uncased, where the config names none
+STEPS = 1000  # length of a run that depends on its data
 Columns = dict[str, jax.ShapeDtypeStruct]
 
-# What a batch of a head has besides its inputs: scalars of a row, or of each token.
+# Columns of a head's batch besides its inputs: scalars of a row, or of each token.
 _SCALARS = {
     "sequence_classification": ("label",),
     "multiple_choice": ("label",),
@@ -44,8 +44,8 @@ class Program:
     """A traced program, ready to be lowered.
 
     Attributes:
-      donated: the arguments whose memory the results take.
-      rows: of a batch, over all devices and micro-batches.
+      donated: Arguments whose memory the results take.
+      rows: Number of rows in a batch, over all devices and micro-batches.
     """
 
     traced: jax.stages.Traced
@@ -56,10 +56,10 @@ class Program:
 
 
 def load(spec: str, fields: Sequence[str]) -> ConfigDict:
-    """A config, with what would come from data set to the usual sizes.
+    """Loads a config, with the values that would come from data set to the usual sizes.
 
     Raises:
-      UserError: the config is wrong.
+      UserError: The config is wrong.
     """
     config = configuration.load(spec, list(fields))
     if not config.train.num_steps:
@@ -72,7 +72,7 @@ def load(spec: str, fields: Sequence[str]) -> ConfigDict:
 
 
 def _labels(task: ConfigDict) -> tuple[str, ...]:
-    """Those of the task's own data; two for one that has none of its own."""
+    """Returns the labels of the task's own data, or two for a task that has none."""
     if task.name in GLUE:
         return tuple(GLUE[task.name].labels)
     if task.get("kind") == "regression":
@@ -84,10 +84,10 @@ def _labels(task: ConfigDict) -> tuple[str, ...]:
 
 
 def task_of(config: ConfigDict) -> Task:
-    """The config's task; a vocabulary that it does not name is a stand-in.
+    """Returns the config's task. A vocabulary that it does not name is a stand-in.
 
     Raises:
-      UserError: its model is no Transformer.
+      UserError: Its model is not a Transformer.
     """
     own = tokenization.of_config(config)
     if own is None:
@@ -106,7 +106,7 @@ def task_of(config: ConfigDict) -> Task:
         )
     Task.resolve(task)  # a task's own would read its data
     if isinstance(task, Pretraining):
-        # Evaluation compares with the corpus's counts of pieces: another constant.
+        # Evaluation compares with the corpus's counts of tokens: another constant.
         vars(task)["_unigram_log_probs"] = np.zeros(task.config.model.vocab_size)
     return task
 
@@ -114,18 +114,18 @@ def task_of(config: ConfigDict) -> Task:
 def trace(
     config: ConfigDict, devices: Sequence[jax.Device], mode: str, index: int = -1
 ) -> Program:
-    """A program of a run: the training step, evaluation or prediction.
+    """Traces a program of a run: the training step, evaluation or prediction.
 
     Args:
-      mode: train, evaluate or predict.
-      index: of the training's phases.
+      mode: Name of the mode: train, evaluate or predict.
+      index: Index of the training's phase.
 
     Raises:
-      UserError: the config does not fit the devices.
+      UserError: The config does not fit the devices.
     """
     if mode != "train":
         config = config.copy_and_resolve_references()
-        config.corpus.packing = False  # of training rows alone
+        config.corpus.packing = False  # packing is for training rows only
     task = task_of(config)
     uses = (mode,) if mode != "predict" else ()
     mesh = sharding.make_mesh(config, uses, devices)
@@ -159,10 +159,10 @@ def _placed(given: Columns, mesh: Mesh) -> Columns:
 
 
 def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
-    """Shapes and dtypes of a training batch.
+    """Returns shapes and dtypes of a training batch.
 
     Args:
-      rows: of the batch; 0: as many as the phase has.
+      rows: Number of rows in the batch. 0 means as many as the phase has.
     """
     shapes = dict(phase.shapes)
     if _PRETRAINING not in shapes:
@@ -181,7 +181,7 @@ def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
 
 
 def inputs(given: Columns) -> Columns:
-    """The columns of a batch without its targets, as prediction has them."""
+    """Returns the columns of a batch without its targets, as prediction has them."""
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     found = {name: given[name] for name in names if name in given}
     if _PRETRAINING in given and "masked_lm_positions" not in found:
@@ -202,7 +202,7 @@ def _finetuning(task: Any, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]
 
 @functools.cache
 def stand_in(pieces: int) -> Tokenizer:
-    """A tokenizer of so many pieces, where only their number matters."""
+    """Returns a tokenizer of `pieces` tokens, where only their number matters."""
     special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     names = [*special, *(f"piece{index}" for index in range(pieces - len(special)))]
     vocabulary = {name: index for index, name in enumerate(names)}

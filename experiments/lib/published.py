@@ -1,8 +1,8 @@
 """The paper's figures of the systems that are trained here, table by table.
 
 Devlin et al. 2019, arXiv 1810.04805v2. Scores are percentages, perplexities are not.
-Columns are named `task` or `task/score`, rows as the paper names its systems. None: the
-paper has no figure there.
+Columns are named `task` or `task/score`, rows as the paper names its systems. None
+means that the paper has no figure there.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,10 @@ class Published(NamedTuple):
     """A table or figure of the paper.
 
     Attributes:
-      title: what it shows.
-      source: its number, the section, and what the scores are measured on.
-      rows: by system, then by column.
+      title: Title of the table.
+      source: Number of the table, the section, and the sets that the scores are
+        measured on.
+      rows: Rows by system, then by column.
     """
 
     title: str
@@ -26,8 +27,11 @@ class Published(NamedTuple):
 
 
 def _rows(table: str) -> dict[str, Row]:
-    """A table as the paper prints it: the columns, then each system with its figures; a
-    dash where there is none."""
+    """Parses a table as the paper prints it.
+
+    It has the columns, then each system with its figures, or a dash where there is
+    none.
+    """
     header, *lines = table.strip().splitlines()
     rows: dict[str, Row] = {}
     for line in lines:

@@ -19,7 +19,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 
 
 def processor() -> str:
-    """The processor's name, where Linux tells it."""
+    """Returns the processor's name, where Linux reports it."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
@@ -27,14 +27,14 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
-    """The installed ones of the packages."""
+    """Returns the versions of the packages that are installed."""
     found = {}
     for name in packages:
         try:
@@ -45,7 +45,8 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of this checkout; empty where Git does not tell it."""
+    """Returns the commit of this checkout, or an empty string if Git does not report
+    it."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True)
@@ -55,7 +56,7 @@ def commit() -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as text, in the largest unit of which it has more than two."""
+    """Formats a time as text, in the largest unit of which it has more than two."""
     for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds > 2 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -65,7 +66,7 @@ def duration(seconds: float) -> str:
 def facts(
     module: str, arguments: Sequence[str], packages: Sequence[str] = PACKAGES
 ) -> dict[str, Any]:
-    """What identifies a result: commit, command, date, hardware and versions."""
+    """Returns a result's commit, command, date, hardware and versions."""
     names = ("XLA_FLAGS", "GLIBC_TUNABLES", "OMP_NUM_THREADS", "JAX_PLATFORMS")
     return {
         "commit": commit(),
@@ -81,7 +82,7 @@ def facts(
 
 
 def introduction(found: Mapping[str, Any]) -> str:
-    """The facts as the lines above a table."""
+    """Formats the facts as the lines above a table."""
     packages = ", ".join(f"{name} {v}" for name, v in found["versions"].items())
     lines = [
         f"Made by commit {found['commit']}, command: {found['command']}",
@@ -101,7 +102,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot; `draw` returns a matplotlib figure for `NAME.png`."""
+    """A plot. `draw` returns a matplotlib figure for `NAME.png`."""
 
     name: str
     draw: Callable[[], Any]
@@ -115,7 +116,7 @@ class Section(NamedTuple):
 
 
 def plain(sections: Iterable[Section]) -> str:
-    """The sections as text, without their figures."""
+    """Formats the sections as text, without their figures."""
     from bert_jax.runtime import terminal
 
     found = []
@@ -134,7 +135,7 @@ def plain(sections: Iterable[Section]) -> str:
 
 
 def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
-    """Writes report.md, its figures and results.json; returns the text to print."""
+    """Writes report.md, its figures and results.json, and returns the text to print."""
     from bert_jax.runtime.storage import write_atomically
 
     blocks, names = [], ["results.json", "report.md"]

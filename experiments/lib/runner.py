@@ -1,7 +1,7 @@
-"""Trains the runs of an experiment one after the other; goes on where it stopped.
+"""Trains the runs of an experiment one after the other, and resumes where it stopped.
 
-A run that has ended well has `result.json` in its folder. `FOLDER.log` beside it has
-what the run printed.
+A run that has ended well has `result.json` in its folder. `FOLDER.log` next to it has
+the run's output.
 """
 
 import argparse
@@ -28,8 +28,8 @@ from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
 MAIN = (sys.executable, "-m", "bert_jax.main")
-# SIGHUP, Ctrl-C and SIGTERM: the run has saved. Less than 0: the signal came as Python
-# started or ended.
+# SIGHUP, Ctrl-C and SIGTERM: the run has saved. A negative status means that the signal
+# came as Python started or ended.
 _STOPPED = {**{n: n for n in (129, 130, 143)}, -1: 129, -2: 130, -15: 143}
 
 
@@ -38,10 +38,11 @@ class Run(NamedTuple):
 
     Attributes:
       kind: "pre-training" or the task.
-      folder: its work directory.
-      arguments: of its program, without the folder.
-      needs: the folders of the runs that it starts from.
-      program: empty means bert_jax.main, which takes --workdir; others take --output.
+      folder: Work directory of the run.
+      arguments: Arguments of its program, without the folder.
+      needs: Folders of the runs that it starts from.
+      program: Command of the program. Empty means bert_jax.main, which takes --workdir.
+        Others take --output.
     """
 
     kind: str
@@ -71,8 +72,8 @@ class Run(NamedTuple):
         return [*MAIN, *self.arguments, f"--workdir={self.folder}"]
 
     def seeds(self) -> dict[int, Path]:
-        """The work directory of each seed. A run of one seed has its own folder, as
-        seed 0 unless the folder is named after another."""
+        """Returns the work directory of each seed. A run of one seed has its own
+        folder, as seed 0 unless the folder is named after another."""
         folders = sorted(self.folder.glob("seed_*"), key=lambda x: int(x.name[5:]))
         if not folders and not self.folder.name.startswith("seed_"):
             return {0: self.folder}
@@ -84,14 +85,14 @@ class Run(NamedTuple):
     def log(
         self, split: str = "dev", needs: Collection[str] = (), *, may_lack: bool = False
     ) -> dict[int, list[dict[str, float]]]:
-        """The lines of a split in metrics.jsonl by seed, of a run that has ended.
+        """Reads the lines of a split in metrics.jsonl by seed, of a run that has ended.
 
         Args:
-          needs: scores that every line must have.
-          may_lack: a split without lines is allowed.
+          needs: Scores that every line must have.
+          may_lack: Whether a split without lines is allowed.
 
         Raises:
-          UserError: a seed, the end of a log or a score is missing.
+          UserError: A seed, the end of a log or a score is missing.
         """
         train, folders, found = self.config()["train"], self.seeds(), {}
         if len(folders) != train["seeds"]:
@@ -119,7 +120,7 @@ class Run(NamedTuple):
 
 
 def digest(*texts: str) -> str:
-    """A short hash for folder names."""
+    """Returns a short hash for folder names."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
@@ -131,16 +132,17 @@ def finish(
     before: Callable[[], object] = lambda: None,
     partial: bool = False,
 ) -> int:
-    """Runs what is not done, then prints the report; returns the exit status.
+    """Runs the unfinished runs, then prints the report. Returns the exit status.
 
     Args:
-      options: see `command_line.Parser.add_run_options`.
-      written: takes the errors of failed runs, by folder; returns what to print.
-      before: makes what the runs read.
-      partial: reports even if runs failed or a signal stopped them.
+      options: Options of `command_line.Parser.add_run_options`.
+      written: Function that takes the errors of failed runs, by folder, and returns the
+        text to print.
+      before: Function that makes the files that the runs read.
+      partial: Whether to report even if runs failed or a signal stopped them.
 
     Raises:
-      UserError: the config of a run is wrong, and no run has begun; another start is
+      UserError: The config of a run is wrong, and no run has begun, or another start is
         at work in the folder.
     """
     for run in runs:
@@ -178,7 +180,7 @@ def check(arguments: Sequence[str]) -> None:
     """Checks the config of a bert_jax.main run, as far as its data is not needed.
 
     Raises:
-      UserError: the config is wrong.
+      UserError: The config is wrong.
     """
     from bert_jax.training import optimizer  # slow
 
@@ -213,10 +215,10 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
 
 
 def wait(command: Sequence[str], log: Path) -> int:
-    """Runs a program to its end and passes SIGTERM on; returns its exit status.
+    """Runs a program to its end and passes SIGTERM on. Returns its exit status.
 
     Args:
-      log: a file that gets what the program prints, after what is there.
+      log: File to which the program's output is appended.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -235,7 +237,8 @@ def wait(command: Sequence[str], log: Path) -> int:
 
 
 def _last_error(printed: Path, status: int) -> str:
-    """The last line that begins as an error; else the last line and the status."""
+    """Returns the last line that begins as an error, or the last line and the
+    status."""
     text = printed.read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if lines[-1].startswith("error: "):
@@ -244,7 +247,7 @@ def _last_error(printed: Path, status: int) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a file completely or not at all; makes its folders."""
+    """Writes a file completely or not at all, after making its folders."""
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
@@ -254,7 +257,7 @@ def read_json(
     """Reads an object.
 
     Raises:
-      UserError: the file is missing or is not a JSON object.
+      UserError: The file is missing or is not a JSON object.
     """
     try:
         found = json.loads(path.read_text("utf-8"))

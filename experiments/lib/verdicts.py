@@ -1,4 +1,4 @@
-"""Whether what was measured bears a claim of the paper out: paired over seeds.
+"""Verdicts on whether the scores bear out a claim of the paper: paired over seeds.
 
 A claim is a list of comparisons, each of two systems on one column. Seed by seed their
 scores are subtracted: the same seed has the same order of the training data and the
@@ -14,7 +14,7 @@ same new classifier. Student's t gives the 95% interval of the mean difference.
 A claim is reproduced where all its comparisons are, contradicted where one is, else
 undecided. One is enough for the second, so it has Bonferroni's correction. One seed
 decides nothing, nor do seeds that all differ by the same, nor fewer seeds than were
-asked for: those that failed, or are still to run, may be the others.
+requested: those that failed, or are still to run, may be the others.
 """
 
 import math
@@ -26,17 +26,17 @@ from scipy import stats
 
 LEVEL = 0.95
 REPRODUCED, CONTRADICTED, UNDECIDED = "reproduced", "contradicted", "undecided"
-# Points; differences closer than these are the same but for rounding. One example more
+# Points. Differences closer than these are the same but for rounding. One example more
 # or less is 0.01 points on the largest dev set, MNLI's.
 _SAME = 1e-4
-# Of a system and a column: a score, in points, by seed.
+# Scores of a system and a column, in points, by seed.
 Scores = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 class Pair(NamedTuple):
     """Two systems and the column to compare them on.
 
-    `first` is better, by the claim; or, in a claim with a margin, as good.
+    `first` is better, by the claim, or, in a claim with a margin, as good.
     """
 
     first: str
@@ -45,13 +45,14 @@ class Pair(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What the paper says.
+    """A claim of the paper.
 
     Attributes:
-      text: as the paper argues it.
-      source: its section.
-      pairs: what is compared.
-      margin: in points: the systems differ by less; 0: the first is better.
+      text: Text as the paper argues it.
+      source: Section of the paper.
+      pairs: Systems and columns to compare.
+      margin: Bound in points: the systems differ by less. 0 means that the first is
+        better.
     """
 
     text: str
@@ -61,7 +62,8 @@ class Claim(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A comparison that was made; differences, first less second, in points."""
+    """A comparison that was made, with its differences, first less second, in
+    points."""
 
     pair: Pair
     differences: tuple[float, ...]
@@ -83,7 +85,7 @@ class Part(NamedTuple):
         return f"{said}: {self.word}" + (f" ({self.why})" if self.why else "")
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it; null where a value is not finite."""
+        """Returns the part as JSON has it, with null where a value is not finite."""
         ends = {"mean": self.mean, "low": self.low, "high": self.high}
         return {
             **self.pair._asdict(),
@@ -101,13 +103,14 @@ class Verdict(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The claim, what it is by these scores, and each comparison in a line."""
+        """Returns the claim, its verdict by these scores, and each comparison in a
+        line."""
         lines = (self.why, *(part.line for part in self.parts))
         head = f"{self.word.upper()}: {self.claim.text} ({self.claim.source})"
         return "\n  ".join((head, *lines))
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Returns the verdict as JSON has it."""
         return {
             "claim": self.claim.text,
             "source": self.claim.source,
@@ -119,13 +122,17 @@ class Verdict(NamedTuple):
 
 
 def number(value: float) -> float | None:
-    """As JSON has it: None where it is not finite."""
+    """Returns a number as JSON has it: None where it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's t interval of the mean; without bounds for fewer than two values, where
-    one is not finite, or where all are equal: their spread says nothing of chance."""
+    """Returns Student's t interval of the mean.
+
+    It has no bounds for fewer than two values, where one is not finite, or where all
+    are
+    equal: their spread does not measure chance.
+    """
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return -math.inf, math.inf
     if math.isclose(max(values), min(values), abs_tol=1e-12):
@@ -137,25 +144,26 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
 
 
 def estimate(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and half of its 95% interval: infinite where that has no bounds."""
+    """Returns the mean, and half of its 95% interval: infinite where that has no
+    bounds."""
     low, high = interval(values)
     return statistics.fmean(values) if values else math.nan, (high - low) / 2
 
 
 def shown(values: Sequence[float]) -> str:
-    """Both as text; only the mean, where the interval has no bounds."""
+    """Formats both as text, or only the mean where the interval has no bounds."""
     mean, reach = estimate(values)
     said = f"{mean:.1f}" if values else "-"
     return f"{said} ± {reach:.1f}" if math.isfinite(reach) else said
 
 
 def judge(claim: Claim, scores: Scores, columns: Sequence[str], seeds: int) -> Verdict:
-    """The verdict on a claim.
+    """Returns the verdict on a claim.
 
     Args:
-      scores: of what has run; a pair without scores is undecided.
-      columns: those that were asked for; the claim's others are left out, and named.
-      seeds: how many were asked for; a pair with fewer is undecided.
+      scores: Scores of the runs that have ended. A pair without scores is undecided.
+      columns: Columns that were requested. The claim's others are left out, and named.
+      seeds: Number of seeds that were requested. A pair with fewer is undecided.
     """
     asked = [pair for pair in claim.pairs if pair.column in columns]
     parts = tuple(
@@ -184,7 +192,8 @@ def _part(
 
 
 def _undecidable(differences: Sequence[float], seeds: int) -> str:
-    """Why the differences can decide nothing; empty if they can."""
+    """Returns why the differences can decide nothing, or an empty string if they
+    can."""
     if not differences:
         return "not run"
     if not all(map(math.isfinite, differences)):
@@ -209,7 +218,7 @@ def _word(margin: float, usual: tuple[float, float], wide: tuple[float, float]) 
 
 
 def _why(word: str, claim: Claim, parts: Sequence[Part], columns: Sequence[str]) -> str:
-    """One line: how many comparisons say what, and what was left out."""
+    """Returns one line: how many comparisons had each verdict, and those left out."""
     counts = [
         f"{sum(part.word == each for part in parts)} {each}"
         for each in (REPRODUCED, CONTRADICTED, UNDECIDED)

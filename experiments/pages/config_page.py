@@ -61,7 +61,7 @@ each file's default arguments; `--help --config=FILE:ARGUMENTS` shows others.
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     command_line.Parser("experiments.pages.config_page", __doc__).parse_args(argv)
     write_atomically(PAGE, page())
     print(f"written: {PAGE.relative_to(ROOT)}")
@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def page() -> str:
-    """The whole page, as Markdown."""
+    """Returns the whole page, as Markdown."""
     return "".join([_HEAD, *_shared(), *_tasks(), *_families(), *_configs()])
 
 
@@ -116,10 +116,10 @@ def _configs() -> Iterator[str]:
 
 
 def _table(own: Mapping[str, Field], architecture: str) -> str:
-    """A table of fields.
+    """Returns a table of fields.
 
     Raises:
-      UserError: no comment says what one is for.
+      UserError: A field has no comment that explains it.
     """
     meanings = help.meanings(architecture)
     rows = ["| field | type | default | |\n|---|---|---|---|\n"]
@@ -136,7 +136,7 @@ def _table(own: Mapping[str, Field], architecture: str) -> str:
 
 
 def _changes(values: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """The values that differ from those above, or from a task's defaults."""
+    """Returns the values that differ from those above, or from a task's defaults."""
     there = {n: field.default for n, field in fields.TASK.items()} | {**there}
     changed = [
         f"`{name}={value}`"
@@ -155,20 +155,20 @@ def _values(name: str) -> dict[str, Any]:
 
 
 def _about(name: str) -> str:
-    """The first line of a config's docstring."""
+    """Returns the first line of a config's docstring."""
     text = (_module(name).__doc__ or "").splitlines()[0]
     return text if text.endswith((".", "?")) else f"{text.rstrip(':')}."
 
 
 def _arguments(name: str) -> str:
-    """The arguments of a config file, with their defaults."""
+    """Returns the arguments of a config file, with their defaults."""
     given = inspect.signature(_module(name).get_config).parameters.values()
     listed = [f"`{each.name}={each.default}`".replace("=`", "`") for each in given]
     return f"Arguments: {', '.join(listed)}." if listed else "It takes no arguments."
 
 
 def _cell(comment: str) -> str:
-    """A comment as Markdown: names with a full stop as code, pages as links."""
+    """Formats a comment as Markdown: names with a full stop as code, pages as links."""
     comment = re.sub(r"docs/(\w+\.md)", r"[\1](\1)", comment)
     text = re.sub(
         r"(?<![\w/`\[(])([a-z]\w*\.[a-z]\w*(?:=\w+)?)(?![\w/`])", r"`\1`", comment

@@ -4,11 +4,11 @@
         [--tasks=sst2,mrpc] [--seeds=5] [--output=runs/paper] [--plan] \
         [--config.FIELD=VALUE ...] [--finetuning.FIELD=VALUE ...]
 
-TABLE is table1 ... table8, figure5, features or imdb. It pre-trains what the
-table compares, fine-tunes it with several seeds, and writes OUTPUT/TABLE-SIZE/
-report.md, its plots and results.json: our scores beside the paper's, and whether each
-of its claims is reproduced, contradicted or undecided. The same command goes on where
-it stopped; --plan only shows what is done and what remains. docs/paper.md says more.
+TABLE is table1 ... table8, figure5, features or imdb. It pre-trains the systems that
+the table compares, fine-tunes them with several seeds, and writes OUTPUT/TABLE-SIZE/
+report.md, its plots and results.json: our scores next to the paper's, and whether each
+of its claims is reproduced, contradicted or undecided. The same command resumes where
+it stopped. --plan only shows which runs are done and which remain. See docs/paper.md.
 """
 
 import math
@@ -25,7 +25,7 @@ from experiments.paper.results import Cell, Results
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options = parse(argv, __doc__)
     planned = runs.plan(options)
     for name, why in options.missing.items():
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _write(options: Options, found: results.Results) -> str:
-    """Writes the report and results.json; returns the text."""
+    """Writes the report and results.json, and returns the text."""
     name = f"{options.table.name}-{options.size}"
     if options.weights:
         name += f"-{runner.digest(*options.weights)}"
@@ -51,10 +51,10 @@ def _write(options: Options, found: results.Results) -> str:
 
 
 def sections(found: Results, introduction: str) -> list[Section]:
-    """The report; the figure of a table with an axis needs matplotlib.
+    """Returns the report. The figure of a table with an axis needs matplotlib.
 
     Args:
-      introduction: the commit, the command and the hardware.
+      introduction: Commit, command and hardware.
     """
     table = found.table
     title = f"{table.published.title}, size {found.size}"
@@ -99,13 +99,13 @@ PERPLEXITIES = (
 
 
 def shown(cell: Cell) -> str:
-    """A cell: mean, interval, and the paper's figure in brackets."""
+    """Formats a cell: mean, interval, and the paper's figure in brackets."""
     ours = verdicts.shown(list(cell.seeds.values()))
     return ours if cell.paper is None else f"{ours} [{cell.paper:.1f}]"
 
 
 def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
-    """The table's rows and header."""
+    """Returns the table's rows and header."""
     rows = [
         (s.name, *(shown(found.cells[s.name, c.key]) for c in found.columns))
         for s in found.table.systems
@@ -118,7 +118,7 @@ def score_rows(found: Results) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 
 
 def loss_rows(found: Results) -> list[Table]:
-    """What pre-training reached on held-out text, beside the paper's perplexity."""
+    """Returns pre-training's results on held-out text, with the paper's perplexity."""
     rows: list[tuple[str, ...]] = []
     papers = {system.name: system.paper for system in found.table.systems}
     for name, last in found.losses.items():
@@ -137,7 +137,7 @@ def loss_rows(found: Results) -> list[Table]:
 
 
 def cost_rows(found: Results) -> list[Table]:
-    """What the pre-training of systems that are compared read and took."""
+    """Returns the words and cost of the pre-training of systems that are compared."""
     rows: list[tuple[str, ...]] = []
     for name, cost in found.costs.items():
         if cost:

@@ -1,7 +1,7 @@
 """Tables with the systems that BERT is compared with trained here too.
 
-Figure 3 and table 1 set BERT beside OpenAI's GPT and ELMo; so does table 4. The figures
-of these systems on SQuAD and NER are those of tables 2 and 7.
+Figure 3 and table 1 compare BERT with OpenAI's GPT and ELMo, and so does table 4. The
+figures of these systems on SQuAD and NER are those of tables 2 and 7.
 """
 
 import itertools
@@ -23,7 +23,7 @@ SYSTEMS = {
     "elmo": ("ELMo", "BiLSTM+ELMo+Attn", "ESIM+ELMo"),
 }
 ALONE = ("bert",)
-# ELMo and GPT were released in one size each: beside Large they are as beside Base.
+# ELMo and GPT were released in one size each, the same next to Large and Base.
 _ELMO_SIZES = ("tiny", "base", "large")
 # What the paper reports of these systems elsewhere, F1 on dev.
 _ELSEWHERE = {
@@ -47,10 +47,10 @@ _NOTE = (
 
 
 def build(table: str, size: str, systems: Sequence[str]) -> Table:
-    """The table of these systems.
+    """Returns the table of these systems.
 
     Raises:
-      UserError: there is no such table, or it has BERT only, or ELMo has no such size.
+      UserError: There is no such table, or it has BERT only, or ELMo has no such size.
     """
     if tuple(systems) == ALONE:
         return tables.build(table, size)
@@ -70,10 +70,10 @@ def build(table: str, size: str, systems: Sequence[str]) -> Table:
 
 
 def _rows_of(name: str, size: str, table: str) -> list[System]:
-    """A system's row; at Large two of BERT's."""
+    """Returns a system's row, or at Large two of BERT's."""
     title, glue, swag = SYSTEMS[name]
     row = {"table1": glue, "table4": swag}.get(table, "")
-    # The released ELMo reads text that is cut at spaces; the others cut at punctuation.
+    # The released ELMo reads text that is cut at spaces. The others cut at punctuation.
     words = ("task.words=punctuation",) if name == "elmo" and size != "tiny" else ()
     first = Pretraining("mlm" if name == "bert" else name, words, model=name)
     if size == "large":
@@ -122,7 +122,8 @@ _BUILDERS = {"table1": _table1, "table4": _table4, "imdb": imdb}
 
 
 def _published() -> dict[str, published.Row]:
-    """Table 1's rows, with what tables 2 and 7 have of the same systems."""
+    """Returns table 1's rows, with the figures of the same systems in tables 2 and
+    7."""
     elsewhere = {"squad": published.TABLE_2.rows, "ner": published.TABLE_7.rows}
     return {
         name: {
@@ -136,7 +137,7 @@ def _published() -> dict[str, published.Row]:
 def _all_better(
     rows: Sequence[System], where: str, source: str, columns: Sequence[Column]
 ) -> tuple[Claim, ...]:
-    """The claims that each BERT is better than GPT and than ELMo; Large than Base."""
+    """Claims that each BERT is better than GPT and than ELMo, and Large than Base."""
     claims = [
         Claim(f"BERT is better than {SYSTEMS[other][0]} {where}", source, pairs)
         for other in ("gpt", "elmo")
@@ -150,7 +151,7 @@ def _all_better(
 
 
 def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
-    """Table 1's claims about the systems that are there."""
+    """Returns Table 1's claims about the systems that are there."""
     glue = tables.TABLE_1
     everywhere = "section 4.1: Base and Large outperform all systems on all tasks"
     next_to = list(itertools.pairwise(rows))
@@ -175,7 +176,7 @@ def _claims(rows: Sequence[System]) -> tuple[Claim, ...]:
 def _each(
     rows: Sequence[System], other: str, columns: Sequence[Column]
 ) -> tuple[Pair, ...]:
-    """Each BERT against the systems of another model."""
+    """Pairs each BERT against the systems of another model."""
     names = {
         model: [row.name for row in rows if row.pretraining.model == model]
         for model in ("bert", other)

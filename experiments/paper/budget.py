@@ -1,15 +1,15 @@
-"""Pre-trains with as many steps as read so many words of text.
+"""Pre-trains with as many steps as read the given number of words of text.
 
     python -m experiments.paper.budget --config=FILE --words=N --output=WORKDIR \
         [--config.FIELD=VALUE ...]
 
-prepares the run's data, writes the steps and what they cost to WORKDIR.budget.json, and
+prepares the run's data, writes the steps and their cost to WORKDIR.budget.json, and
 becomes bert_jax.main with these steps. experiments.paper starts it where systems are
 compared.
 
 The systems cut text into the same words and punctuation marks before they look into
-them: BERT and GPT into pieces, ELMo into characters. So a word is the same for all
-three. Padding, special tokens and ELMo's marks of sentences are no words. The words of
+them: BERT and GPT into tokens, ELMo into characters. So a word is the same for all
+three. Padding, special tokens and ELMo's marks of sentences are not words. The words of
 a step are a mean over an epoch, in which each row of the data comes once.
 """
 
@@ -32,13 +32,13 @@ from families.gpt import vocabulary as byte_pairs
 
 
 class Budget(NamedTuple):
-    """What a pre-training run reads and costs.
+    """The words that a pre-training run reads, and its cost.
 
     Attributes:
-      words: read in all steps, on average over the data's order.
-      positions: that the model computes, padding and special tokens too.
-      parameters: of what fine-tuning takes over, without heads and softmax.
-      flops: of all steps, by formula: matrix products, 3 x forward.
+      words: Words read in all steps, on average over the data's order.
+      positions: Positions that the model computes, padding and special tokens too.
+      parameters: Parameters that fine-tuning takes over, without heads and softmax.
+      flops: FLOPs of all steps, by formula: matrix products, 3 x forward.
     """
 
     steps: int
@@ -49,13 +49,13 @@ class Budget(NamedTuple):
 
 
 def path(workdir: Path) -> Path:
-    """The file with a run's budget, beside its work directory."""
+    """Returns the path of a run's budget, next to its work directory."""
     return workdir.with_name(f"{workdir.name}.budget.json")
 
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Becomes the run; returns only if that fails."""
+    """Becomes the run. Returns only if that fails."""
     parser = command_line.Parser("experiments.paper.budget", __doc__)
     parser.add_argument("--config", required=True)
     parser.add_argument("--words", type=int, required=True)
@@ -70,16 +70,16 @@ def main(argv: Sequence[str]) -> int:
 
 
 def of(spec: str, fields: Sequence[str], words: int) -> Budget:
-    """The budget of a run; prepares its data where that is missing.
+    """Returns the budget of a run, after preparing its data where that is missing.
 
     Args:
-      spec: of the config.
-      fields: --config.FIELD=VALUE.
-      words: to read, at least.
+      spec: Path of the config.
+      fields: Overrides, --config.FIELD=VALUE.
+      words: Number of words to read, at least.
 
     Raises:
-      UserError: see `configuration.load` and the task's `training_data`; all steps are
-        warm-up.
+      UserError: See `configuration.load` and the task's `training_data`. Also if all
+        steps are warm-up.
     """
     config = configuration.load(spec, fields)
     task = setup.build_task(config, Path(), from_data=True)
@@ -105,14 +105,14 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
 
 
 def _words_a_step(task: Any) -> float:
-    """The words of a step, on average over the data and the phases."""
+    """Returns the words of a step, on average over the data and the phases."""
     config, data = task.config, task.training_data()
     place = Path(config.corpus.data_dir)
     total = 0.0
     for phase in task.phases():
         rows, length = phase.shapes["input_ids"]
         if config.task.name == "elmo":
-            # A row's places are words, and one mark for each sentence.
+            # A row's positions are words, and one mark for each sentence.
             its = _totals(place / data.record["folder"])
             share = its["words"] / (its["words"] + its["sentences"])
             words = rows * length * share
@@ -129,7 +129,7 @@ def _totals(folder: Path) -> dict[str, int]:
 
 
 def _words_of(folder: Path) -> int:
-    """The pieces of all rows that begin a word (BERT) or end one (GPT)."""
+    """Counts the tokens of all rows that begin a word (BERT) or end one (GPT)."""
     counts = np.load(folder / "token_counts.npy")
     tokenizer = tokenization.load(folder / "tokenizer.json")
     pieces = [tokenizer.id_to_token(i) or "" for i in range(len(counts))]

@@ -13,22 +13,22 @@ from experiments.paper import beside, tables
 from experiments.paper.systems import Pretraining, System, Table
 from families.elmo import sources
 
-# Those that compare no kinds of pre-training; the last two take one row's weights.
+# Those that compare no kinds of pre-training. The last two take one row's weights.
 _OF_ONE = ("table7", "features")
 TABLES = ("table1", "table2", "table3", "table4", "imdb", *_OF_ONE)
 
 
 def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
-    """The table with a row for each source's weights, and the size of the recipe.
+    """Returns the table with a row for each source's weights, and the recipe's size.
 
-    Base and Large get the paper's row beside them; where both are there, its claim
+    Base and Large get the paper's row next to them. Where both are there, its claim
     that Large is better is judged.
 
     Args:
-      size: of the recipe, for weights of none of the named sizes.
+      size: Size of the recipe, for weights of none of the named sizes.
 
     Raises:
-      UserError: a source has no weights; the table has no such form.
+      UserError: A source has no weights, or the table has no such form.
     """
     tables.build(table, size)  # there is such a table
     if table not in TABLES:
@@ -67,10 +67,10 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
 def require_no_pretraining(
     given: argparse.Namespace, rest: Sequence[str], of_all: Collection[str]
 ) -> None:
-    """Raises UserError for an option of pre-training beside --weights.
+    """Raises UserError for an option of pre-training given with --weights.
 
     Args:
-      of_all: the fields that reach fine-tuning, too.
+      of_all: Fields that reach fine-tuning, too.
     """
     fields = [text[2:] for text in rest if text.startswith("--config.")]
     asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
@@ -84,11 +84,13 @@ def require_no_pretraining(
 
 
 def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
-    """A source as a pre-training that has ended, whose recipe is that of its size, or
-    `size`; and the name of its size, empty for another shape or model.
+    """Returns a source as a pre-training that has ended, and the name of its size.
+
+    The recipe is that of its size, or `size`. The name is empty for another shape or
+    model.
 
     Raises:
-      UserError: there are no such weights; or it is an ELMo that cannot be read, also
+      UserError: There are no such weights, or it is an ELMo that cannot be read, also
         for want of h5py.
     """
     found = weights.find(source)
@@ -104,7 +106,7 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
 
 
 def _row(table: str, own: Pretraining, size: str) -> System:
-    """A row; beside the paper's of this size, if it is not empty."""
+    """Returns a row, next to the paper's of this size, if it is not empty."""
     if not size:
         return System(own.weights, own)
     name = f"BERT, {size}"

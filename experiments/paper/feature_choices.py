@@ -1,5 +1,5 @@
-"""The layers of BERT whose vectors a feature-based model reads (table 7): which choices
-there are, what the run of each amounts to, and their table."""
+"""The layers of BERT whose vectors a feature-based model reads (table 7): the choices,
+the results of each one's run, and their table."""
 
 import math
 import statistics
@@ -20,14 +20,14 @@ epoch: the one with the best mean on dev, the same for all restarts
 class Choice(NamedTuple):
     """A row of table 7, by the paper's name.
 
-    `first` and `last` are hidden states, 0 the embeddings' output; negative ones count
+    `first` and `last` are hidden states, 0 the embeddings' output. Negative ones count
     from the end, -1 the last layer's.
     """
 
     title: str
     first: int
     last: int
-    mixes: bool = False  # a learnt weighted sum; otherwise the vectors are joined
+    mixes: bool = False  # True means a learned weighted sum, False joined vectors
 
     @property
     def paper(self) -> float | None:
@@ -35,7 +35,7 @@ class Choice(NamedTuple):
         return published.TABLE_7.rows[self.title]["ner"]
 
     def states(self, layers: int) -> list[int]:
-        """The hidden states that a model of so many layers gives it."""
+        """Returns the hidden states that a model of `layers` layers gives it."""
         end = layers + 1
         return list(range(self.first % end, self.last % end + 1))
 
@@ -57,13 +57,13 @@ CHOICES = {
 
 
 def chosen(names: Sequence[str], layers: int) -> tuple[list[str], list[str]]:
-    """The choices that are named, and those that a small model cannot have.
+    """Returns the choices that are named, and those that a small model cannot have.
 
     Args:
-      names: empty: all that a model of so many layers has.
+      names: Names of choices. Empty means all that a model of `layers` layers has.
 
     Raises:
-      UserError: a name is unknown, or the model has too few layers for it.
+      UserError: A name is unknown, or the model has too few layers for it.
     """
     if not names:
         fits = [name for name, choice in CHOICES.items() if choice.needs <= layers]
@@ -80,20 +80,20 @@ def chosen(names: Sequence[str], layers: int) -> tuple[list[str], list[str]]:
 
 
 def summary(run: Run, score: str) -> dict[str, Any]:
-    """The numbers of a choice's run.
+    """Returns the numbers of a choice's run.
 
     The number of epochs is a hyper-parameter, picked on dev as the paper picks its
     own: by the mean of the restarts, and the same for all of them.
 
     Args:
-      score: the name of the one that is compared.
+      score: Name of the score that is compared.
 
     Returns:
-      `epoch` (from 1); `dev` and `test`, each with `mean`, `std` and `restarts`, as
-      fractions of 1; `epochs`, every epoch's scores.
+      `epoch` (from 1), `dev` and `test`, each with `mean`, `std` and `restarts`, as
+      fractions of 1, and `epochs`, every epoch's scores.
 
     Raises:
-      UserError: the run's log is cut.
+      UserError: The run's log is cut.
     """
     dev = list(zip(*run.log("dev", [score]).values(), strict=True))
     test = list(zip(*run.log("test", may_lack=True).values(), strict=True))
@@ -115,7 +115,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
 
 
 def parts_of_report(results: Mapping[str, Any]) -> list[str | Table]:
-    """The choices' scores beside the paper's."""
+    """Formats the choices' scores next to the paper's."""
     rows: list[tuple[object, ...]] = []
     for name, found in results["choices"].items():
         choice = CHOICES[name]

@@ -38,11 +38,11 @@ NAME = "vectors_ner"
 
 
 class VectorRows(Rows):
-    """Sentences whose `input_ids` number the words of a split; a batch has their
+    """Sentences whose `input_ids` number the words of a split. A batch has their
     vectors, too.
 
     Args:
-      states: the hidden states that are read.
+      states: Hidden states that are read.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class VectorRows(Rows):
         self._vectors, self._states = vectors, states
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As that of Rows, with `vectors` [batch, words, states, hidden]."""
+        """Returns a batch as `Rows.batch` does, with `vectors` [batch, words, states,
+        hidden]."""
         batch = super().batch(indices, length)
         words = batch["input_ids"]
         shape = (*words.shape, len(self._states), self._vectors.shape[2])
@@ -67,7 +68,8 @@ class VectorRows(Rows):
         return {**batch, "vectors": vectors}
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """As that of Rows, up to the longest sentence: there is no other limit."""
+        """Returns a length as `Rows.length`, up to the longest sentence: there is no
+        other limit."""
         del limit
         return super().length(indices, int(self.lengths.max()))
 
@@ -76,13 +78,14 @@ class VectorNer(Ner):
     """Table 7's feature-based approach: BERT's kept vectors, a BiLSTM, a classifier.
 
     Args:
-      config: reads from `config.task` also `choice` (of feature_choices.CHOICES) and
-        `<split>_vectors`, files of [hidden states, words, hidden] in float32; from
-        `config.model` the BiLSTM's layers, size (of both directions) and dropout.
+      config: Config of the run. `config.task` also has `choice` (of
+        feature_choices.CHOICES) and `<split>_vectors`, files of [hidden states, words,
+        hidden] in float32. `config.model` has the BiLSTM's layers, size (of both
+        directions) and dropout.
     """
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        # Words have numbers, not pieces: any vocabulary will do.
+        # Words have numbers, not tokens: any vocabulary will do.
         super().__init__(config, tokenizer or programs.stand_in(5))
         layers = len(self._vectors("train")) - 1
         (name,), _ = chosen([config.task.choice], layers)
@@ -102,7 +105,7 @@ class VectorNer(Ner):
         return vectors
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """A row of each sentence: `input_ids` are the numbers of its words."""
+        """Makes a row of each sentence: `input_ids` are the numbers of its words."""
         known = {label: index for index, label in enumerate(self.labels)}
         features, begin = [], 0
         for index, example in enumerate(examples):
@@ -145,7 +148,7 @@ class VectorNer(Ner):
         )
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """`bilstm`, `classifier` and, of a weighted sum, `mix`."""
+        """Draws `bilstm`, `classifier` and, for a weighted sum, `mix`."""
         hidden = self._vectors("train").shape[2]
         vectors = jnp.zeros((1, 1, len(self._states), hidden))
         params = self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
@@ -153,40 +156,42 @@ class VectorNer(Ner):
         return jax.tree.map(_boxed, params, is_leaf=lambda x: isinstance(x, boxes))
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """Decay would pull the sum's weights towards equal ones."""
+        """Names the sum's weights, because decay would pull them towards equal ones."""
         del predicts
         return ("mix",) if self._mixes else ()
 
     def logits(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None = None
     ) -> dict[str, Array]:
-        """The labels', float32."""
+        """Returns the labels' logits, float32."""
         inputs = (batch["vectors"], batch["input_mask"], key)
         logits = self.model.apply({"params": params}, *inputs)
         assert isinstance(logits, jax.Array)
         return {"logits": logits}
 
     def flops(self, shapes: Shapes) -> int:
-        """Each word meets every parameter, 3 x forward."""
+        """Counts FLOPs: each word meets every parameter, 3 x forward."""
         params = jax.eval_shape(self.init_params, jax.random.key(0))
         count = count_parameters(nn.meta.unbox(params))
         return 6 * math.prod(shapes["input_ids"]) * count
 
 
 def _boxed(leaf: Any) -> Any:
-    """Names the axes of what has none, such as those of nn.Dense: no mesh has them."""
+    """Names the axes of a leaf without names, as in nn.Dense: no mesh has them."""
     if isinstance(leaf, nn.meta.AxisMetadata):
         return leaf
     return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
 
 
 def get_config(size: str = "768") -> ConfigDict:
-    """Args:
-    size: of each direction of the BiLSTM.
+    """Returns the config of the feature-based approach.
+
+    Args:
+      size: Size of each direction of the BiLSTM.
     """
     TASKS[NAME] = VectorNer
     config = ner.get_config()
-    # That of the vocabulary which stands in for BERT's.
+    # That of the stand-in for BERT's vocabulary.
     config.tokenizer.lowercase = True
     task, model = config.task, config.model
     task.name, task.choice = NAME, "concat_last_four"

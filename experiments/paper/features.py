@@ -5,11 +5,11 @@
         --output=runs/features [--choices=last,concat_last_four] [--seeds=5] \
         [--size=768] [--plan] [--config.FIELD=VALUE ...]
 
-BERT's vectors of every word's first piece, from all layers, are computed once and kept
+BERT's vectors of every word's first token, from all layers, are computed once and kept
 in the output folder. For each choice of layers a run trains a two-layer BiLSTM and a
 linear classifier on them, all restarts together (experiments/paper/feature_task.py).
-The same command goes on where it stopped. docs/paper.md says what is as in the paper
-and what is not.
+The same command resumes where it stopped. docs/paper.md lists what agrees with the
+paper and what does not.
 """
 
 import argparse
@@ -52,25 +52,25 @@ _NOT_OF_RESULTS = ("output", "choices", "plan")
 
 
 class Reading(NamedTuple):
-    """What BERT reads of a split, and which positions are the words' first pieces.
+    """BERT's inputs of a split, and the positions of the words' first tokens.
 
     The split's vectors are in `<split>-<fingerprint>.npy`, float32 [layers + 1, words,
-    hidden]. The fingerprint is of the weights and of what BERT reads.
+    hidden]. The fingerprint is of the weights and of BERT's inputs.
     """
 
     rows: Rows
     firsts: list[Int[np.ndarray, "words"]]  # positions in each row
     begins: Int[np.ndarray, "rows"]  # the number of each row's first word
     words: int
-    limit: int  # the longest row may have so many tokens
+    limit: int  # maximum number of tokens in a row
 
     @classmethod
     def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:
-        """The words of all features, in order.
+        """Collects the words of all features, in order.
 
         Args:
-          features: `info` has the positions of the first piece of each word.
-          fill: see `Rows`.
+          features: Features whose `info` has the positions of each word's first token.
+          fill: Fill values of `Rows`.
         """
         firsts = [np.asarray(feature.info) for feature in features]
         ends = np.cumsum([len(places) for places in firsts])
@@ -78,10 +78,11 @@ class Reading(NamedTuple):
         return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
 
     def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
-        """The file of the vectors, by a hash of all that decides them, to the bit.
+        """Returns the path of the vectors, by a hash of all that decides them, bit for
+        bit.
 
         Args:
-          weights: see `weights_digest`.
+          weights: Digest by `weights_digest`.
         """
         digest = hashlib.sha256(f"2 {weights} {batch_size} {self.limit}".encode())
         for part in (*self.rows.ids(np.arange(len(self.rows))), *self.firsts):
@@ -90,7 +91,8 @@ class Reading(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What was read: the model, and by split BERT's rows and the vectors' file."""
+    """The data that was read: the model, and by split BERT's rows and the vectors'
+    file."""
 
     bert: Bert
     task: Ner
@@ -100,7 +102,7 @@ class Data(NamedTuple):
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     command_line.compute()
     data = read(options, fields)
@@ -122,10 +124,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the `--config.FIELD=VALUE`.
+    """Returns the options, and the `--config.FIELD=VALUE`.
 
     Raises:
-      UserError: an option or a value that does not exist, or a field that is set here.
+      UserError: An option or a value does not exist, or a field is set here.
     """
     parser = command_line.Parser("experiments.paper.features", __doc__)
     parser.add_argument("--init_from", required=True, help="a run, or a folder")
@@ -147,7 +149,7 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     """Reads the model and every file: the vectors, which come next, may take hours.
 
     Raises:
-      UserError: a file, a field or the model is wrong.
+      UserError: A file, a field or the model is wrong.
     """
     source = weights.find(options.init_from)
     source.check()
@@ -174,10 +176,10 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
 def settings(
     options: argparse.Namespace, fields: Sequence[str], bert: Bert
 ) -> ConfigDict:
-    """The config with which BERT reads the words.
+    """Returns the config with which BERT reads the words.
 
     Raises:
-      UserError: a field does not exist, or its value is not allowed.
+      UserError: A field does not exist, or its value is not allowed.
     """
     longest = 512 if options.document_context else 128
     longest = min(bert.config.max_position_embeddings, longest)
@@ -197,7 +199,10 @@ def settings(
 def plan(
     options: argparse.Namespace, fields: Sequence[str], data: Data
 ) -> dict[str, Run]:
-    """The runs by choice; a folder's name tells all that shapes its run."""
+    """Returns the runs by choice.
+
+    A folder's name specifies everything that shapes it.
+    """
     layers = data.bert.config.num_hidden_layers
     names, left_out = chosen(options.choices, layers)
     for name in left_out:
@@ -232,7 +237,7 @@ def keep_vectors(data: Data) -> None:
 
 
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
-    """Writes report.md and results.json; gives the table."""
+    """Writes report.md and results.json, and returns the table."""
     task = data.task
     results: dict[str, Any] = {
         "command": {k: v for k, v in vars(options).items() if k not in _NOT_OF_RESULTS},
@@ -252,7 +257,8 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 def weights_digest(bert: Bert) -> str:
-    """A hash of the parameters that the hidden states depend on, and of the config."""
+    """Returns a hash of the parameters that the hidden states depend on, and of the
+    config."""
     digest = hashlib.sha256(repr(bert.config).encode())
     parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
@@ -269,7 +275,7 @@ def keep_split(
     Only the vectors of a batch are in memory.
 
     Raises:
-      OSError: the folder cannot be written, or the disk is too small.
+      OSError: The folder cannot be written, or the disk is too small.
     """
     if path.exists():
         return
@@ -291,7 +297,8 @@ def keep_split(
 
 
 def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
-    """A function that gives all hidden states of a batch at some of its positions."""
+    """Returns a function that gives all hidden states of a batch at some of its
+    positions."""
 
     @jax.jit
     def compute(
@@ -307,7 +314,8 @@ def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
 def _batch(
     reading: Reading, indices: Int[np.ndarray, "rows"]
 ) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """The batch's words as places in it (padded with 0) and in the file, and inputs."""
+    """Returns the batch's words as positions in it (padded with 0) and in the file, and
+    the inputs."""
     rows, limit = reading.rows, reading.limit
     length = rows.length(indices, limit)
     batch = rows.batch(indices, length)

@@ -16,7 +16,7 @@ from experiments.lib.runner import ROOT
 from experiments.paper import beside, existing, tables, tasks
 from experiments.paper.systems import Table
 
-# What the tables set themselves; names that end in a full stop are whole groups.
+# Fields that the tables set. Names that end in a period are whole groups.
 _SET = (
     *("init_from", "task.", "corpus.sources", "corpus.nsp", "train.seeds"),
     *("masking.mask_fraction", "masking.random_fraction"),
@@ -28,13 +28,13 @@ _SET_FINETUNING = (
     *("train.seeds", "train.early_stop"),
     *("evaluate.checkpoint", "evaluate.splits"),
 )
-# Where systems are compared; --words gives the steps.
+# Where systems are compared, --words sets the steps.
 _SET_BESIDE = ("train.num_steps", "corpus.packing", "corpus.weights")
 # Words that each of them reads unless --words says so: some minutes each on a CPU.
 _WORDS = {"tiny": 2_000_000}
-# Of table 6, which compares them.
+# Fields of table 6, which compares them.
 SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
-# Of the machine, not of a recipe: all runs get them.
+# Fields of the machine, not of a recipe: all runs get them.
 _OF_ALL = {
     name
     for name, field in FIELDS.items()
@@ -46,18 +46,20 @@ class Options(NamedTuple):
     """The options.
 
     Attributes:
-      table: the table at the size.
-      systems: bert, or those of `beside.SYSTEMS` to compare.
-      weights: that the rows start from, in place of a pre-training.
-      words: that each of several systems reads; 0 means the configs' steps.
-      configs: the spec of each system's pre-training config.
-      corpus: its sources; empty means the config's own.
-      output: the folder of everything.
-      seeds: fine-tuning runs of each system and task.
-      found: the data of the tasks that run, by name.
-      missing: why the table's other tasks do not run, by name.
-      fields: of pre-training, `finetuning` of fine-tuning: --config.FIELD=VALUE.
-      resolved: the (first system's) pre-training config with its fields.
+      table: Table at the size.
+      systems: Names of systems: bert, or those of `beside.SYSTEMS` to compare.
+      weights: Weights that the rows start from, instead of a pre-training.
+      words: Number of words that each of several systems reads. 0 means the configs'
+        steps.
+      configs: Spec of each system's pre-training config.
+      corpus: Sources of the corpus. Empty means the config's own.
+      output: Folder of everything.
+      seeds: Number of fine-tuning runs for each system and task.
+      found: Data of the tasks that run, by name.
+      missing: Reasons why the table's other tasks do not run, by name.
+      fields: Fields of pre-training, and `finetuning` those of fine-tuning:
+        --config.FIELD=VALUE.
+      resolved: The (first system's) pre-training config with its fields.
     """
 
     table: Table
@@ -81,11 +83,11 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     """Reads the options.
 
     Args:
-      description: what --help says first.
+      description: Text at the top of --help.
 
     Raises:
-      UserError: a table, task, field or folder does not exist; there is no data for any
-        task; the steps are too few.
+      UserError: A table, task, field or folder does not exist, there is no data for any
+        task, or the steps are too few.
     """
     given, rest = _parser(description).parse_known_args(argv)
     systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
@@ -131,7 +133,7 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
 
 
 def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
-    """The words that each system reads; 0 for BERT alone."""
+    """Returns the number of words that each system reads, or 0 for BERT alone."""
     if systems == beside.ALONE:
         if given.words is not None:
             raise UserError("--words: goes with --systems; BERT alone takes its steps")
@@ -146,7 +148,7 @@ def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
 
 
 def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str:
-    """The spec of a task's config."""
+    """Returns the spec of a task's config."""
     file, *arguments = data.config
     if system != "bert":
         arguments.append(f"model={system}")
@@ -174,7 +176,7 @@ def _parser(description: str) -> command_line.Parser:
 
 
 def pretraining_config(system: str, size: str) -> str:
-    """The spec of a system's config."""
+    """Returns the spec of a system's config."""
     folder = ROOT / "configs"
     if system == "elmo":
         return f"{folder}/elmo.py:size={'tiny' if size == 'tiny' else 'released'}"
@@ -190,10 +192,10 @@ def _compares_shapes(table: Table) -> bool:
 
 
 def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
-    """The fields of pre-training that the table sets.
+    """Returns the fields of pre-training that the table sets.
 
     Args:
-      is_beside: it has systems beside BERT.
+      is_beside: Whether it has systems other than BERT.
     """
     own = [f for s in table.systems for f in s.pretraining.fields]
     shape = SHAPE if _compares_shapes(table) else ()
@@ -208,13 +210,13 @@ def _set(table: Table, is_beside: bool) -> tuple[str, ...]:
 def _fields(
     rest: Sequence[str], set_by_table: Mapping[str, Sequence[str]]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
+    """Returns the fields of pre-training and of fine-tuning, as --config.FIELD=VALUE.
 
     Args:
-      set_by_table: names of fields, for --config and for --finetuning.
+      set_by_table: Names of fields, for --config and for --finetuning.
 
     Raises:
-      UserError: an option that does not exist, or a field that the table sets.
+      UserError: An option does not exist, or a field is set by the table.
     """
     pretraining, finetuning = [], []
     for text in rest:
@@ -238,7 +240,7 @@ def _fields(
 def _data(
     table: Table, asked: str, data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
-    """The data of the tasks to run, and why the others are missing."""
+    """Returns the data of the tasks to run, and why the others are missing."""
     names = list(filter(None, asked.split(",")))
     for name in names:
         if name not in table.tasks():

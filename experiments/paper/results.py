@@ -1,4 +1,4 @@
-"""What a table's runs amount to: scores, verdicts, and the files that say so."""
+"""Results of a table's runs: scores, verdicts, and the files with them."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from experiments.paper.systems import AVERAGE, Column, System, Table
 
 
 class Cell(NamedTuple):
-    """A system's scores on a column, in points, by seed; the paper's figure."""
+    """A system's scores on a column, in points, by seed, and the paper's figure."""
 
     seeds: Mapping[int, float]
     paper: float | None
@@ -29,16 +29,16 @@ class Cell(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Everything that a report says.
+    """Everything that a report prints.
 
     Attributes:
-      columns: those whose tasks had data.
-      cells: by system and column.
-      baselines: the majority class's scores by column, where they mean something.
-      losses: each system's pre-training: its last numbers on held-out text.
-      costs: where systems are compared, what their pre-training read and took.
-      about: the circumstances, by name.
-      runs: of each run: folder, kind, state, seconds, command, error.
+      columns: Columns whose tasks had data.
+      cells: Cells by system and column.
+      baselines: The majority class's scores by column, where they mean something.
+      losses: Last numbers of each system's pre-training on held-out text.
+      costs: Words and cost of their pre-training, where systems are compared.
+      about: Circumstances, by name.
+      runs: Folder, kind, state, seconds, command and error of each run.
     """
 
     table: Table
@@ -56,7 +56,7 @@ class Results(NamedTuple):
 def collect(
     options: Options, planned: Sequence[Run], errors: Mapping[Path, str]
 ) -> Results:
-    """Reads what the runs have left."""
+    """Reads the results that the runs have left."""
     table = options.table
     columns = tuple(c for c in table.columns if c.task in options.found)
     cells = {
@@ -68,7 +68,7 @@ def collect(
         for column in columns
     }
     averaged = [column.key for column in columns if column.key in table.averaged]
-    if len(averaged) > 1:  # they stand before the others
+    if len(averaged) > 1:  # they come before the others
         columns = (*columns[: len(averaged)], AVERAGE, *columns[len(averaged) :])
         for system in table.systems:
             each = [cells[system.name, key] for key in averaged]
@@ -96,7 +96,8 @@ def collect(
 
 
 def mean_of(cells: Sequence[Cell]) -> Cell:
-    """The mean of several columns by seed, of the seeds that have all of them."""
+    """Returns the mean of several columns by seed, of the seeds that have all of
+    them."""
     seeds = set.intersection(*(set(cell.seeds) for cell in cells))
     means = {
         s: statistics.fmean(cell.seeds[s] for cell in cells) for s in sorted(seeds)
@@ -107,7 +108,8 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 
 
 def _cost(options: Options, system: System) -> Mapping[str, float]:
-    """Words, steps and FLOPs of a pre-training that has ended, and its seconds."""
+    """Reads words, steps and FLOPs of a pre-training that has ended, and its
+    seconds."""
     run = runs.pretraining(options, system.pretraining)
     path = budget.path(run.folder)
     if not (run.is_done and path.exists()):
@@ -131,7 +133,7 @@ def _loss(options: Options, system: System) -> Mapping[str, float]:
 
 
 def circumstances(options: Options) -> dict[str, str]:
-    """What was asked for, in words."""
+    """Describes the requested runs."""
     config = options.resolved
     given = f"{config.train.num_steps:,} steps of {config.train.batch_size} sequences"
     if options.words:
@@ -166,7 +168,8 @@ def _about(run: Run, error: str) -> dict[str, Any]:
 
 
 def scores_of(options: Options, system: System, column: Column) -> dict[int, float]:
-    """A system's scores on a column, in points, by seed; of the seeds that ended."""
+    """Returns a system's scores on a column, in points, by seed, of seeds that
+    ended."""
     found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
     for run in runs.finetuning(options, system, column.task):
@@ -185,7 +188,8 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
 
 
 def baseline(options: Options, column: Column) -> float | None:
-    """The majority class's score on a column, in points; None if no run has said it."""
+    """Returns the majority class's score on a column, in points, or None if no run has
+    reported it."""
     if column.task == "features":
         return None
     for system in options.table.systems:
@@ -199,7 +203,8 @@ def baseline(options: Options, column: Column) -> float | None:
 
 
 def _baselines(run: Run) -> dict[str, dict[str, float]]:
-    """The majority baseline's scores by split, in the tables that a run printed."""
+    """Reads the majority baseline's scores by split, in the tables that a run
+    printed."""
     found: dict[str, dict[str, float]] = {}
     split = ""
     text = run.printed.read_text(errors="replace") if run.printed.exists() else ""
@@ -215,7 +220,7 @@ def _baselines(run: Run) -> dict[str, dict[str, float]]:
 
 
 def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
-    """F1 on dev; empty where the model has too few layers for the choice."""
+    """Returns F1 on dev. It is empty if the model has too few layers for the choice."""
     hint = f"delete {folder / 'result.json'}, and the same command writes both again"
     found = runner.read_json(folder / "results.json", hint)
     if found["score"] != "f1":
@@ -227,7 +232,7 @@ def _of_features(folder: Path, choice: str, seeds: int) -> dict[int, float]:
 
 
 def plain(found: Results) -> dict[str, Any]:
-    """The results as JSON has them; null where a value is not finite."""
+    """Returns the results as JSON has them, with null where a value is not finite."""
     return {
         "table": found.table.name,
         "title": found.table.published.title,

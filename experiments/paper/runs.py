@@ -1,6 +1,6 @@
-"""A table's runs: their commands, their folders, and what they have left there.
+"""A table's runs: their commands, their folders, and the results left there.
 
-A folder is named after what shapes its run, so tables share what they have in common:
+A folder is named after everything that shapes its run, so tables share common runs:
 
     OUTPUT/pretraining/mlm-1f0c9a27/
     OUTPUT/finetuning/mlm-1f0c9a27/sst2-5seeds-93ab01cd/seed_0 ... seed_4
@@ -22,14 +22,15 @@ from experiments.paper.tasks import Found
 
 FEATURES = (sys.executable, "-m", "experiments.paper.features")
 BUDGET = (sys.executable, "-m", "experiments.paper.budget")
-# Seeds of smaller models train together, in one program; of these each by itself.
+# Seeds of smaller models train together, in one program. Of these sizes each trains by
+# itself.
 _APART = ("base", "large")
 # "The maximal document context" (section 5.3), where a model is large enough for it.
 _CONTEXT = ("task.document_context=True", "task.max_seq_length=512")
 
 
 def plan(options: Options) -> list[Run]:
-    """All runs of the table, each once, in the order in which they run."""
+    """Returns all runs of the table, each once, in the order in which they run."""
     runs: dict[Path, Run] = {}
     for system in options.table.systems:
         first = pretraining(options, system.pretraining)
@@ -42,7 +43,7 @@ def plan(options: Options) -> list[Run]:
 
 
 def pretraining(options: Options, run: Pretraining) -> Run:
-    """The pre-training run; its folder is what `init_from` names."""
+    """Returns the pre-training run, whose folder is the value of `init_from`."""
     if run.weights:  # it has ended
         return Run("weights", Path(run.weights), ())
     spec, fields = options.configs[run.model], list(options.fields)
@@ -70,15 +71,17 @@ def pretraining(options: Options, run: Pretraining) -> Run:
 
 
 def _own(spec: str) -> tuple[str, ...]:
-    """The values of a config file that is not one of ours: it may change."""
+    """Returns the values of a config file that is not one of ours: it may change."""
     if Path(spec.partition(":")[0]).resolve().parent == ROOT / "configs":
         return ()
     return (json.dumps(configuration.load(spec, []).to_dict(), sort_keys=True),)
 
 
 def _kept(options: Options) -> tuple[int, int]:
-    """Every how many steps a checkpoint stays, and is saved: figure 5's points are
-    multiples of both."""
+    """Returns the numbers of steps between checkpoints that stay and that are saved.
+
+    Figure 5's points are multiples of both.
+    """
     config = options.resolved
     between = max(1, config.train.num_steps // len(tables.SHARES))
     saves = -(-between // config.checkpoint.save_every)
@@ -87,9 +90,12 @@ def _kept(options: Options) -> tuple[int, int]:
 
 
 def finetuning(options: Options, system: System, task: str) -> list[Run]:
-    """The runs that fine-tune a system on a task: one for all seeds together, or one
-    for each; one of experiments.paper.features for all its choices. None if the
-    task has no data, or is none of the system's."""
+    """Returns the runs that fine-tune a system on a task.
+
+    There is one for all seeds together, or one for each, or one of
+    experiments.paper.features for all its choices. There are none if the task has no
+    data, or is not one of the system's.
+    """
     if task not in options.found:
         return []
     first = pretraining(options, system.pretraining)
@@ -134,11 +140,12 @@ def finetuning(options: Options, system: System, task: str) -> list[Run]:
 
 
 def _alike(options: Options, data: Found, own: Collection[str]) -> tuple[str, ...]:
-    """What systems that are compared take from BERT's config of a task, so that they
-    read the same rows as often; and their last step, as BERT does.
+    """Returns the fields that systems that are compared take from BERT's task config.
+
+    With them they read the same rows as often, and use their last step, as BERT does.
 
     Args:
-      own: the fields that a system has itself.
+      own: Names of the fields that a system sets itself.
     """
     train = configuration.load(finetuning_config(data, options.size), []).train
     fields = {
@@ -152,7 +159,10 @@ def _alike(options: Options, data: Found, own: Collection[str]) -> tuple[str, ..
 
 
 def _features(options: Options, first: Run, fields: Sequence[str], choice: str) -> Run:
-    """experiments.paper.features on the pre-training run; an empty choice: all."""
+    """Returns experiments.paper.features on the pre-training run.
+
+    An empty choice means all.
+    """
     files = [field.removeprefix("task.").split("_file=", 1) for field in fields]
     data = [f"--{split}={path}" for split, path in files]
     context = ("--document_context",) if options.size in _APART else ()
@@ -169,12 +179,12 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
 
 
 def _name(first: Run) -> str:
-    """What the folder is called of what starts from a pre-training."""
+    """Returns the folder's name for a run that starts from a pre-training."""
     if first.kind != "weights":
         return first.folder.name
     return f"{first.folder.name}-{digest(str(first.folder))}"
 
 
 def _needs(first: Run) -> tuple[Path, ...]:
-    """The folder that a run waits for, if any."""
+    """Returns the folder that a run waits for, if any."""
     return () if first.kind == "weights" else (first.folder,)

@@ -17,13 +17,14 @@ class Pretraining(NamedTuple):
     """A pre-training run.
 
     Attributes:
-      name: its folder's name begins so.
-      fields: of the config, FIELD=VALUE.
-      shape: layers, hidden size and heads; None: those of the size.
-      size: in place of the size that was asked for, if not empty.
-      kept: checkpoints along the run stay, for figure 5.
-      model: whose config it takes, a key of `beside.SYSTEMS`.
-      weights: that exist already, as `init_from` names them; empty: it is trained.
+      name: Prefix of its folder's name.
+      fields: Fields of the config, FIELD=VALUE.
+      shape: Layers, hidden size and heads. None means those of the size.
+      size: Size that replaces the requested one, if not empty.
+      kept: Whether checkpoints along the run stay, for figure 5.
+      model: System whose config it takes, a key of `beside.SYSTEMS`.
+      weights: Weights that exist already, as `init_from` names them. Empty means that
+        it is trained.
     """
 
     name: str
@@ -39,13 +40,13 @@ class System(NamedTuple):
     """A row of a table.
 
     Attributes:
-      name: as shown.
-      pretraining: what it starts from.
-      paper: the row of the paper's table; empty: the paper has none.
-      fields: of the fine-tuning config.
-      share: percent of the pre-training steps that it starts from.
-      choice: of experiments.paper.features, where the row is not fine-tuned.
-      line: of a plot along `Table.axis`, whose point it is; `at`: where.
+      name: Name as shown.
+      pretraining: Pre-training that it starts from.
+      paper: Row of the paper's table. Empty means that the paper has none.
+      fields: Fields of the fine-tuning config.
+      share: Percent of the pre-training steps that it starts from.
+      choice: Choice of experiments.paper.features, where the row is not fine-tuned.
+      line: Line of a plot along `Table.axis` whose point it is. `at` is its position.
     """
 
     name: str
@@ -59,7 +60,7 @@ class System(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column: a task's score on a split; `key` is its name in `published`."""
+    """A column: a task's score on a split. `key` is its name in `published`."""
 
     key: str
     task: str
@@ -78,7 +79,7 @@ class Column(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What makes points of the score: SQuAD's are percentages already."""
+        """Factor that makes points of the score: SQuAD's are percentages already."""
         return 1.0 if self.task.startswith("squad") else 100.0
 
 
@@ -87,10 +88,10 @@ AVERAGE = Column("average", "", "")
 
 
 class Table(NamedTuple):
-    """A table or figure of the paper; `columns` beyond `usual` run only if asked.
+    """A table or figure of the paper. `columns` beyond `usual` run only on request.
 
-    Of the columns in `averaged` a column more has the mean. `axis` says along what
-    systems are points of lines, for a plot; empty: they are not.
+    An added column has the mean of the columns in `averaged`. `axis` names the axis
+    along which systems are points of lines, for a plot. Empty means that they are not.
     """
 
     name: str

@@ -12,12 +12,12 @@ from experiments.lib.verdicts import Claim, Pair
 from experiments.paper.feature_choices import CHOICES
 from experiments.paper.systems import Column, Pretraining, System, Table
 
-# Layers, hidden size and heads; tiny is configs/tiny.py:recipe=plain.
+# Layers, hidden size and heads. tiny is configs/tiny.py:recipe=plain.
 SIZES = {
     "tiny": (2, 128, 4),
     **{name: (*shape, shape[1] // 64) for name, shape in BASE_SIZES.items()},
 }
-# Figure 5 is fine-tuned from checkpoints after these shares of the steps, in percent.
+# Figure 5 is fine-tuned from checkpoints after these percentages of the steps.
 SHARES = (20, 40, 60, 80, 100)
 # Points by which two masking mixes may differ on a task and count as alike: table 8's
 # own spread over the six is 0.8 on MNLI and 0.5 on NER, fine-tuned.
@@ -32,7 +32,7 @@ CASED = Pretraining("mlm-cased", ("tokenizer.lowercase=False",))
 
 
 def column(task: str, score: str = "", key: str = "") -> Column:
-    """Of a task's main score on dev, unless another is named."""
+    """Returns the column of a task's main score on dev, unless another is named."""
     main = {"swag": "accuracy", "imdb": "accuracy"}
     given = score or main.get(task) or (GLUE[task].main_score if task in GLUE else "f1")
     return Column(key or task, task, given)
@@ -41,12 +41,12 @@ def column(task: str, score: str = "", key: str = "") -> Column:
 def against(
     first: str, second: str, columns: Sequence[Column] | Sequence[str]
 ) -> tuple[Pair, ...]:
-    """Two systems on each column."""
+    """Pairs two systems on each column."""
     keys = [own.key if isinstance(own, Column) else own for own in columns]
     return tuple(Pair(first, second, key) for key in keys)
 
 
-# WNLI is none of table 1's columns.
+# WNLI is not one of table 1's columns.
 TABLE_1 = (
     column("mnli"),
     Column("mnli_mismatched", "mnli", "accuracy", "dev_mismatched"),
@@ -57,10 +57,10 @@ SQUAD2 = (column("squad2", "exact_match", "squad2/exact_match"), column("squad2"
 
 
 def build(name: str, size: str) -> Table:
-    """The table at a size.
+    """Returns the table at a size.
 
     Raises:
-      UserError: there is no such table.
+      UserError: There is no such table.
     """
     if name not in TABLES:
         raise UserError(f"{name}: no such table; choose one of {', '.join(TABLES)}")
@@ -75,11 +75,13 @@ def _of_bert(
     source: str,
     usual: tuple[str, ...],
 ) -> Table:
-    """A table of BERT itself at its size; at Large also of Base, and a claim that Large
-    is better where the paper has both.
+    """Returns a table of BERT itself at its size.
+
+    At Large it has also Base, and a claim that Large is better where the paper has
+    both.
 
     Args:
-      source: of the claim.
+      source: Source of the claim.
     """
     paper = {"base": "BERT-Base", "large": "BERT-Large"}
     row = next((r for r in title.rows if r.startswith(paper.get(size, "-"))), "")
@@ -137,7 +139,8 @@ def _table5(name: str, size: str) -> Table:
 
 
 def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
-    """Table 6's six models in the proportions of a size: Base gives the paper's own.
+    """Returns table 6's six models in the proportions of a size: Base gives the paper's
+    own.
 
     Each has the heads' width of its size. Where a quarter of the layers and half of
     them are the same number, the first model has half of the width.
@@ -199,7 +202,7 @@ def _table7(name: str, size: str) -> Table:
     best = CHOICES[best_features(size)].title
     others = [choice.title for choice in CHOICES.values() if choice.title != best]
     text, source, note = f"The best features: {best}", "section 5.3", ""
-    if best_features(size) != FEATURES:  # of which the paper says less
+    if best_features(size) != FEATURES:  # the paper claims less for these
         text, others = "Features of layers are better than embeddings", ["Embeddings"]
         source, note = "table 7, by its figures", _TOO_SHALLOW.format(best)
     same = f"Features are about as good as fine-tuning (within {ALIKE:g})"
@@ -212,8 +215,11 @@ def _table7(name: str, size: str) -> Table:
 
 
 def best_features(size: str) -> str:
-    """The choice of layers that the paper found best and used for table 8 (appendix
-    C.2): the last four, concatenated; of smaller models the sum of all."""
+    """Returns the choice of layers that the paper found best.
+
+    It used them for table 8 (appendix C.2): the last four, concatenated. For smaller
+    models it is the sum of all.
+    """
     return FEATURES if SIZES[size][0] >= 4 else "sum_all"
 
 

@@ -14,12 +14,12 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-      title: as the report names it.
-      config: in configs/finetune/, with its arguments but for the size.
-      folders: names that its folder may have; the first is the usual one.
-      fields: config field -> patterns of its file, of which the first with a match
-        counts; "": the folder itself, which must have `inside`.
-      inside: patterns that the folder must match, each at least once.
+      title: Title as the report names it.
+      config: Name in configs/finetune/, with its arguments but for the size.
+      folders: Names that its folder may have. The first is the usual one.
+      fields: Patterns of the file of each config field, of which the first with a match
+        counts. "" means the folder itself, which must have `inside`.
+      inside: Patterns that the folder must match, each at least once.
     """
 
     title: str
@@ -87,7 +87,7 @@ TASKS = {
         ("train/pos/*.txt", "train/neg/*.txt"),
     ),
 }
-# IMDb's reviews as JSON lines, with labels; test stands for dev, as in the papers.
+# IMDb's reviews as JSON lines, with labels. test is used as dev, as in the papers.
 _IMDB_LINES = Task(
     "IMDb",
     ("text.py",),
@@ -98,10 +98,10 @@ _OPTIONAL = ("task.test_file",)
 
 
 def find(name: str, folders: Sequence[str]) -> Found | str:
-    """A task's data; or what is missing, in words.
+    """Returns a task's data, or a description of the missing files.
 
     Args:
-      folders: where to look, the first with the data counts; `tfds:glue` and
+      folders: Folders to look in. The first with the data counts. `tfds:glue` and
         `hf:nyu-mll/glue` have GLUE's.
     """
     task = TASKS[name]
@@ -125,13 +125,13 @@ def find(name: str, folders: Sequence[str]) -> Found | str:
 def find_all(
     names: Sequence[str], data: str
 ) -> tuple[dict[str, Found], dict[str, str]]:
-    """The data of tasks, and why the others are missing.
+    """Finds the data of tasks, and why the others are missing.
 
     Args:
-      data: folders, between commas.
+      data: Folders, between commas.
 
     Raises:
-      UserError: a folder does not exist.
+      UserError: A folder does not exist.
     """
     folders = list(filter(None, data.split(",")))
     for folder in folders:

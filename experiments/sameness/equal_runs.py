@@ -5,11 +5,11 @@
 Three small runs of 30 steps, with dropout (pre-training, pairs of texts with a class,
 questions with spans), each on one device, on eight simulated devices in six meshes, and
 in two and four processes on this machine. Then pre-training is stopped by a signal to
-one process and goes on elsewhere, for four pairs of places. It prints the largest
+one process and resumes elsewhere, for four pairs of setups. It prints the largest
 differences from the run on one device, and counts how often each training row was
 handed out in each epoch. The exit status is 1 where they are not the same.
 
-FOLDER keeps data and runs; what is finished there is not run again.
+FOLDER keeps data and runs. Finished runs in it are not repeated.
 """
 
 import json
@@ -106,7 +106,7 @@ PAIRS = (
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = Parser("experiments.sameness.equal_runs", __doc__)
     parser.add_argument("--output", type=Path, required=True)
     names = several(str, CONFIGS)
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> None:
-    """Runs, unless it is done; what the run prints goes to its folder's `log`."""
+    """Runs, unless it is done. The run's output goes to its folder's `log`."""
     if finished(workdir):
         return
     (workdir / "handed_out").mkdir(parents=True, exist_ok=True)
@@ -162,12 +162,12 @@ def finished(workdir: Path) -> bool:
 
 
 def base(folder: Path, task: str) -> Path:
-    """The run that the others are compared with."""
+    """Returns the run that the others are compared with."""
     return folder / f"{task} {ONE}".replace(" ", "_")
 
 
 def losses(workdir: Path) -> np.ndarray:
-    """Of each step, all of them there once and in order."""
+    """Reads the loss of each step, all of them there once and in order."""
     lines = metrics.read(workdir, "train")
     steps = [line["step"] for line in lines]
     assert steps == list(range(1, len(steps) + 1)), f"{workdir}: steps {steps}"
@@ -175,8 +175,13 @@ def losses(workdir: Path) -> np.ndarray:
 
 
 def compare(workdir: Path, other: Path) -> tuple[float, float, float, str, str]:
-    """Largest relative differences: of the first loss, of all, of the scores; steps and
-    epochs handed out; and how often a row was in an epoch, from least to most."""
+    """Compares two runs.
+
+    Returns:
+      Largest relative differences of the first loss, of all, and of the scores, the
+      steps and epochs handed out, and how often a row was in an epoch, from least to
+      most.
+    """
     ours, theirs = losses(workdir), losses(other)
     relative = np.abs(ours - theirs) / np.abs(theirs)
     mine, its = (metrics.read(path, "dev")[-1] for path in (workdir, other))
@@ -190,13 +195,13 @@ def compare(workdir: Path, other: Path) -> tuple[float, float, float, str, str]:
 
 
 def handed_out(folder: Path, num_steps: int, size: int) -> tuple[int, int, int, int]:
-    """Steps, and how often a row was handed out in a whole epoch, least and most, and
-    whole epochs; rows of which two processes have a copy count once.
+    """Counts steps, and how often a row was handed out in a whole epoch, least and
+    most, and whole epochs. Rows of which two processes have a copy count once.
 
     Args:
-      folder: what recorded_run has left there.
-      num_steps: of the run.
-      size: of a batch.
+      folder: Folder of recorded_run's files.
+      num_steps: Number of steps of the run.
+      size: Number of rows in a batch.
     """
     batches: dict[int, dict[int, str]] = {}
     for path in sorted(folder.iterdir()):
@@ -236,7 +241,7 @@ def show(title: str, rows: list[tuple]) -> None:
 
 
 def write_data(folder: Path) -> None:
-    """Made-up text, of which no two training rows are the same."""
+    """Writes made-up text, of which no two training rows are the same."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(0)
     words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]

@@ -2,10 +2,10 @@
 
     python -m experiments.sameness.recorded_run FOLDER STEP -- ARGUMENTS
 
-FOLDER gets `<process>-<pid>.jsonl`, a line for each batch: `step`, `places` (of the
-rows in the global batch) and `rows` (a hash of what each holds, without its masks).
-With STEP, the last process sends itself SIGTERM once it has that step's batch (-1:
-never).
+FOLDER gets `<process>-<pid>.jsonl`, a line for each batch: `step`, `places` (positions
+of the rows in the global batch) and `rows` (a hash of each one's content, without its
+masks). With STEP, the last process sends itself SIGTERM once it has that step's batch
+(-1 means never).
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from bert_jax.training import seeds
 
 
 def record(folder: Path, stop: int) -> None:
-    """From now on every run in this process is recorded."""
+    """Records every later run in this process."""
     batches = seeds.Seeds.batches
 
     def recorded(self: Any, task: Any, step: int, rows: Any) -> Iterator[Any]:
@@ -44,7 +44,7 @@ def record(folder: Path, stop: int) -> None:
 
 
 def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
-    """What tells each row of a batch: its tokens as they were before masking."""
+    """Returns an identity of each row of a batch: its tokens before masking."""
     ids = batch["input_ids"].copy()
     if "masked_lm_ids" in batch:
         row, place = np.nonzero(batch["masked_lm_weights"])
@@ -59,8 +59,8 @@ def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
-    if argv[2:3] != ["--"]:  # a person's; equal_runs starts it
+    """Runs the program and returns the exit status."""
+    if argv[2:3] != ["--"]:  # started by a person, not by equal_runs
         sys.exit(__doc__)
     record(Path(argv[0]), int(argv[1]))
     return main.main(argv[3:])

@@ -1,4 +1,4 @@
-"""What a quarter of an hour on a GPU should decide, as one command.
+"""Measurements of a quarter of an hour on a GPU, as one command.
 
     python -m experiments.speed.gpu_suite --output=FOLDER [--before=CHECKOUT] \
         [--only=ablation,whole] [--dry-run]
@@ -15,7 +15,7 @@ ends. A part that fails or takes too long leaves its error there, and the next b
     predict   answers by einsum and by the fused kernel
 
 "As it was" is the code of another commit: a checkout into which this file and sides.py
-were copied. A side of "in turns" has a process of its own. Two turns of a side that
+were copied. A side of "in turns" has a separate process. Two turns of a side that
 differ by more than 1% mark it with *. `--dry-run` runs every part on a processor, with
 tiny sizes and interpreted kernels: it proves that the command works and measures
 nothing.
@@ -51,7 +51,7 @@ PROFILED_STEPS = 3
 FUSED = {"attention": "fused", "epilogue": "fused"}
 NO_MERGER = {"xla_gpu_dot_merger_threshold_mb": 0}
 NO_TRITON = {"xla_gpu_enable_triton_gemm": False}
-# What a step has: config fields, XLA's options in place of today's, the logits' dtype,
+# A step's settings: config fields, XLA's options instead of today's, the logits' dtype,
 # and whether its code is that of --before.
 BEFORE: dict[str, Any] = {"fields": {"attention": "fused"}, "before": True}
 AFTER: dict[str, Any] = {"fields": FUSED}
@@ -76,12 +76,12 @@ TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "thread
 
 
 class Suite:
-    """The parts, and what they found.
+    """The parts, and their results.
 
     Args:
-      folder: of the results.
-      before: the checkout of another commit; None means that it is left out.
-      dry: on a processor, with tiny sizes.
+      folder: Folder of the results.
+      before: Checkout of another commit. None means that it is left out.
+      dry: Whether to run on a processor, with tiny sizes.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Suite:
         self._start = time.monotonic()
 
     def run(self, name: str) -> None:
-        """Runs a part; it may fail."""
+        """Runs a part, which may fail."""
         began = time.monotonic()
         print(f"\n== {name} (at {began - self._start:.0f} s)", flush=True)
         try:
@@ -105,7 +105,7 @@ class Suite:
         runner.write_json(self._folder / "suite.json", self.found)
 
     def case(self, name: str, size: str, length: int, batch: int, **how: Any) -> dict:
-        """A side's case; a rehearsal's is tiny."""
+        """Returns a side's case. A rehearsal's is tiny."""
         if self._dry:
             size, length, batch = "1/32", 32, 4
         shape = {"size": size, "length": length, "batch": batch}
@@ -137,16 +137,16 @@ class Suite:
         return self._in_turns(cases, 150, rounds=2)
 
     def _process(self, module: str, case: Mapping[str, Any], limit: float, **more: Any):
-        """A process for a case; a rehearsal's has more time."""
+        """Returns a process for a case. A rehearsal's has more time."""
         return sides.Process(module, case, limit * (10 if self._dry else 1), **more)
 
     def _in_turns(
         self, cases: Sequence[Mapping[str, Any]], limit: float, rounds: int = ROUNDS
     ) -> dict[str, Any]:
-        """Measures each case in a process of its own, in turns.
+        """Measures each case in a separate process, in turns.
 
         Args:
-          limit: seconds in which a process must be ready.
+          limit: Seconds in which a process must be ready.
         """
         cases = [case for case in cases if self._before or not case.get("before")]
         opened: dict[str, sides.Process] = {}
@@ -228,8 +228,10 @@ class Suite:
         return {"status": done.returncode, "last": lines[-1:]}
 
     def _predict(self) -> dict[str, Any]:
-        """Texts as long as film reviews, many and one; a classifier of Base's size with
-        random weights."""
+        """Measures prediction of texts as long as film reviews, many and one.
+
+        The model is a classifier of Base's size with random weights.
+        """
         import numpy as np
 
         from experiments.speed import inference
@@ -252,7 +254,7 @@ PARTS = ["ablation", "whole", "profile", "others", "numbers", "predict"]
 
 
 def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Our step of a case, in this process; or its profile."""
+    """Returns our step of a case, in this process, or its profile."""
     if "folder" in case:
         return {}, profile(case)
     import jax
@@ -268,7 +270,7 @@ def prepare(case: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The step and its config, with what the case leaves out of today's code."""
+    """Returns the step and its config, without the changes that the case omits."""
     from bert_jax.models import heads
     from bert_jax.runtime import environment
     from experiments.speed import our_step
@@ -285,13 +287,13 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
             steps = importlib.import_module("bert_jax.training.compilation")
         steps.PRODUCTS = {}
         steps.IN_ORDER = {**steps.IN_ORDER, **case["options"]}
-    if case.get("float32_logits"):  # of the vocabulary's own size
+    if case.get("float32_logits"):  # logits with the vocabulary's own size
         heads.platform = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
 
 
 def _interpret() -> None:
-    """Has the GPU's kernels run as JAX operations."""
+    """Makes the GPU's kernels run as JAX operations."""
     import functools
 
     from bert_jax.models.kernels import fused, requirements
@@ -308,8 +310,10 @@ def _interpret() -> None:
 
 
 def profile(case: Mapping[str, Any]) -> dict[str, Any]:
-    """The kernels of a step, as the model has them and as they ran; the step's program
-    goes into the folder."""
+    """Returns the kernels of a step, as the model predicts them and as they ran.
+
+    The step's program goes into the folder.
+    """
     import jax
 
     from experiments.capacity import hlo, kernels
@@ -337,8 +341,8 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _peaks(size: int, megabytes: int) -> dict[str, float]:
-    """What JAX reaches: FLOP/s of a square product of `size` by dtype, and bytes/s read
-    and written by a copy of `megabytes`."""
+    """Measures the peaks that JAX reaches: FLOP/s of a square product of `size` by
+    dtype, and bytes/s read and written by a copy of `megabytes`."""
     import jax
     import jax.numpy as jnp
 
@@ -354,7 +358,7 @@ def _peaks(size: int, megabytes: int) -> dict[str, float]:
 
 
 def _best(function: Callable[..., Any], *arguments: Any) -> float:
-    """Seconds of a call, the best of five turns of twenty calls."""
+    """Returns seconds of a call, the best of five turns of twenty calls."""
     import jax
 
     jax.block_until_ready(function(*arguments))
@@ -370,7 +374,7 @@ def _best(function: Callable[..., Any], *arguments: Any) -> float:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status: 1 where a part failed."""
+    """Runs the command and returns the exit status, 1 where a part failed."""
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--output", required=True, type=Path, help="a folder")
     parser.add_argument("--before", type=Path, help="a checkout of another commit")

@@ -1,16 +1,16 @@
-"""How fast texts of mixed lengths are classified, beside other libraries.
+"""The speed of classifying texts of mixed lengths, compared with other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
         --texts reviews.jsonl [--layers=4] [--hidden=256] [--output=FILE.json]
 
 The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
-sides have the same random weights and the same batch size; texts are cut at 512 tokens;
-compiling and a first round are not counted. Each library has a process of its own, and
-their sides take turns; a figure is the median of the turns.
-`predict` is beside `transformers`' pipeline `text-classification`, with the texts as
-they come and sorted by the caller, and beside ONNX Runtime (where it and onnx are
-installed, on a processor, in float32) on the exported model, sorted by the caller.
-`one text`: a text of middling length alone.
+sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
+Compiling and a first round are not counted. Each library has a separate process, and
+their sides take turns. A figure is the median of the turns.
+`predict` is compared with `transformers`' pipeline `text-classification`, with the
+texts as they come and sorted by the caller, and with ONNX Runtime (where it and onnx
+are installed, on a processor, in float32) on the exported model, sorted by the caller.
+`one text` is a text of middling length alone.
 """
 
 import argparse
@@ -44,8 +44,10 @@ Answer = Callable[[Texts], list[str]]
 
 
 def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
-    """Writes a classifier with random weights, its tokenizer and the texts; and the
-    classifier for ONNX Runtime where that is measured."""
+    """Writes a classifier with random weights, its tokenizer and the texts.
+
+    Also writes the classifier for ONNX Runtime where that is measured.
+    """
     import torch
     import transformers
 
@@ -76,8 +78,11 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
 
 
 def libraries(dtype: str) -> list[str]:
-    """Those that are measured: ONNX Runtime, whose usual package has no GPU, in float32
-    and without one."""
+    """Returns the measured libraries.
+
+    ONNX Runtime, whose usual package has no GPU, is measured in float32 and without
+    one.
+    """
     import torch
 
     has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
@@ -86,10 +91,10 @@ def libraries(dtype: str) -> list[str]:
 
 
 def texts_of(args: argparse.Namespace) -> Texts:
-    """The texts of --texts, in a random order, cut at LIMIT tokens.
+    """Reads the texts of --texts, in a random order, cut at LIMIT tokens.
 
     Raises:
-      UserError: an option is wrong, or a record; names file and line.
+      UserError: An option or a record is wrong. The error names file and line.
     """
     command_line.check_counts(args, "layers", "rows", "batch", "rounds")
     if args.hidden < 64 or args.hidden % 64:
@@ -106,7 +111,7 @@ def texts_of(args: argparse.Namespace) -> Texts:
 
 
 def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
-    """`--mode=predict` without its files."""
+    """Returns answers by `--mode=predict` without its files."""
     from bert_jax.config import configuration
     from bert_jax.runtime import environment, storage
     from bert_jax.training import inference, run_config, setup
@@ -141,7 +146,7 @@ def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    """`transformers`, as its documentation says to use it."""
+    """Returns answers by `transformers`, used as its documentation describes."""
     import torch
     import transformers
 
@@ -169,7 +174,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    """ONNX Runtime with the exported classifier, on all cores."""
+    """Returns answers by ONNX Runtime with the exported classifier, on all cores."""
     import numpy as np
     import onnxruntime
     from tokenizers import Tokenizer
@@ -198,7 +203,7 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
 
 def by_length(answer: Answer) -> Answer:
-    """An answer that is asked in the order of the texts' lengths."""
+    """Returns an answer that takes the texts in the order of their lengths."""
 
     def ordered(texts: Texts) -> list[str]:
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
@@ -213,8 +218,10 @@ _ANSWERS = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_a
 
 
 def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The sides of the case's library in this process; each answers all texts, or one
-    of middle length, once before."""
+    """Returns the sides of the case's library in this process.
+
+    Each answers all texts, or one of middle length, once before.
+    """
     texts = json.loads(Path(case["folder"], TEXTS).read_text(encoding="utf-8"))
     middling = sorted(texts, key=len)[len(texts) // 2]
 
@@ -230,7 +237,7 @@ def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def measure(
     args: argparse.Namespace, texts: Texts, chosen: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of all sides of some libraries, the first of them ours."""
+    """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder))
         case = {"folder": folder, "batch": args.batch}
@@ -251,7 +258,7 @@ HEADER = ("side", "texts/s", "milliseconds", "ours / it")
 
 
 def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The lines of the table."""
+    """Returns the lines of the table."""
     found: list[tuple[str, ...]] = []
     for name, side in figures["sides"].items():
         alone = name.endswith(ONE)
@@ -270,7 +277,7 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)

@@ -24,22 +24,23 @@ from experiments.lib import programs
 
 KNOWN = ("base", "large")
 TASKS = ("pretraining", "classification")
-PACKED = 2  # pairs of a packed row; real text fills one with two to three
-FIRST_PIECE = 1000  # of bert-base-uncased: before it stand special and unused ones
+PACKED = 2  # pairs of a packed row. Real text fills one with two to three
+FIRST_PIECE = 1000  # first in bert-base-uncased after special and unused ones
 
 
 def sized_config(
     size: str, length: int, batch_size: int, task: str = "pretraining"
 ) -> ConfigDict:
-    """A task's config of a size and one length.
+    """Returns a task's config of a size and one length.
 
     Args:
-      size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN and Base's
-        ratio of the intermediate size to it (Turc et al. 2019, arXiv:1908.08962).
-      length: tokens of a row; 15% of them, and a little more, are predicted: 20 of
-        128, 77 of 512 (google-research/bert, README.md).
-      batch_size: rows.
-      task: of TASKS; classification is that of SST-2.
+      size: Model size: base, large, or LAYERS/HIDDEN, with a head for each 64 of HIDDEN
+        and Base's ratio of the intermediate size to it (Turc et al. 2019,
+        arXiv:1908.08962).
+      length: Number of tokens in a row. 15% of them, and a little more, are predicted:
+        20 of 128, 77 of 512 (google-research/bert, README.md).
+      batch_size: Number of rows.
+      task: Name from TASKS. classification is that of SST-2.
     """
     known = size if size in KNOWN else "base"
     config = base.get_config(size=known)
@@ -61,12 +62,12 @@ def sized_config(
 
 
 def predictions(length: int) -> int:
-    """Predicted positions of a row: 20 of 128 and 77 of 512, as published."""
+    """Returns predicted positions of a row: 20 of 128 and 77 of 512, as published."""
     return 20 if length == 128 else max(1, round(0.15 * length))
 
 
 def flops(config: ConfigDict, pairs: int = 1) -> int:
-    """Of a step, by the model; a row has so many pairs."""
+    """Returns the FLOPs of a step, by the model. A row has `pairs` pairs."""
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     length = config.corpus.max_seq_length
     if config.task.name != "pretraining":
@@ -76,8 +77,11 @@ def flops(config: ConfigDict, pairs: int = 1) -> int:
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Full rows: random pieces in two segments, none of them padding or special; with
-    `corpus.packing` PACKED of these in each row."""
+    """Returns full rows: random tokens in two segments, none of them padding or
+    special.
+
+    With `corpus.packing` each row has PACKED of these.
+    """
     if config.corpus.packing:
         return _packed_batch(config)
     rows, length = config.train.batch_size, config.corpus.max_seq_length
@@ -129,14 +133,14 @@ class OurStep:
     """A run's compiled step and its state.
 
     Args:
-      batches: of one shape; the steps go through them again and again.
+      batches: Batches of one shape. The steps go through them again and again.
 
     Attributes:
-      parameters: the number of those that learn.
-      compiled: the step's program.
+      parameters: Number of parameters that learn.
+      compiled: Program of the step.
 
     Raises:
-      UserError: the config's values do not fit, or not this device.
+      UserError: The config's values do not fit, or not this device.
     """
 
     def __init__(self, config: ConfigDict, batches: Sequence[Mapping[str, np.ndarray]]):
@@ -155,7 +159,7 @@ class OurStep:
         )
 
     def __call__(self, steps: int) -> float:
-        """Takes so many steps and waits; the host's batch goes to the device in each.
+        """Takes `steps` steps and waits. The host's batch goes to the device in each.
 
         Returns:
           The last step's loss.

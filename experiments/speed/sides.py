@@ -26,7 +26,7 @@ from bert_jax.runtime.environment import MALLOC
 from experiments.lib import report
 
 ROOT = Path(__file__).resolve().parents[2]
-# JAX takes most of a GPU's memory otherwise; there are up to two processes of it.
+# JAX takes most of a GPU's memory otherwise, and up to two processes use it.
 SHARED = {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}
 
 
@@ -43,19 +43,19 @@ def begin(
 
 
 class Process:
-    """Python with one library, which takes its turns when it is asked to.
+    """Python with one library, which takes its turns on request.
 
     Args:
-      module: its `prepare` takes the case. It returns the sides by name, each a
-        function that works so many times, waits for the end and returns what JSON can
-        hold; and a dict about them.
-      limit: seconds in which it must be ready.
-      variables: more of its environment.
-      root: the checkout whose code it runs; None means this one.
+      module: Module whose `prepare` takes the case. It returns the sides by name, each
+        a function that works the given number of times, waits for the end and returns a
+        value that JSON can hold, and a dict about them.
+      limit: Seconds in which it must be ready.
+      variables: Additions to its environment.
+      root: Checkout whose code it runs. None means this one.
 
     Attributes:
-      found: what it said of itself when it was ready.
-      sides: the names that it answers to.
+      found: Description of itself that it sent when it was ready.
+      sides: Names of its sides.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Process:
         """Waits until it has prepared its sides.
 
         Raises:
-          RuntimeError: it ended, with the last line of its errors; or was too slow.
+          RuntimeError: It ended, with the last line of its errors, or was too slow.
         """
         timer = threading.Timer(self._limit, self._stop)
         timer.start()
@@ -118,15 +118,18 @@ class Process:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def ask(self, name: str, times: int = 1) -> dict[str, Any]:
-        """Has a side work so many times: its `value`, and the `cpu` seconds it took."""
+        """Makes a side work `times` times.
+
+        Returns its `value` and the `cpu` seconds.
+        """
         assert self._process.stdin
-        # Where it has ended, the missing answer says why.
+        # Where it has ended, the missing answer shows why.
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps([name, times]), file=self._process.stdin, flush=True)
         return self._read()
 
     def turns(self) -> dict[str, Callable[[int], float]]:
-        """The sides, as `alternate` takes them."""
+        """Returns the sides, as `alternate` takes them."""
 
         def turn(name: str, times: int) -> float:
             return float(self.ask(name, times)["cpu"])
@@ -145,10 +148,10 @@ class Process:
 
 
 def answer() -> None:
-    """What the process does: prepares its sides, then works as it is asked to."""
+    """Prepares the process's sides, then works on request."""
     module, case = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # a library's output is not an answer
 
     def say(content: Mapping[str, Any]) -> None:
         print(json.dumps(content), file=out, flush=True)
@@ -174,13 +177,14 @@ def alternate(
     the system, fetching the memory that the side has freed, as in computing.
 
     Args:
-      sides: each a function that takes so many steps, waits for their end and returns
-        the processor time used in seconds; warm.
-      rounds: turns of each side; every second round goes through them backwards.
-      least: seconds that a turn should take.
+      sides: Functions that take a number of steps, wait for their end and return the
+        processor time used in seconds. They must be warm.
+      rounds: Number of turns of each side. Every second round goes through them
+        backwards.
+      least: Minimum number of seconds of a turn.
 
     Returns:
-      For each side, seconds of a step: `median` and `best` over the rounds, `turns`;
+      For each side, seconds of a step (`median` and `best` over the rounds), `turns`,
       and `cpu`, the best processor time of all threads.
     """
     counts = {}
@@ -209,6 +213,7 @@ def alternate(
 
 
 def times_as_fast(side: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """How many times as fast a side is as another: the median, round by round."""
+    """Returns how many times as fast a side is as another: the median, round by
+    round."""
     rounds = zip(other["turns"], side["turns"], strict=True)
     return statistics.median(slow / fast for slow, fast in rounds)

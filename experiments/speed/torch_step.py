@@ -38,7 +38,8 @@ def synchronize() -> None:
 
 
 def config_of(model: ConfigDict) -> Any:
-    """The config of `transformers` for `config.model`, as an export would write it."""
+    """Returns the config of `transformers` for `config.model`, as an export would write
+    it."""
     own = BertConfig.create(model, vocab_size=0)
     form = FAMILIES[own.architecture].layout
     return transformers.AutoConfig.for_model(
@@ -47,18 +48,19 @@ def config_of(model: ConfigDict) -> Any:
 
 
 def model_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A batch's inputs under the names of `transformers`, in torch's integers."""
+    """Returns a batch's inputs under the names of `transformers`, in torch's
+    integers."""
     return {theirs: batch[ours].astype(np.int64) for theirs, ours in _INPUTS.items()}
 
 
 def adamw(
     network: Any, fields: ConfigDict, rate: float, **form: bool
 ) -> torch.optim.AdamW:
-    """AdamW with BERT's weight decay: none of biases and LayerNorm.
+    """Returns AdamW with BERT's weight decay: none of biases and LayerNorm.
 
     Args:
-      fields: `config.optimizer`.
-      form: of torch's implementation: foreach or fused.
+      fields: Fields of `config.optimizer`.
+      form: Form of torch's implementation: foreach or fused.
     """
 
     def decays(name: str) -> bool:
@@ -76,7 +78,7 @@ def adamw(
 
 
 class Network:
-    """A model with its optimizer; sides that differ in their head share it."""
+    """A model with its optimizer. Sides that differ in their head share it."""
 
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
@@ -101,7 +103,7 @@ class Network:
         self._adam.zero_grad(set_to_none=True)
 
     def _faster_adam(self) -> torch.optim.Optimizer:
-        """The faster of AdamW's two forms, by three updates of each."""
+        """Returns the faster of AdamW's two forms, by three updates of each."""
         seconds = {}
         rate = self._fields.learning_rate
         forms = {
@@ -137,7 +139,7 @@ class TorchStep:
         self._loss = torch.compile(loss) if compiles else loss
 
     def __call__(self, steps: int) -> float:
-        """Takes so many steps and waits; the host's batch goes to the device in each.
+        """Takes `steps` steps and waits. The host's batch goes to the device in each.
 
         Returns:
           The last step's loss.
@@ -161,7 +163,8 @@ class TorchStep:
 
 
 def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A batch of ours with the names and the labels that `transformers` takes."""
+    """Returns a batch of ours with the names and the labels that `transformers`
+    takes."""
     inputs = model_inputs(batch)
     if "label" in batch:
         return inputs | {"labels": batch["label"].astype(np.int64)}
@@ -180,13 +183,14 @@ def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """As `transformers` has it."""
+    """Computes the loss as `transformers` does."""
     left_out = ("positions", "chosen")
     return network(**{k: v for k, v in inputs.items() if k not in left_out}).loss
 
 
 def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """The same loss, with the masked LM head at the predicted positions alone."""
+    """Computes the same loss, with the masked LM head at the predicted positions
+    only."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     encoded = network.bert(**{name: inputs[name] for name in names})
     hidden = encoded.last_hidden_state

@@ -1,4 +1,4 @@
-"""The speed of a training step, beside torch's on the same work.
+"""The speed of a training step, compared with torch's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
         [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json] \
@@ -8,13 +8,13 @@ The work: pre-training of a size on one batch, or fine-tuning a classifier of tw
 classes, dropout on, clipping and optimizer included, from the host's arrays to the new
 weights. Rows are full. Ours is the step that a run compiles. Torch's is
 `transformers`' model, by the names of `--torch`: `sdpa` and `eager` are its attention,
-`compile` is torch.compile (with sdpa); with `-gathered` the masked LM head computes at
+`compile` is torch.compile (with sdpa). With `-gathered` the masked LM head computes at
 the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
 
 JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
 model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
 layer only where it is read. `ours / it` is torch's time over ours: above 1 we are
-faster. Both are of the medians; best turns and processor times are in the file.
+faster. Both are of the medians. Best turns and processor times are in the file.
 """
 
 import argparse
@@ -37,8 +37,8 @@ from experiments.speed import our_step, sides
 MODULE = "experiments.speed.train_step"
 DTYPES = ("float32", "bfloat16")
 OURS = "ours"
-LEAST = 8  # tokens of a row; a packed one has two halves
-# Of a side of torch: its attention, whether torch.compile is used, and whether the
+LEAST = 8  # minimum tokens of a row. A packed one has two halves
+# A side of torch: its attention, whether torch.compile is used, and whether the
 # masked LM head computes at the predicted positions alone.
 TORCH = {
     "sdpa": ("sdpa", False, False),
@@ -55,7 +55,7 @@ Sides = dict[str, Callable[[int], Any]]
 
 
 def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """The sides of the case's library, in this process."""
+    """Returns the sides of the case's library, in this process."""
     if case["threads"]:  # before a library makes its own
         cores = sorted(os.sched_getaffinity(0))[: case["threads"]]
         os.sched_setaffinity(0, cores)
@@ -63,7 +63,7 @@ def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """Our step with each of the case's attentions."""
+    """Returns our step with each of the case's attentions."""
     import jax
 
     from bert_jax.runtime import environment
@@ -93,7 +93,7 @@ def _jax_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
-    """Torch's step by each of the case's names."""
+    """Returns torch's step by each of the case's names."""
     import torch
 
     from experiments.speed import torch_step
@@ -142,7 +142,7 @@ def _warm(side: Callable[[int], float]) -> None:
     """Compiles, and steps until nothing is new.
 
     Raises:
-      RuntimeError: the loss is not finite.
+      RuntimeError: The loss is not finite.
     """
     for _ in range(2):
         if not math.isfinite(loss := side(1)):
@@ -150,7 +150,8 @@ def _warm(side: Callable[[int], float]) -> None:
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """A case with the turns of its sides, or with the `error`: why there are none."""
+    """Returns a case with the turns of its sides, or with the `error`: why there are
+    none."""
     try:
         return {**case, **_measured(case)}
     except RuntimeError as error:
@@ -184,7 +185,7 @@ HEADER = (
 
 
 def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A case's lines of the table."""
+    """Returns a case's lines of the table."""
     head = (case["size"], str(case["length"]), str(case["batch"]), case["dtype"])
     if "error" in case:
         return [(*head, f"no result: {case['error']}", "", "", "", "")]
@@ -205,7 +206,7 @@ def rows_of(case: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def notes(case: dict[str, Any]) -> list[str]:
-    """What the table does not say about a case."""
+    """Returns notes about a case that are not in the table."""
     if "error" in case:
         return []
     adams = (f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items())
@@ -218,7 +219,7 @@ def notes(case: dict[str, Any]) -> list[str]:
 
 
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One for each size, length and dtype."""
+    """Returns a case for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
     names = ("task", "attentions", "torch", "threads", "rounds", "turn", "limit")
     same = {name: getattr(options, name) for name in names}
@@ -231,10 +232,10 @@ def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options.
+    """Reads the options.
 
     Raises:
-      UserError: one is wrong, or two do not go together.
+      UserError: One is wrong, or two do not go together.
     """
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--task", default="pretraining", choices=USUAL)
@@ -287,7 +288,7 @@ def _check(options: argparse.Namespace) -> None:
 
 @command_line.command
 def main(arguments: Sequence[str]) -> int:
-    """Gives the exit status: 1 where a case failed."""
+    """Runs the command and returns the exit status, 1 where a case failed."""
     options = parse(arguments)
     facts = sides.begin(MODULE, arguments)
     done: list[dict[str, Any]] = []

@@ -33,7 +33,7 @@ from experiments.lib.runner import Run, digest
 from experiments.lib.verdicts import estimate, interval, number
 
 _SEED = "seed"
-# Values between commas; those inside of quotes and brackets separate nothing.
+# Values between commas. Commas inside of quotes and brackets separate nothing.
 _VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 SCORE = (
     "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of "
@@ -41,12 +41,12 @@ SCORE = (
 )
 _SAME = 1e-6  # scores closer than this are the same but for rounding
 
-Lines = Sequence[Mapping[str, Any]]  # of metrics.jsonl, on dev
+Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
-    """Gives the exit status."""
+    """Runs the command and returns the exit status."""
     options, fields = parse(argv)
     runs = plan(options, fields)
 
@@ -63,10 +63,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """The options (`grid`: values by field), and the fields of all runs.
+    """Returns the options (`grid`: values by field), and the fields of all runs.
 
     Raises:
-      UserError: an option that does not exist; a field twice; seeds that cannot train
+      UserError: An option does not exist, a field is given twice, or seeds cannot train
         together.
     """
     parser = command_line.Parser("experiments.sweeps.sweep", __doc__)
@@ -110,10 +110,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 
 def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
-    """The runs, their configs checked, each with the name of its setting.
+    """Returns the runs, their configs checked, each with the name of its setting.
 
     Raises:
-      UserError: a field or value that the config does not allow.
+      UserError: The config does not allow a field or value.
     """
     grid = dict(options.grid)
     seeds = grid.pop(_SEED) if options.together else []
@@ -128,14 +128,14 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         arguments = (f"--config={spec}", *fields, *given)
         config = configuration.load(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if spec in registry.ADDED.values():  # what it defines too
+        if spec in registry.ADDED.values():  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
             parts.insert(0, files.name(spec))
         name = ",".join(parts)
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
-        # A file's name has at most 255 bytes, and those beside the folder are longer.
+        # A file's name has at most 255 bytes, and those next to the folder are longer.
         safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
         setting = {f: v for f, v in point.items() if f != _SEED}
@@ -150,7 +150,7 @@ class Setting(NamedTuple):
     """Runs that differ by their seed alone.
 
     Attributes:
-      scores: by seed.
+      scores: Scores by seed.
     """
 
     name: str
@@ -175,14 +175,14 @@ class Difference(NamedTuple):
 
 
 def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting], str]:
-    """The settings, the best first, and the name of their score.
+    """Returns the settings, the best first, and the name of their score.
 
     Args:
-      runs: that have ended, each with the name of its setting.
-      asked: the score; empty means the task's main score.
+      runs: Runs that have ended, each with the name of its setting.
+      asked: Name of the score. Empty means the task's main score.
 
     Raises:
-      UserError: a run's log is cut, or lacks the score.
+      UserError: A run's log is cut, or lacks the score.
     """
     found: dict[str, dict[int, tuple[dict[str, Any], Path, Lines]]] = {}
     for name, run in runs:
@@ -207,7 +207,7 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
         for *_, lines in every
     ]
     shared = [name for name in names[0] if all(name in other for other in names)]
-    # A pre-training's `loss` is whatever it trains; its cross entropy says more.
+    # A pre-training's `loss` is that of its objective. Its cross entropy tells more.
     config = every[0][0]
     is_f1 = config["task"]["name"] in ("ner", "squad")
     selects = config["evaluate"].get("score", "")  # runs of before have none
@@ -223,7 +223,7 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
 
 
 def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) -> float:
-    """The score of the checkpoint that the run's predictions are from."""
+    """Returns the score of the checkpoint that the run's predictions are from."""
     values = {line["step"]: float(line[score]) for line in lines if score in line}
     last = list(values)[-1]
     if config["evaluate"]["checkpoint"] == "best":
@@ -234,7 +234,8 @@ def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) ->
 
 
 def difference(setting: Setting, other: Setting) -> Difference:
-    """The difference over the seeds that both have, which had the same order of data.
+    """Returns the difference over the seeds that both have, which had the same order of
+    data.
 
     Without such seeds it is that of the means.
     """
@@ -249,7 +250,7 @@ def difference(setting: Setting, other: Setting) -> Difference:
 
 
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
-    """The scores as JSON has them; null where a value is not finite."""
+    """Returns the scores as JSON has them, with null where a value is not finite."""
     scores = {
         one.name: {str(seed): number(value) for seed, value in one.scores.items()}
         for one in found
@@ -258,7 +259,7 @@ def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
 
 
 def comparison_table(found: Sequence[Setting], score: str) -> Table:
-    """The means, and what the others' differ by from the best."""
+    """Returns the means, and the others' differences from the best."""
     rows = []
     for rank, one in enumerate(found, 1):
         mean, reach = estimate([*one.scores.values()])
@@ -279,7 +280,7 @@ def comparison_table(found: Sequence[Setting], score: str) -> Table:
 
 
 def _cells(found: Difference) -> tuple[str, str, str]:
-    """The mean, the interval and the number of pairs."""
+    """Returns the mean, the interval and the number of pairs."""
     is_known = math.isfinite(found.low)
     ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
     return f"{found.mean:+.3g}", ends, str(found.pairs or "")

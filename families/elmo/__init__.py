@@ -1,4 +1,7 @@
-"""ELMo (Peters et al. 2018): language models of both directions; docs/families.md."""
+"""ELMo (Peters et al. 2018): language models of both directions.
+
+See docs/families.md.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +13,13 @@ if TYPE_CHECKING:
 
 
 def load(folder: str | Path) -> "Frozen":
-    """Opens an ELMo: a folder with options.json and weights.hdf5, released or exported;
-    or a run of configs/elmo.py or with an ELMo, its checkpoint.
+    """Opens an ELMo.
+
+    It is a folder with options.json and weights.hdf5, released or exported, or a run of
+    configs/elmo.py or with an ELMo, of which the checkpoint is read.
 
     Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py,
+      UserError: A file is missing or damaged, the two do not fit together, or h5py,
         which weights.hdf5 needs, is not installed.
     """
     from families.elmo import loading
@@ -23,7 +28,7 @@ def load(folder: str | Path) -> "Frozen":
 
 
 class Elmo(Family):
-    """What an ELMo does otherwise than BERT."""
+    """The differences between ELMo and BERT."""
 
     name, title = "elmo", "an ELMo"
     vocabulary = None  # words are read by their characters

@@ -1,10 +1,10 @@
 """Batches of windows of words, read in both directions, as a function of the step.
 
 As in bilm's training (bilm/data.py): sentences in a random order, one after the other,
-make a stream for each row of a batch; each step takes its next window. A direction
+make a stream for each row of a batch. Each step takes its next window. A direction
 reads the sentences in this order, and the words of each from its own side, so a window
 has the beginning of a sentence in one direction and its end in the other. <S> is read
-and never predicted, </S> the other way round; backward their roles are exchanged.
+and never predicted, </S> the other way round. Backward their roles are exchanged.
 """
 
 import functools
@@ -20,13 +20,14 @@ from families.elmo import characters
 from families.elmo.streams import SPECIAL, Prepared, Stream
 
 _BEGIN, _END, _UNKNOWN = range(len(SPECIAL))
-_KEPT = 200_000  # words whose characters are looked up, 20 MB; others are spelt anew
+_KEPT = 200_000  # words whose characters are looked up, 20 MB. Others are spelled again
 
 Places = Int[np.ndarray, "rows places"]
 
 
 class Window(NamedTuple):
-    """Words read and words to predict; [rows, places], ids of all words of the text."""
+    """Words read and words to predict, as [rows, places] ids of all words of the
+    text."""
 
     read: Int32[np.ndarray, "rows places"]
     next: Int32[np.ndarray, "rows places"]
@@ -38,8 +39,8 @@ class Windows:
     """The windows of a split.
 
     Args:
-      vocabulary: words that can be predicted; others are <UNK>.
-      length: characters' ids of a word.
+      vocabulary: Words that can be predicted. Others are <UNK>.
+      length: Number of characters' ids in a word.
     """
 
     def __init__(self, data: Prepared, split: str, vocabulary: int, length: int):
@@ -48,7 +49,7 @@ class Windows:
 
     @functools.cached_property
     def _characters(self) -> UInt16[np.ndarray, "words characters"]:
-        """Those of the most frequent words."""
+        """Characters of the most frequent words."""
         ids = characters.of_words(self._words[:_KEPT], self._length)
         return ids.astype(np.uint16)
 
@@ -58,10 +59,11 @@ class Windows:
         return int(self._stream.starts[-1])
 
     def steps(self, rows: int, window: int) -> int:
-        """The number of steps of an epoch; up to a window of each row is left over.
+        """Returns the number of steps of an epoch. Up to a window of each row is left
+        over.
 
         Raises:
-          UserError: the text is too short for one.
+          UserError: The text is too short for one.
         """
         steps = self.places // (rows * window)
         if not steps:
@@ -75,12 +77,12 @@ class Windows:
     def train(
         self, step: int, size: int, window: int, rows: RowIndex, seed: int
     ) -> Iterator[Batch]:
-        """Endless batches from `step` on; each epoch has an order of its own.
+        """Yields batches from `step` on, without end. Each epoch has its own order.
 
         Args:
-          size: rows of the global batch.
-          window: words of a row.
-          rows: which rows of the global batch to return.
+          size: Number of rows in the global batch.
+          window: Number of words in a row.
+          rows: Rows of the global batch to return.
         """
         steps, sentences = self.steps(size, window), len(self._stream.starts) - 1
         # Row i reads the i-th part of the epoch's text.
@@ -93,8 +95,10 @@ class Windows:
             step = 0
 
     def once(self, size: int, length: int, rows: RowIndex) -> Iterator[Batch]:
-        """All the text in its order, in rows of `length` words; `weights` are 0 where
-        the last rows have none."""
+        """Yields all the text in its order, in rows of `length` words.
+
+        `weights` are 0 where the last rows have no words.
+        """
         count, ends = -(-self.places // length), self._stream.starts[1:]
         order = np.arange(len(ends))
         for start in range(0, -(-count // size) * size, size):
@@ -105,8 +109,8 @@ class Windows:
             yield self.batch(window) | {"weights": is_word.astype(np.float32)}
 
     def batch(self, window: Window) -> Batch:
-        """Columns: `input_ids` and, of both directions, `characters` of the words read
-        and `targets`, ids of the vocabulary."""
+        """Returns a batch: `input_ids` and, for both directions, `characters` of the
+        words read and `targets`, ids of the vocabulary."""
         columns: Batch = {"input_ids": self._known(window.read)}
         for name, read, following in (
             ("", window.read, window.next),
@@ -122,10 +126,10 @@ class Windows:
         order: Int[np.ndarray, " sentences"],
         ends: Int[np.ndarray, " sentences"],
     ) -> Window:
-        """The words at places of the text with its sentences in an order.
+        """Returns the words at positions of the text with its sentences in an order.
 
         Args:
-          ends: the place after each sentence, in this order.
+          ends: Position after each sentence, in this order.
         """
         ids, starts = self._stream
         number = np.searchsorted(ends, places, side="right")
@@ -133,7 +137,7 @@ class Windows:
         begin, end = starts[sentence], starts[sentence + 1]
         inside = places - (ends[number] - (end - begin))  # 0 is <S>, or </S> backward
         last = inside == end - begin - 1
-        # The ids are one array of all sentences: what follows the last word is another.
+        # The ids are one array of all sentences: another one follows the last word.
         following = ids[np.minimum(begin + inside + 1, len(ids) - 1)]
         from_end = np.where(inside == 0, begin, end - inside)
         return Window(

@@ -1,6 +1,6 @@
 """Words as the ids of their bytes, as ELMo reads them (allenai/bilm-tf, bilm/data.py).
 
-Ids 1 to 256 are a byte of UTF-8 and one; then come the marks below. 0 is no word.
+Ids 1 to 256 are a byte of UTF-8 and one. Then come the marks below. 0 is no word.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ _MARKS = {BEGIN: (_BEGIN_SENTENCE,), END: (_END_SENTENCE,)}
 def of_words(
     words: Sequence[str], length: int = LENGTH
 ) -> Int32[np.ndarray, "words {length}"]:
-    """The ids of each word: begin, bytes, end, padding.
+    """Returns the ids of each word: begin, bytes, end, padding.
 
     A word of more than `length` - 2 bytes is cut there, perhaps within a character. As
-    in bilm, what UTF-8 cannot write (half of a surrogate pair) is left out.
+    in bilm, anything UTF-8 cannot write (half of a surrogate pair) is left out.
 
     Args:
-      length: ids of each word, 3 or more.
+      length: Number of ids for each word, 3 or more.
     """
     ids = np.full((len(words), length), _PADDING, np.int32)
     ids[:, 0] = _BEGIN_WORD
@@ -36,7 +36,7 @@ def of_words(
 
 
 def are_cut(words: Sequence[str], length: int = LENGTH) -> int:
-    """The number of words that have more bytes than `of_words` keeps."""
+    """Returns the number of words that have more bytes than `of_words` keeps."""
     return sum(len(_encoded(word)) > length - 2 for word in words)
 
 

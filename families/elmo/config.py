@@ -17,7 +17,7 @@ GATES = 4  # input, new value, forget, output: LSTMCell's i, j, f, o
 
 @dataclasses.dataclass(frozen=True)
 class ElmoConfig:
-    """The sizes; the names of options.json stand beside them.
+    """The sizes, each with its name in options.json next to it.
 
     Attributes:
       filters: (width, number) of each convolution over characters.
@@ -36,10 +36,10 @@ class ElmoConfig:
     characters: int = 262  # char_cnn.n_characters: ids, with 0 for no word
     character_size: int = 16  # char_cnn.embedding.dim
     max_characters: int = 50  # char_cnn.max_characters_per_token
-    cell_clip: float = 3.0  # lstm.cell_clip: the cell's bound; 0: none
-    projection_clip: float = 3.0  # lstm.proj_clip: the output's bound; 0: none
+    cell_clip: float = 3.0  # lstm.cell_clip: the cell's bound. 0 means none
+    projection_clip: float = 3.0  # lstm.proj_clip: the output's bound. 0 means none
     skip: bool = True  # lstm.use_skip_connections: from layer 2 on add a layer's input
-    dropout: float = 0.1  # of each layer's input and of the last one's output
+    dropout: float = 0.1  # rate on each layer's input and on the last one's output
 
     def __post_init__(self) -> None:
         """Raises UserError where the sizes do not fit together."""
@@ -64,10 +64,10 @@ class ElmoConfig:
 
     @classmethod
     def of_run(cls, config: Any) -> "ElmoConfig":
-        """The sizes in a run's whole config.
+        """Reads the sizes in a run's whole config.
 
         Raises:
-          UserError: they do not fit together.
+          UserError: They do not fit together.
         """
         task, filters = config.task, []
         for text in task.filters:
@@ -87,7 +87,8 @@ class ElmoConfig:
             raise UserError(f"config.model or config.task: {error}") from error
 
     def fields(self) -> dict[str, Any]:
-        """What `of_run` reads besides the vocabulary and dropout, by `GROUP.NAME`."""
+        """Returns the values `of_run` reads, without vocabulary and dropout, by
+        `GROUP.NAME`."""
         filters = tuple(f"{width}:{number}" for width, number in self.filters)
         return {
             **{f"model.{name}": getattr(self, name) for name in MODEL},
@@ -102,8 +103,8 @@ class ElmoConfig:
 
 
 def flops(config: ElmoConfig, words: int) -> int:
-    """FLOPs of training on words read in both directions, without the softmax: matrix
-    products only, 3 x forward."""
+    """Returns FLOPs of training on words read in both directions, without the softmax:
+    matrix products only, 3 x forward."""
     size, inner = config.hidden_size, config.intermediate_size
     convolutions = sum(
         (config.max_characters - width + 1) * width * config.character_size * number

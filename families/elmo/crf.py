@@ -19,21 +19,21 @@ _FORBIDDEN = -10_000.0
 
 # Which tag may follow which (AllenNLP, conditional_random_field.allowed_transitions).
 # `BIO` is IOB2: B begins every entity. In `IOB1` B begins one only after another of its
-# type. `BIOES` has letters for an entity's last and its only word too; L and U are
+# type. `BIOES` has letters for an entity's last and its only word too. L and U are
 # other names for E and S (BILOU, AllenNLP's BIOUL).
 SCHEMES = ("BIO", "IOB1", "BIOES", "none")
 _SAME = {"L": "E", "U": "S"}
 
 
 class Transitions(NamedTuple):
-    """What a CRF learns."""
+    """The learned parameters of a CRF."""
 
     between: Float[Array, "from_tag to_tag"]
     first: Float[Array, "tag"]
     last: Float[Array, "tag"]
 
     def within(self, allowed: "Allowed") -> "Transitions":
-        """These, and 10,000 less for each transition that is not allowed."""
+        """Returns these, and 10,000 less for each transition that is not allowed."""
         both = zip(self, allowed, strict=True)
         return Transitions(*(x + jnp.where(a, 0.0, _FORBIDDEN) for x, a in both))
 
@@ -47,7 +47,7 @@ class Allowed(NamedTuple):
 
 
 class Crf(nn.Module):
-    """The parameters; they begin as AllenNLP's do."""
+    """The parameters, which begin as AllenNLP's do."""
 
     tags: int
 
@@ -73,12 +73,14 @@ def log_likelihood(
     mask: Int[Array, "batch words"],
     transitions: Transitions,
 ) -> Float[Array, "batch"]:
-    """The log of the probability of each sentence's tags, in nats; 0 without a word.
+    """Returns the log of the probability of each sentence's tags, in nats.
+
+    A sentence without a word has 0.
 
     Args:
-      tags: of each word, from 0; anything where `mask` is 0.
-      mask: 1 for a word of the sentence. What is 0 is left out, wherever it stands: the
-        words before and after it are neighbours.
+      tags: Tag of each word, from 0. It may be anything where `mask` is 0.
+      mask: 1 for a word of the sentence. A word with 0 is left out, wherever it is: the
+        words before and after it are neighbors.
     """
     between, first, last = transitions
     batch = scores.shape[0]
@@ -111,7 +113,7 @@ def viterbi(
     mask: Int[Array, "batch words"],
     transitions: Transitions,
 ) -> Int[Array, "batch words"]:
-    """The most probable tags of each sentence; 0 where `mask` is 0."""
+    """Returns the most probable tags of each sentence, with 0 where `mask` is 0."""
     between, first, last = transitions
     batch, _, size = scores.shape
     same = jnp.broadcast_to(jnp.arange(size), (batch, size))
@@ -137,13 +139,14 @@ def viterbi(
 
 
 def _by_word(scores: Array, *columns: Array) -> tuple[Array, ...]:
-    """The arrays with words first; the last column, a mask, as True and False."""
+    """Returns the arrays with words first, and the last one, a mask, as True and
+    False."""
     *others, mask = (column.T for column in columns)
     return (scores.swapaxes(0, 1), *others, mask > 0)
 
 
 def found_in(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme of SCHEMES that all sentences keep to; the first such one."""
+    """Returns the scheme of SCHEMES that all sentences keep to, the first such one."""
     kept = list(SCHEMES)
     for tags in sentences:
         pairs = list(zip([None, *tags], [*tags, None], strict=True))
@@ -152,10 +155,10 @@ def found_in(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:
-    """The transitions that a scheme of SCHEMES allows.
+    """Returns the transitions that a scheme of SCHEMES allows.
 
     Args:
-      labels: the tags, in the model's order.
+      labels: Tags, in the model's order.
     """
 
     def row(before: str | None) -> list[bool]:
@@ -167,7 +170,7 @@ def allowed(labels: Sequence[str], scheme: str) -> Allowed:
 
 
 def _may_follow(scheme: str, before: str | None, after: str | None) -> bool:
-    """Whether two tags may be neighbours.
+    """Whether two tags may be neighbors.
 
     Args:
       before: None: `after` is the first tag.
@@ -189,6 +192,6 @@ def _may_follow(scheme: str, before: str | None, after: str | None) -> bool:
 
 
 def _parts(tag: str | None) -> tuple[str, str]:
-    """A tag's letter and type; nothing is like O."""
+    """Returns a tag's letter and type. None counts as O."""
     letter, _, kind = (tag or "O").partition("-")
     return _SAME.get(letter, letter), kind

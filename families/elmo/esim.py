@@ -20,8 +20,8 @@ from families.elmo.systems import Marks, System, attended, max_pool, system_flop
 
 
 class Inference(nn.Module):
-    """Encoding, attention and composition: two BiLSTMs, and between them what each
-    text has of the other one."""
+    """Encoding, attention and composition: two BiLSTMs, and between them each text's
+    attention to the other one."""
 
     system: System
 
@@ -29,10 +29,11 @@ class Inference(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words inputs"], marks: Marks, key: DropoutKey
     ) -> Float[Array, "batch words outputs"]:
-        """Each word's vector, both directions side by side; 0 where there is no word.
+        """Returns each word's vector, both directions side by side, or 0 without a
+        word.
 
         Args:
-          key: for dropout of both BiLSTMs' inputs; None for evaluation.
+          key: Dropout key for both BiLSTMs' inputs. None means evaluation.
         """
         system = self.system
         keys = (None,) * 2 if key is None else tuple(jax.random.split(key))
@@ -53,16 +54,16 @@ class Scorer(nn.Module):
     of ReLU, and one number."""
 
     system: System
-    labels: int  # numbers in place of the one
+    labels: int  # numbers per choice, instead of one
 
     @nn.compact
     def __call__(
         self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch labels"]]:
-        """`logits`.
+        """Returns `logits`.
 
         Args:
-          key: for dropout of both layers' inputs; None for evaluation.
+          key: Dropout key for both layers' inputs. None means evaluation.
         """
         system = self.system
         keys = (None,) * 2 if key is None else tuple(jax.random.split(key))
@@ -82,10 +83,10 @@ def text_dropout(
     rate: float,
     key: DropoutKey,
 ) -> Float[Array, "batch words size"]:
-    """Dropout of the same numbers in all words of a text (Gal and Ghahramani 2016).
+    """Drops the same numbers in all words of a text (Gal and Ghahramani 2016).
 
     Args:
-      second: of the second text, which has numbers of its own.
+      second: Whether a word is of the second text, which drops its own numbers.
     """
     kept = dropout(jnp.ones((len(x), 2, x.shape[-1]), x.dtype), rate, key)
     return x * jnp.where(second[..., None], kept[:, 1:], kept[:, :1])
@@ -94,14 +95,14 @@ def text_dropout(
 def mean_pool(
     x: Float[Array, "batch words size"], mask: Bool[Array, "batch words"]
 ) -> Float[Array, "batch size"]:
-    """The mean over words; 0 without a word."""
+    """Returns the mean over words, or 0 without a word."""
     total = jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=1)
     return total / jnp.maximum(mask.sum(1, keepdims=True), 1)
 
 
 def flops(config: ElmoConfig, system: System, words: int) -> int:
-    """FLOPs of training on words, above ELMo: the products with weights of each word,
-    3 x forward."""
+    """Returns FLOPs of training on words, above ELMo: the products with weights of each
+    word, 3 x forward."""
     size = system.lstm_size
     first = dataclasses.replace(system, pairs=False)  # without a second BiLSTM
     # The projection, and the second BiLSTM with its inputs and its own outputs.
@@ -110,8 +111,8 @@ def flops(config: ElmoConfig, system: System, words: int) -> int:
 
 
 def _linear(size: int, name: str) -> Callable[[Array], Array]:
-    """A linear layer that begins as the published one: Glorot's uniform values and
-    biases of 0."""
+    """Returns a linear layer that begins as the published one: Glorot's uniform values
+    and biases of 0."""
     kernel = nn.with_logical_partitioning(
         nn.initializers.xavier_uniform(), (None, None)
     )

@@ -21,16 +21,18 @@ from families.elmo.rows import Words, rule
 
 
 class ElmoExtractor(Extractor):
-    """`{"text"}` or `{"words"}` -> the vectors of its words; a row is read by itself,
-    as `families.elmo.load` does."""
+    """`{"text"}` or `{"words"}` -> the vectors of its words.
+
+    A row is read by itself, as `families.elmo.load` does.
+    """
 
     def __init__(self, config: ConfigDict, model: ElmoConfig, tokenizer: Tokenizer):  # type: ignore[override]
-        """Reads `config.task.words`, which says where words end.
+        """Reads `config.task.words`, which specifies where words end.
 
         Raises:
-          UserError: a layer does not exist; vectors that an ELMo does not have.
+          UserError: A layer does not exist, or an ELMo does not have such vectors.
         """
-        del tokenizer  # of the words to predict
+        del tokenizer  # the tokenizer of the words to predict
         self.choose(config, model.num_hidden_layers, 2 * model.hidden_size)
         if self.vectors in ("pieces", "cls"):
             raise UserError(
@@ -42,13 +44,13 @@ class ElmoExtractor(Extractor):
         self._words = Words(rule(config), model.max_characters)
 
     def warn(self) -> None:
-        """Nothing: a text of any length is read whole."""
+        """Does nothing: a text of any length is read whole."""
 
     def parse(self, row: dict[str, Any]) -> Feature:
         """Cuts a row into words.
 
         Raises:
-          ValueError: it has neither a text nor words, or both, or a second text.
+          ValueError: It has neither a text nor words, or both, or a second text.
         """
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')
@@ -86,7 +88,8 @@ class ElmoExtractor(Extractor):
     def states(
         self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length both"]]:
-        """The words' vectors, twice, and each layer's outputs in both directions."""
+        """Returns the words' vectors, twice, and each layer's outputs in both
+        directions."""
         layers, _ = self._model.apply(
             {"params": params["elmo"]}, batch["characters"], method="layers"
         )
@@ -101,7 +104,8 @@ class _Characters(Rows):
         self._characters = [feature.info[1] for feature in features]
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and `characters`, [batch, words, length]."""
+        """Returns a batch as `Rows.batch` does, and `characters`, [batch, words,
+        length]."""
         rows = [self._characters[index] for index in indices]
         characters = np.zeros((len(rows), length, rows[0].shape[-1]), np.int32)
         for place, row in zip(characters, rows, strict=True):

@@ -1,6 +1,6 @@
 """A task with ELMo's vectors: rows of words, and the model (families/elmo/systems.py).
 
-ELMo is frozen and its mix is learnt (`task.elmo_system=attention`), or all of it is
+ELMo is frozen and its mix is learned (`task.elmo_system=attention`), or all of it is
 fine-tuned (`finetuned`). A text is `<S> a </S>`, a pair `<S> a </S> <S> b </S>`, each
 read by itself. `tasks.of` joins a task with this.
 """
@@ -36,11 +36,11 @@ FROZEN = "elmo"  # the part that does not learn
 
 
 class ElmoFinetuning(Finetuning):
-    """Replaces a task's pieces by words, and BERT by ELMo.
+    """A mixin that replaces a task's tokens by words, and BERT by ELMo.
 
     Args:
-      config: reads from `config.task` also ELMo's sizes (configs/elmo.py), `words`,
-        `elmo_system` and the fields of `systems.System`.
+      config: Config of the run. `config.task` also has ELMo's sizes (configs/elmo.py),
+        `words`, `elmo_system` and the fields of `systems.System`.
     """
 
     # What reads the words' vectors: HEAD(system, labels), see `systems.Head`.
@@ -89,7 +89,7 @@ class ElmoFinetuning(Finetuning):
         return ElmoConfig.of_run(self.config)
 
     def resolve(self) -> None:
-        """Also freezes ELMo, unless all is fine-tuned."""
+        """Resolves as the task does. Also freezes ELMo, unless all is fine-tuned."""
         super().resolve()
         if self.config.task.elmo_system != FINETUNED:
             frozen = (*self.config.optimizer.frozen, FROZEN)
@@ -98,18 +98,19 @@ class ElmoFinetuning(Finetuning):
                 self.notices["config.init_from is empty: ELMo is frozen at random"] = 1
 
     def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
-        """None: there is no pooler."""
+        """Returns no names, because there is no pooler."""
         del predicts
         return ()
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """`elmo`, `mix`, `reader` and the head; fine-tuned, `elmo` and the head."""
+        """Draws `elmo`, `mix`, `reader` and the head, or, fine-tuned, `elmo` and the
+        head."""
         return init_system(self.model, key)
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """The head's outputs."""
+        """Returns the head's outputs."""
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         inputs = (batch[name] for name in columns)
         outputs = self.model.apply({"params": params}, *inputs, key)
@@ -117,21 +118,22 @@ class ElmoFinetuning(Finetuning):
         return outputs
 
     def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Any]:
-        """Each text's words with their offsets, as `tokenizers.Encoding` has them."""
+        """Returns each text's words with their offsets, as `tokenizers.Encoding` has
+        them."""
         del offsets  # words have them at no cost
         encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
         return encodings
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
-        """The numbers of words that are cut already."""
+        """Returns the numbers of words that are cut already."""
         numbers = self.words.ids(words)
         self._count_cut()
         return numbers
 
     def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
-        """As the task's."""
-        if split == "predict" and self.words.is_full:  # of a server, in months
+        """Encodes as the task does."""
+        if split == "predict" and self.words.is_full:  # a server, after months
             self.words.forget()
         return super().encode(examples, split)  # type: ignore[safe-super] # a mixin
 
@@ -140,7 +142,7 @@ class ElmoFinetuning(Finetuning):
         return rows.WordRows(features, self.padding, self.words)
 
     def flops(self, shapes: Shapes) -> int:
-        """ELMo's, forward only where it is frozen, and the BiLSTMs'."""
+        """Returns ELMo's FLOPs, forward only where it is frozen, and the BiLSTMs'."""
         words = math.prod(shapes["input_ids"])
         reading = flops(self.model_config, words)
         if self.system.name != FINETUNED:
@@ -156,7 +158,7 @@ class ElmoFinetuning(Finetuning):
 
 
 def _refuse(config: ConfigDict, systems: Sequence[str]) -> None:
-    """Raises UserError for what an ELMo does not use."""
+    """Raises UserError for settings that an ELMo does not use."""
     task = config.task
     if task.get("elmo_system") not in systems:
         raise UserError(

@@ -20,7 +20,7 @@ _BATCH = 32  # sentences that are computed at a time
 
 
 def load(folder: str | Path) -> "Elmo":
-    """See `families.elmo.load`."""
+    """Loads an ELMo. See `families.elmo.load`."""
     place = storage.path(folder)
     if not sources.is_run(place):
         return Elmo(*released.read(Path(folder)))
@@ -34,9 +34,9 @@ class Elmo:
     """A frozen ELMo.
 
     Attributes:
-      config: its sizes.
-      params: its parameters, in the layout of `families.elmo.model`.
-      cut: words so far of more bytes than it reads.
+      config: Sizes of the model.
+      params: Parameters in the layout of `families.elmo.model`.
+      cut: Number of words so far with more bytes than it reads.
     """
 
     def __init__(self, config: model.ElmoConfig, params: Mapping[str, Any]):
@@ -52,19 +52,21 @@ class Elmo:
     def encode(
         self, sentences: Sequence[Sequence[str]]
     ) -> list[Float[np.ndarray, "layers words both"]]:
-        """Each sentence's layers: the words' vectors, then each LSTM layer's outputs.
+        """Returns each sentence's layers: the words' vectors, then each LSTM layer's
+        outputs.
 
-        The two directions stand side by side; the first layer has the words' vectors
+        The two directions are side by side. The first layer has the words' vectors
         twice, as in bilm. Each sentence is read by itself, from its <S> to its </S>,
         which are not among the vectors. (bilm and AllenNLP carry the state from one
         batch to the next, so that their vectors depend on what they read before.)
 
         Args:
-          sentences: their words. How a text is cut into words must be what the model
-            was trained on; the released ones take punctuation as words of its own.
+          sentences: Words of each sentence. A text must be cut into words in the way
+            that the model was trained on. The released ones take punctuation as
+            separate words.
 
         Raises:
-          TypeError: a sentence is a text, not a sequence of words.
+          TypeError: A sentence is a text, not a sequence of words.
         """
         for sentence in sentences:
             if isinstance(sentence, str):
@@ -85,10 +87,10 @@ class Elmo:
         weights: Sequence[float] | None = None,
         gamma: float = 1.0,
     ) -> list[Float[np.ndarray, "words both"]]:
-        """ELMo's vectors: gamma times the layers' sum by softmax(weights).
+        """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights).
 
         Args:
-          weights: of the layers, before the softmax; None: all the same.
+          weights: Weights of the layers, before the softmax. None means all the same.
         """
         count = self.config.num_hidden_layers + 1
         share = np.zeros(count) if weights is None else np.asarray(weights, float)

@@ -1,8 +1,8 @@
-"""ELMo's bidirectional language model (Peters et al. 2018; allenai/bilm-tf).
+"""ELMo's bidirectional language model (Peters et al. 2018, and allenai/bilm-tf).
 
 Words are read by their characters. In each direction layers of an LSTM with projection
-read the words' vectors; both directions of a layer are computed at once, and share what
-reads the characters. Everything is float32.
+read the words' vectors. Both directions of a layer are computed at once, and share the
+layers that read the characters. Everything is float32.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from families.elmo.config import GATES, ElmoConfig
 Carry = Mapping[str, Float[Array, "batch 2 _"]]  # each layer's cell and output
 
 _ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
-FORGET_BIAS = 1.0  # that of TensorFlow's LSTMCell, added to what is learnt
+FORGET_BIAS = 1.0  # that of TensorFlow's LSTMCell, added to the learned bias
 
 
 class Characters(nn.Module):
@@ -62,7 +62,7 @@ class Characters(nn.Module):
     def _value(
         self, name: str, init: nn.initializers.Initializer, *shape: int
     ) -> Float[Array, "..."]:
-        """A parameter; -1 stands for the size of a character's vector."""
+        """Returns a parameter. -1 in `shape` means the size of a character's vector."""
         size = self.config.character_size
         shape = tuple(size if n == -1 else n for n in shape)
         boxed = nn.with_logical_partitioning(init, (None,) * len(shape))
@@ -92,15 +92,15 @@ class Lstm(nn.Module):
         real: Bool[Array, "2 batch words"] | None = None,
         fresh: Bool[Array, "2 batch words"] | None = None,
     ) -> tuple[Float[Array, "2 batch words outputs"], tuple[Array, Array]]:
-        """Every word's output, and the last word's cell and output.
+        """Returns every word's output, and the last word's cell and output.
 
         Args:
-          x: of each direction, in the order in which it reads.
-          cell: after the word before; 0 at the beginning.
-          hidden: the output after the word before.
-          real: False for padding, which changes neither; None: there is none.
-          fresh: True for a word before which a direction's state is set to 0; None:
-            there is none.
+          x: Inputs of each direction, in the order in which it reads.
+          cell: Cell after the word before, or 0 at the beginning.
+          hidden: Output after the word before.
+          real: False for padding, which changes neither. None means no padding.
+          fresh: True for a word before which a direction's state is set to 0. None
+            means no such word.
         """
         config, inputs = self.config, x.shape[-1]
         kernel, bias, down = self._parameters(inputs)
@@ -142,7 +142,7 @@ class Lstm(nn.Module):
         return outputs.transpose(1, 2, 0, 3), last
 
     def _parameters(self, inputs: int) -> tuple[Array, Array, Array]:
-        """The kernel, its bias, and the projection."""
+        """Returns the kernel, its bias, and the projection."""
         size, inner = self.config.hidden_size, self.config.intermediate_size
         # As TensorFlow's, on [inputs and outputs, gates x inner] of one direction.
         limit = (6.0 / (inputs + size + GATES * inner)) ** 0.5
@@ -169,7 +169,7 @@ class Lstm(nn.Module):
 
 
 class Elmo(nn.Module):
-    """Both directions: characters, then layers of LSTMs; without the softmax."""
+    """Both directions: characters, then layers of LSTMs, without the softmax."""
 
     config: ElmoConfig
 
@@ -186,17 +186,19 @@ class Elmo(nn.Module):
         key: DropoutKey = None,
         real: Bool[Array, "batch words"] | None = None,
     ) -> tuple[list[Float[Array, "2 batch words hidden"]], Carry]:
-        """The words' vectors and each layer's output, of each direction; the carry.
+        """Returns the words' vectors and each layer's output, by direction, and the
+        carry.
 
         Dropout is where bilm/training.py has it: on each layer's input (which the
         residual connection then adds) and on the last layer's output.
 
         Args:
-          forward: characters in the order of the text.
-          backward: from the end of the text to its beginning.
-          carry: of the words that each direction read before; None: there were none.
-          key: for dropout; None for evaluation.
-          real: False for padding at the rows' ends; None: there is none.
+          forward: Characters in the order of the text.
+          backward: Characters from the end of the text to its beginning.
+          carry: State after the words that each direction read before. None means no
+            words.
+          key: Dropout key. None means evaluation.
+          real: False for padding at the rows' ends. None means no padding.
         """
         both = None if real is None else jnp.stack([real, real])
         x = jnp.stack([self.cnn(forward), self.cnn(backward)])
@@ -210,13 +212,16 @@ class Elmo(nn.Module):
         fresh: Bool[Array, "2 batch words"] | None = None,
         key: DropoutKey = None,
     ) -> tuple[Float[Array, "batch layers words both"], Carry]:
-        """What ELMo mixes: words' vectors (twice) and the layers, directions joined.
+        """Returns the layers that ELMo mixes, with their directions joined.
+
+        They are the words' vectors (twice) and the layers' outputs.
 
         Args:
-          characters: of whole sentences, with their marks; 0 pads their ends.
-          fresh: where each direction begins anew, in the order of the text: it has
+          characters: Characters of whole sentences, with their marks. 0 pads their
+            ends.
+          fresh: Where each direction begins again, in the order of the text: it has
             read nothing before. A row may so have several texts.
-          key: for dropout, as `__call__` has it; None for evaluation.
+          key: Dropout key, as in `__call__`. None means evaluation.
         """
         real = (characters > 0).any(-1)
         places = reversing(real.sum(-1), characters.shape[1])
@@ -255,7 +260,7 @@ class Elmo(nn.Module):
 
 
 def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2 _"]]:
-    """The state before the first word."""
+    """Returns the state before the first word."""
     sizes = {"cell": config.intermediate_size, "hidden": config.hidden_size}
     return {
         f"{name}_{i}": jnp.zeros((rows, 2, size), jnp.float32)
@@ -265,7 +270,7 @@ def zero_carry(config: ElmoConfig, rows: int) -> dict[str, Float[Array, "batch 2
 
 
 def reversing(lengths: Int[Array, "batch"], words: int) -> Int[Array, "batch words"]:
-    """For each place the one that mirrors it within its row; padding stays."""
+    """Returns for each position its mirror image in its row. Padding stays."""
     place = jnp.arange(words)
     mirrored = lengths[:, None] - 1 - place
     return jnp.where(mirrored >= 0, mirrored, place)
@@ -279,13 +284,14 @@ def scalar_mix(
     *,
     layer_norm: bool = False,
 ) -> Float[Array, "batch words size"]:
-    """ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation 1).
+    """Returns ELMo's vectors: gamma times the layers' sum by softmax(weights) (equation
+    1).
 
     Args:
       mask: True for a word.
-      weights: before the softmax.
-      layer_norm: first normalize each layer over all words and numbers of the batch
-        (`do_layer_norm` of bilm/elmo.py).
+      weights: Weights before the softmax.
+      layer_norm: Whether to first normalize each layer over all words and numbers of
+        the batch (`do_layer_norm` of bilm/elmo.py).
     """
     if layer_norm:
         real = mask[:, None, :, None]
@@ -310,5 +316,8 @@ def _uniform(limit: float) -> nn.initializers.Initializer:
 
 
 def _characters(key: Array, shape: tuple[int, ...]) -> Array:
-    """Uniform in +-1; no word is zeros, as where bilm reads with a trained model."""
+    """Draws uniformly in +-1.
+
+    "No word" is zeros, as where bilm reads a trained model.
+    """
     return _uniform(1.0)(key, shape).at[0].set(0.0)

@@ -25,7 +25,7 @@ from families.elmo import characters, model, sampled_softmax, streams
 from families.elmo.batches import Windows
 from families.elmo.config import ElmoConfig, flops
 
-WINDOWS = 10  # of a row of evaluation, whose state begins at 0
+WINDOWS = 10  # number of windows in a row of evaluation, whose state begins at 0
 _DIRECTIONS = ("", "_backward")  # endings of a batch's columns
 
 
@@ -37,13 +37,13 @@ class Elmo(Task):
     model_config: ElmoConfig  # type: ignore[assignment] # no BERT
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
-        """Checks the config; reads no data.
+        """Checks the config, without reading data.
 
         Args:
-          tokenizer: the run's; None: that of the prepared data.
+          tokenizer: Tokenizer of the run. None means that of the prepared data.
 
         Raises:
-          UserError: a value that does not fit, or that this task does not use.
+          UserError: A value does not fit, or this task does not use it.
         """
         super().__init__(config)
         self._tokenizer = tokenizer
@@ -62,8 +62,8 @@ class Elmo(Task):
         """Prepares the streams of words.
 
         Raises:
-          UserError: see `streams.prepare`; fewer words than the vocabulary asks
-            for, or than a step takes.
+          UserError: See `streams.prepare`. There are also fewer words than the
+            vocabulary needs, or than a step takes.
         """
         data, classes = self._data, self.model_config.vocab_size
         if len(data.words) < classes:
@@ -94,7 +94,7 @@ class Elmo(Task):
             self._record = dict(record)
 
     def phases(self) -> list[Phase]:
-        """One phase: all batches have the same shape."""
+        """Returns one phase: all batches have the same shape."""
         rows, length = self.config.train.batch_size, self.model_config.max_characters
         shapes: dict[str, tuple[int, ...]] = {"input_ids": (rows, self._unroll)}
         for name in _DIRECTIONS:
@@ -104,7 +104,7 @@ class Elmo(Task):
         return [Phase(0, steps, rows, self._unroll, 0, 1, shapes)]
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        """`elmo`, and the softmax that both directions share."""
+        """Draws `elmo`, and the softmax that both directions share."""
         config, (elmo_key, other) = self.model_config, jax.random.split(key)
         ids = jnp.zeros((1, 1, config.max_characters), jnp.int32)
         shape = (config.vocab_size, config.hidden_size)
@@ -118,24 +118,24 @@ class Elmo(Task):
         }
 
     def init_carry(self) -> Arrays:
-        """Each LSTM's state, of each row and direction: 0."""
+        """Returns each LSTM's state, for each row and direction: 0."""
         return model.zero_carry(self.model_config, self.config.train.batch_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
-        """Each row's next window of words, from `step` on."""
+        """Yields each row's next window of words, from `step` on."""
         size = self.config.train.batch_size
         return self._windows("train").train(step, size, self._unroll, rows, seed)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """As `carried_loss`, of the beginning of a text."""
+        """Returns the loss of `carried_loss` at the beginning of a text."""
         first = model.zero_carry(self.model_config, len(batch["input_ids"]))
         return self.carried_loss(params, batch, key, first)[0]
 
     def carried_loss(
         self, params: Any, batch: Arrays, key: DropoutKey, carry: Arrays
     ) -> tuple[Scalars, Arrays]:
-        """`lm_loss`, the sum of both directions' cross entropies in nats; the LSTMs'
-        next states.
+        """Returns `lm_loss`, the sum of both directions' cross entropies in nats, and
+        the LSTMs' next states.
 
         The gradient is that of a row's loss, not of a word's: bilm multiplies by the
         words of a window, and its clipping and its rate are for that.
@@ -161,22 +161,24 @@ class Elmo(Task):
         return {"lm_loss": jax.lax.stop_gradient(total - by_row) + by_row}, after
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """The words to predict in both directions: the loss is half of their losses'
-        sum."""
+        """Counts the words to predict in both directions: the loss is half of their
+        losses' sum."""
         count = sum(batch[f"targets{name}"].size for name in _DIRECTIONS)
         return {"lm_loss": jnp.float32(count)}
 
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        """The held-out text in its order, in rows of ten windows."""
+        """Yields the held-out text in its order, in rows of ten windows."""
         del step
         size = self.config.evaluate.batch_size
         return self._windows(split).once(size, WINDOWS * self._unroll, rows)
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, tuple[Array, Array]]:
-        """Sums and weights of the losses, over the whole vocabulary, and of unigrams on
-        the same words; one window after the other."""
+        """Computes sums and weights of the losses, one window after the other.
+
+        They are over the whole vocabulary, with those of unigrams on the same words.
+        """
 
         def cut(x: Array) -> Array:
             rows, windows = x.shape[0], x.shape[1] // self._unroll
@@ -200,8 +202,8 @@ class Elmo(Task):
     def results(
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
-        """Means over all words. `lm_loss` is half of both directions' sum, as bilm has
-        it, and `perplexity` its exponential."""
+        """Computes means over all words. `lm_loss` is half of both directions' sum, as
+        bilm has it, and `perplexity` its exponential."""
         del split, learns
         means = {
             name: math.fsum(float(batch[name][0]) for batch in fetched)
@@ -213,14 +215,14 @@ class Elmo(Task):
         return Results(scores, table=functools.partial(lm_table, "lm"))
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        """There is none: raises UserError."""
+        """Raises UserError, because there is no predictor."""
         raise UserError(
             "an ELMo answers no rows; --mode=export writes its weights, and "
             "families.elmo.load gives its vectors"
         )
 
     def flops(self, shapes: Shapes) -> int:
-        """Model FLOPs of a training step, with the softmax over its sample."""
+        """Returns model FLOPs of a training step, with the softmax over its sample."""
         words, config = math.prod(shapes["input_ids"]), self.model_config
         classes = self._samples + 1 if self._samples else config.vocab_size
         softmax = 3 * 2 * 2 * words * config.hidden_size * classes
@@ -232,7 +234,7 @@ class Elmo(Task):
 
     @property
     def _samples(self) -> int:
-        """Words drawn for a step's softmax; 0: it has all."""
+        """Number of words drawn for a step's softmax. 0 means that it has all."""
         samples = self.config.task.samples
         return samples if samples < self.model_config.vocab_size else 0
 
@@ -241,7 +243,7 @@ class Elmo(Task):
         return streams.prepare(self.config, self._record.get("folder", ""))
 
     def _afresh(self, carry: Arrays, key: DropoutKey) -> Arrays:
-        """The states, with 0 in the rows that `task.fresh` draws."""
+        """Returns the states, with 0 in the rows that `task.fresh` draws."""
         rate = self.config.task.fresh
         if key is None or not rate:
             return carry
@@ -294,8 +296,10 @@ class Elmo(Task):
 
     @functools.cached_property
     def _unigrams(self) -> Float[np.ndarray, "2 vocab"]:
-        """Log probabilities from the training text's counts, plus one; each direction
-        predicts its own end of a sentence."""
+        """Log probabilities from the training text's counts, plus one.
+
+        Each direction predicts its own end of a sentence.
+        """
         data, classes = self._data, self.model_config.vocab_size
         counts = data.counts[:classes].astype(np.float64) + 1
         counts[2] += data.counts[classes:].sum()
@@ -305,7 +309,7 @@ class Elmo(Task):
 
 
 def _refuse(config: ConfigDict) -> None:
-    """Raises UserError for what an ELMo does not use."""
+    """Raises UserError for settings that an ELMo does not use."""
     require(
         config,
         "an ELMo",

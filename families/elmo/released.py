@@ -15,16 +15,16 @@ from bert_jax.runtime import storage, untrusted
 from families.elmo.config import GATES, ElmoConfig
 
 OPTIONS, WEIGHTS = "options.json", "weights.hdf5"
-_RELEASED = 262  # ids of characters; while it trains, bilm has no row for "no word"
+_RELEASED = 262  # ids of characters. While it trains, bilm has no row for "no word"
 
 Values = dict[str, Float[np.ndarray, "..."]]
 
 
 def read_options(folder: Path) -> ElmoConfig:
-    """The sizes in options.json.
+    """Reads the sizes in options.json.
 
     Raises:
-      UserError: it is missing or damaged, or no model here can be so.
+      UserError: It is missing or damaged, or no model here can be so.
     """
     path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
     if "char_cnn" not in fields:
@@ -52,10 +52,10 @@ def read_options(folder: Path) -> ElmoConfig:
 
 
 def read(folder: Path) -> tuple[ElmoConfig, dict[str, Any]]:
-    """The sizes, and the parameters of `families.elmo.model.Elmo`.
+    """Reads the sizes, and the parameters of `families.elmo.model.Elmo`.
 
     Raises:
-      UserError: a file is missing or damaged, the two do not fit together, or h5py is
+      UserError: A file is missing or damaged, the two do not fit together, or h5py is
         not installed.
     """
     config = read_options(folder)
@@ -76,11 +76,11 @@ def write(
     """Writes both files into an existing folder.
 
     Args:
-      params: of `families.elmo.model.Elmo`.
-      batch_size: of the training, for those who go on with bilm.
+      params: Parameters of `families.elmo.model.Elmo`.
+      batch_size: Batch size of the training, for users who continue with bilm.
 
     Raises:
-      OSError: they cannot be written, such as on a full disk.
+      OSError: They cannot be written, such as on a full disk.
     """
     # In memory first: HDF5 cannot close a file on a full disk, and says so at length.
     with _library().File(WEIGHTS, "w", driver="core", backing_store=False) as file:
@@ -129,15 +129,15 @@ def export(
     *,
     batch_size: int,
 ) -> None:
-    """Writes a new folder, with a vocabulary; complete or not at all.
+    """Writes a new folder with a vocabulary, completely or not at all.
 
     Args:
-      target: see `check_target`.
-      params, batch_size: see `write`.
-      words: of vocab.txt.
+      target: Folder to write, as in `check_target`.
+      params, batch_size: As in `write`.
+      words: Content of vocab.txt.
 
     Raises:
-      UserError: it cannot be written.
+      UserError: It cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def export(
 
 
 def _shapes(config: ElmoConfig) -> dict[str, tuple[int, ...]]:
-    """Every array of weights.hdf5, by its name there."""
+    """Returns the shape of every array of weights.hdf5, by its name there."""
     size, wide = config.hidden_size, config.convolved
     inner = config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {
@@ -197,7 +197,7 @@ def _params(arrays: Values, config: ElmoConfig) -> dict[str, Any]:
 
 
 def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
-    """The inverse of `_params`."""
+    """Inverts `_params`."""
     cnn = params["cnn"]
     values = {"char_embed": cnn["char_embed"][1:]}
     values |= {saved_name: cnn[ours] for ours, saved_name in _same(config).items()}
@@ -214,7 +214,7 @@ def _values(params: Mapping[str, Any], config: ElmoConfig) -> Values:
 
 
 def _same(config: ElmoConfig) -> dict[str, str]:
-    """Our names of the arrays that have the same shape there, and theirs."""
+    """Returns our names of the arrays that have the same shape there, and theirs."""
     names = {f"b_cnn_{i}": f"CNN/b_cnn_{i}" for i in range(len(config.filters))}
     for i in range(config.highways):
         for kind in ("W", "b"):

@@ -17,8 +17,8 @@ from tokenizers import PreTokenizedString, Tokenizer, models
 from bert_jax.data.rows import Batch, Feature, Rows
 from families.elmo import characters, streams
 
-# What stands for <S> and </S> in a row has the names of what stands there in BERT's, so
-# that tasks make rows for both; words come after these.
+# <S> and </S> in a row have the names of the tokens at those positions in BERT's, so
+# that tasks make rows for both. Words come after these.
 _MARKS = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
 _FIRST = len(_MARKS)
 # Distinct words that a predicting process keeps: 2 MB of them take some 0.5 GB.
@@ -26,7 +26,8 @@ _MOST = 2_000_000
 
 
 class WordEncoding(NamedTuple):
-    """A text's words, as `tokenizers.Encoding` has its pieces."""
+    """A text's words, with the attributes that `tokenizers.Encoding` has for its
+    tokens."""
 
     ids: list[int]
     offsets: list[tuple[int, int]]  # characters of the text: the first, and the end
@@ -35,8 +36,10 @@ class WordEncoding(NamedTuple):
 
 
 def rule(config: ConfigDict) -> Tokenizer:
-    """A tokenizer that only says where words end, as `task.words` and
-    `tokenizer.lowercase` and `strip_accents` have it; its vocabulary is the marks.
+    """Returns a tokenizer that only cuts a text into words.
+
+    Words end as `task.words` and `tokenizer.lowercase` and `strip_accents` specify. Its
+    vocabulary is the marks.
 
     Raises:
       UserError: `task.words` is not one of `streams.CUTS`.
@@ -54,11 +57,11 @@ class Words:
     A server parses requests in several threads, and each may meet new words.
 
     Args:
-      tokenizer: says where words end.
-      length: ids of characters that a word has.
+      tokenizer: Tokenizer that specifies where words end.
+      length: Number of character ids in a word.
 
     Attributes:
-      cut: distinct words of more bytes than the model reads.
+      cut: Number of distinct words with more bytes than the model reads.
     """
 
     def __init__(self, tokenizer: Tokenizer, length: int):
@@ -70,7 +73,7 @@ class Words:
         self.forget()
 
     def forget(self) -> None:
-        """Drops all words; their numbers will mean others."""
+        """Drops all words. Their numbers will mean others."""
         marks = characters.of_words([characters.BEGIN, characters.END], self._length)
         with self._lock:
             self._numbers: dict[str, int] = {}
@@ -86,7 +89,7 @@ class Words:
         return len(self) > _MOST
 
     def encode(self, text: str) -> WordEncoding:
-        """A text's words with their numbers and offsets."""
+        """Returns a text's words with their numbers and offsets."""
         pretokenized = PreTokenizedString(text)
         if self._normalizes:
             pretokenized.normalize(self._tokenizer.normalizer.normalize)
@@ -97,11 +100,11 @@ class Words:
         return WordEncoding(self.ids(words), offsets, list(range(len(words))), words)
 
     def normal(self, word: str) -> str:
-        """A word that is cut already, as the rule writes it; one word, never empty."""
+        """Returns an already cut word as the rule writes it: one word, never empty."""
         return "".join(self._tokenizer.normalizer.normalize_str(word).split()) or word
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The numbers of words that are cut already."""
+        """Returns the numbers of words that are cut already."""
         word_numbers, new = [], []
         with self._lock:
             numbers = self._numbers
@@ -118,7 +121,7 @@ class Words:
     def characters(
         self, numbers: Int[np.ndarray, "*shape"]
     ) -> Int[np.ndarray, "*shape length"]:
-        """The ids of the characters of words and marks; 0 for padding."""
+        """Returns the ids of the characters of words and marks, with 0 for padding."""
         with self._lock:
             return self._characters[numbers]
 
@@ -144,7 +147,7 @@ class WordRows(Rows):
         self._table = words.characters(self._known)
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """As `Rows.batch`, and the characters."""
+        """Returns a batch as `Rows.batch` does, and the characters."""
         batch = super().batch(indices, length)
         places = np.searchsorted(self._known, batch["input_ids"])
         batch["characters"] = self._table[places].astype(np.int32)

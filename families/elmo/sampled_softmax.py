@@ -19,7 +19,7 @@ class Sample(NamedTuple):
     def log_expected(
         self, ids: Int[Array, "*shape"], classes: int
     ) -> Float[Array, "*shape"]:
-        """The logarithm of each class's probability of being in the sample."""
+        """Returns the logarithm of each class's probability of being in the sample."""
         return jnp.log(-jnp.expm1(-_probability(ids, classes) * self.draws))
 
 
@@ -30,10 +30,10 @@ def draw(key: Key[Array, ""], classes: int, samples: int) -> Sample:
     for words in the order of their frequency. TensorFlow draws with repetitions until
     it has enough distinct classes, and counts the draws. Here each class waits for an
     exponential time of its rate, and the first ones are taken: the same distribution,
-    with the waiting time in place of the count, and no loop.
+    with the waiting time instead of the count, and no loop.
 
     Args:
-      samples: fewer than `classes`.
+      samples: Number of classes to draw, fewer than `classes`.
     """
     rate = _probability(jnp.arange(classes), classes)
     arrival = jax.random.exponential(key, (classes,)) / rate
@@ -49,9 +49,9 @@ def losses(
     bias: Float[Array, "classes"],
     sample: Sample,
 ) -> Float[Array, "words"]:
-    """Each word's cross entropy among its target and the sample, in nats.
+    """Returns each word's cross entropy among its target and the sample, in nats.
 
-    A logit is corrected by how probable its class was; a target that is in the sample
+    A logit is corrected by how probable its class was. A target that is in the sample
     too counts once.
     """
     classes = len(bias)
@@ -65,5 +65,5 @@ def losses(
 
 
 def _probability(ids: Int[Array, "*shape"], classes: int) -> Float[Array, "*shape"]:
-    """Of each draw, before any other."""
+    """Returns the probability of each draw, before any other."""
     return jnp.log1p(1.0 / (ids + 1.0)) / math.log(classes + 1)

@@ -1,4 +1,4 @@
-"""Where an ELMo comes from, released or exported files or a run; and its export."""
+"""Sources of an ELMo (released or exported files, or a run) and its export."""
 
 import pathlib
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ Fields = dict[str, Any]
 
 
 class Loaded(NamedTuple):
-    """What was read.
+    """A model that was read.
 
     Attributes:
-      params: `elmo`, and of a fine-tuned one `mix`, `reader` and its head.
-      labels: of its head.
-      facts: what the run learned besides weights.
+      params: `elmo`, and if fine-tuned `mix`, `reader` and its head.
+      labels: Labels of its head.
+      facts: What the run learned besides weights.
     """
 
     params: dict[str, Any]
@@ -40,7 +40,7 @@ class ElmoSource(Source):
 
     def shape(self) -> Fields:
         """Returns the sizes, as fields of `config.model` and of `config.task`, by
-        `GROUP.NAME`; of a run also how it cuts and writes words."""
+        `GROUP.NAME`. For a run also how it cuts and writes words."""
         if not is_run(self.folder):
             return released.read_options(self._local()).fields()
         return fields.decided(workdir.recorded(self.folder, code=False))
@@ -55,10 +55,10 @@ class ElmoSource(Source):
         """Reads the parameters, as float32 NumPy arrays.
 
         Args:
-          name: see `Source.read`.
+          name: Name as in `Source.read`.
 
         Raises:
-          UserError: a file is missing or damaged, there is no checkpoint, or h5py,
+          UserError: A file is missing or damaged, there is no checkpoint, or h5py,
             which weights.hdf5 needs, is not installed.
         """
         if not is_run(self.folder):
@@ -89,11 +89,11 @@ class ElmoSource(Source):
 
     def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
-        its vocabulary; arguments as of every source.
+        its vocabulary. The arguments are those of every source.
 
         Raises:
-          UserError: a run of another task, or without a checkpoint; the folder has
-            files; h5py is missing.
+          UserError: It is a run of another task, or without a checkpoint, the folder
+            has files, or h5py is missing.
         """
         if self._task() != "elmo":
             raise self.refusal()
@@ -121,7 +121,7 @@ class ElmoSource(Source):
         )
 
     def _task(self) -> str:
-        """Returns the name of the run's task; empty if it is no run."""
+        """Returns the name of the run's task, or an empty string if it is not a run."""
         return str((self.recorded() or {"task": {}})["task"].get("name", ""))
 
     def _local(self) -> pathlib.Path:
@@ -129,5 +129,5 @@ class ElmoSource(Source):
 
 
 def is_run(folder: Path) -> bool:
-    """Whether it is a run; beside options.json a config.json is another program's."""
+    """Whether it is a run. Next to options.json a config.json is another program's."""
     return workdir.has_config(folder) and not (folder / released.OPTIONS).exists()

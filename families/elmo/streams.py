@@ -46,25 +46,26 @@ class Stream(NamedTuple):
     """A split."""
 
     ids: Int32[np.ndarray, " words"]  # 0 begins a sentence
-    starts: Int64[np.ndarray, " sentences_and_end"]  # of each sentence; then the end
+    starts: Int64[np.ndarray, " sentences_and_end"]  # each sentence's, then the end
 
 
 class Prepared(NamedTuple):
-    """What `prepare` wrote."""
+    """The prepared data that `prepare` wrote."""
 
     folder: storage.Path
-    words: list[str]  # a word's index is its id; <S>, </S>, <UNK> first
+    words: list[str]  # a word's index is its id. <S>, </S>, <UNK> first
     counts: Int64[np.ndarray, " words"]  # in train
     report: dict[str, Any]
 
     def stream(self, split: str) -> Stream:
-        """The ids of a split, as they are on the disk."""
+        """Returns the ids of a split, as they are on the disk."""
         place = str(self.folder / split)
         ids = np.load(f"{place}.npy", mmap_mode="r")
         return Stream(ids, np.load(f"{place}-starts.npy"))
 
     def tokenizer(self, config: ConfigDict) -> Tokenizer:
-        """The `config.tokenizer.vocab_size` most frequent words, or all, in order."""
+        """Returns a tokenizer of the `config.tokenizer.vocab_size` most frequent words,
+        or all, in order."""
         kept = self.words[: config.tokenizer.vocab_size]
         vocabulary = {word: index for index, word in enumerate(kept)}
         # The stubs of `tokenizers` leave the arguments out.
@@ -74,16 +75,17 @@ class Prepared(NamedTuple):
 
 
 def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
-    """Returns the corpus's streams of words; makes them if they are missing.
+    """Returns the corpus's streams of words, after making them if they are missing.
 
     Args:
-      config: `corpus`, `tokenizer.lowercase`, `strip_accents` and `task.words` matter.
-      recorded: the folder's name when the run started: it is enough, if it is there
+      config: Config of the run: `corpus`, `tokenizer.lowercase`, `strip_accents` and
+        `task.words` matter.
+      recorded: Name of the folder when the run started. It is enough, if it exists
         and has these settings, and the text may be gone.
 
     Raises:
-      UserError: see `corpus.documents` and `chunks.split_rule`; the text has changed
-        since the run started; no held-out sentence is left.
+      UserError: See `corpus.documents` and `chunks.split_rule`. The text has changed
+        since the run started, or no held-out sentence is left.
     """
     data_dir, settings = storage.path(config.corpus.data_dir), _settings(config)
     if storage.in_bucket(data_dir):
@@ -116,7 +118,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
 
 
 def text(folder: storage.Path) -> str:
-    """What a folder holds, in three lines."""
+    """Describes a folder's contents in three lines."""
     data = _opened(folder)
     totals = data.report["totals"]
     lines = [
@@ -139,7 +141,7 @@ def text(folder: storage.Path) -> str:
 
 
 def cutter(config: ConfigDict) -> Cut:
-    """What cuts a text into words as `config.task.words` says."""
+    """Returns the function that cuts a text into words by `config.task.words`."""
     normalizer, pre_tokenizer = rules(config)
 
     def cut(text: str) -> list[str]:
@@ -150,7 +152,7 @@ def cutter(config: ConfigDict) -> Cut:
 
 
 def rules(config: ConfigDict) -> tuple[Any, Any]:
-    """A normalizer, and what cuts a text: `config.tokenizer` and `task.words`.
+    """Returns a normalizer and a pre-tokenizer, by `config.tokenizer` and `task.words`.
 
     Raises:
       UserError: `task.words` is not one of CUTS.
@@ -189,7 +191,7 @@ def _opened(folder: storage.Path) -> Prepared:
 
 
 class _Writer:
-    """Writes a split's ids as words are first met; renumbers them at the end."""
+    """A split's ids, numbered as words are first met, and renumbered at the end."""
 
     def __init__(self, folder: Path, split: str):
         self.path = folder / f"{split}.raw"
@@ -197,12 +199,12 @@ class _Writer:
         self._file: BinaryIO = self.path.open("wb")
 
     def add(self, ids: list[int]) -> None:
-        """A sentence's."""
+        """Adds a sentence's ids."""
         self.lengths.append(len(ids) + 1)
         self._file.write(np.array([0, *ids], np.int32).tobytes())
 
     def close(self, order: Int32[np.ndarray, " words"]) -> int:
-        """Writes the arrays; gives the number of words."""
+        """Writes the arrays and returns the number of words."""
         self._file.close()
         ids = np.fromfile(self.path, np.int32)
         ids[:] = order[ids]
@@ -259,7 +261,8 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
 
 
 def _sentences(config: ConfigDict) -> Iterator[tuple[str, str, list[str]]]:
-    """Each sentence's split, text and words; none without words."""
+    """Yields each sentence's split, text and words, without sentences that have no
+    words."""
     split_of, cut = chunks.split_rule(config), cutter(config)
     for index, document in enumerate(chunks.documents(config)):
         split = split_of(index)

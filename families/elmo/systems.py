@@ -1,8 +1,10 @@
-"""What reads ELMo's vectors: the system of GLUE's baselines (Wang et al. 2018,
-section 5; nyu-mll/GLUE-baselines, src/models.py), and a fine-tuned language model.
+"""Systems that read ELMo's vectors.
+
+One is that of GLUE's baselines (Wang et al. 2018, section 5, and
+nyu-mll/GLUE-baselines, src/models.py), the other a fine-tuned language model.
 
 A row is flat, `<S> a </S>` or `<S> a </S> <S> b </S>`, and each text is read by itself:
-every LSTM begins anew where a text does. All is float32.
+every LSTM begins again where a text does. All is float32.
 """
 
 import dataclasses
@@ -20,7 +22,7 @@ from bert_jax.types import DropoutKey
 from families.elmo.config import ElmoConfig
 from families.elmo.model import Elmo, scalar_mix
 
-# The `input_ids` of what is no word.
+# The `input_ids` of everything that is not a word.
 PADDING, BEGIN, END = 0, 1, 2
 ATTENTION, FINETUNED = "attention", "finetuned"
 SYSTEMS = (ATTENTION, FINETUNED)
@@ -28,24 +30,24 @@ SYSTEMS = (ATTENTION, FINETUNED)
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """The sizes above ELMo; the fields of `config.task` of the same names."""
+    """The sizes above ELMo, as in the fields of `config.task` with the same names."""
 
     name: str = ATTENTION  # one of SYSTEMS
     pairs: bool = False  # rows have two texts, which read each other
-    lstm_size: int = 1500  # of each direction of the BiLSTMs
-    lstm_layers: int = 2  # of the first BiLSTM
+    lstm_size: int = 1500  # per direction of the BiLSTMs
+    lstm_layers: int = 2  # in the first BiLSTM
     lstm_dropout: float = 0.0  # between its layers
-    elmo_dropout: float = 0.5  # of the mix
-    dropout: float = 0.2  # of each BiLSTM's input and output
-    classifier_size: int = 512  # of the hidden layer; 0: there is none
+    elmo_dropout: float = 0.5  # rate on the mix
+    dropout: float = 0.2  # rate on each BiLSTM's input and output
+    classifier_size: int = 512  # size of the hidden layer. 0 means none
 
 
 class Marks(NamedTuple):
-    """What stands where in the rows of a batch."""
+    """Masks of a batch: its words, second texts, and starts of texts."""
 
     words: Bool[Array, "batch words"]  # False for <S>, </S> and padding
-    second: Bool[Array, "batch words"]  # of the second text
-    # Where each direction begins anew: a text's <S>, and its </S>.
+    second: Bool[Array, "batch words"]  # True for the second text
+    # Where each direction begins again: a text's <S>, and its </S>.
     fresh: Bool[Array, "2 batch words"]
 
     @classmethod
@@ -55,17 +57,17 @@ class Marks(NamedTuple):
         input_mask: Int[Array, "batch words"],
         segment_ids: Int[Array, "batch words"],
     ) -> "Marks":
-        """Of rows as `finetuning.ElmoFinetuning` makes them."""
+        """Makes the marks of rows from `finetuning.ElmoFinetuning`."""
         fresh = jnp.stack([input_ids == BEGIN, input_ids == END])
         return cls((input_mask > 0) & ~fresh.any(0), segment_ids > 0, fresh)
 
     def texts(self) -> Bool[Array, "2 batch words"]:
-        """The words of each of the two texts."""
+        """Returns the words of each of the two texts."""
         return jnp.stack([self.words & ~self.second, self.words & self.second])
 
 
-# A head: HEAD(system, labels) takes what `Reader` gives (or ELMo's layers, fine-tuned),
-# the marks and the key of dropout, and gives outputs by name.
+# A head: HEAD(system, labels) takes the output of `Reader` (or ELMo's layers,
+# fine-tuned), the marks and the dropout key, and returns outputs by name.
 Head = Callable[..., nn.Module]
 
 
@@ -77,7 +79,7 @@ class ElmoSystem(nn.Module):
     head: Head
     head_name: str
     labels: int
-    reading: Head | None = None  # in the place of `Reader`: READING(system)
+    reading: Head | None = None  # replaces `Reader`: READING(system)
 
     @nn.compact
     def __call__(
@@ -88,14 +90,14 @@ class ElmoSystem(nn.Module):
         segment_ids: Int[Array, "batch words"],
         key: DropoutKey = None,
     ) -> dict[str, Array]:
-        """The head's outputs.
+        """Returns the head's outputs.
 
         Args:
-          characters: of each word; 0 for padding.
+          characters: Characters of each word, and 0 for padding.
           input_ids: PADDING, BEGIN, END, and any others for words.
           input_mask: 1 for a word or mark, 0 for padding at the rows' ends.
           segment_ids: 0 for the first text, 1 for the second.
-          key: for dropout; None for evaluation.
+          key: Dropout key. None means evaluation.
         """
         keys = (None,) * 4 if key is None else tuple(jax.random.split(key, 4))
         system, marks = self.system, Marks.of(input_ids, input_mask, segment_ids)
@@ -112,7 +114,7 @@ class ElmoSystem(nn.Module):
 
 
 class Mix(nn.Module):
-    """ELMo's weighted sum of layers; it begins as their mean."""
+    """ELMo's weighted sum of layers, which begins as their mean."""
 
     @nn.compact
     def __call__(
@@ -120,14 +122,15 @@ class Mix(nn.Module):
         layers: Float[Array, "batch layers words size"],
         mask: Bool[Array, "batch words"],
     ) -> Float[Array, "batch words size"]:
-        """gamma times the sum of softmax(`weights`) times each layer (equation 1)."""
+        """Returns gamma times the sum of softmax(`weights`) times each layer (equation
+        1)."""
         weights = _value(self, "weights", nn.initializers.zeros_init(), layers.shape[1])
         gamma = _value(self, "gamma", nn.initializers.ones_init())
         return scalar_mix(layers, mask, weights, gamma)
 
 
 class Reader(nn.Module):
-    """A BiLSTM; for pairs, attention to the other text and a second BiLSTM.
+    """A BiLSTM and, for pairs, attention to the other text and a second BiLSTM.
 
     Where dropout is: src/models.py, HeadlessSentEncoder and HeadlessPairAttnEncoder.
     """
@@ -138,11 +141,12 @@ class Reader(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words inputs"], marks: Marks, key: DropoutKey
     ) -> Float[Array, "batch words outputs"]:
-        """Each word's vector, both directions side by side; 0 where there is no word.
+        """Returns each word's vector, both directions side by side, or 0 without a
+        word.
 
         Args:
-          x: the words' vectors, from <S> to the last </S>, which are not read.
-          key: for dropout; None for evaluation.
+          x: Words' vectors, from <S> to the last </S>, which are not read.
+          key: Dropout key. None means evaluation.
         """
         rate = self.system.dropout
         keys = (None,) * 3 if key is None else tuple(jax.random.split(key, 3))
@@ -160,13 +164,16 @@ class Reader(nn.Module):
 def attended(
     x: Float[Array, "batch words size"], marks: Marks
 ) -> Float[Array, "batch words size"]:
-    """For each word the mean of the other text's vectors, weighted by the softmax of
-    their products with its own; 0 where the other text has no words."""
+    """Returns for each word the mean of the other text's vectors.
+
+    The weights are the softmax of their products with the word's own vector. The mean
+    is 0 where the other text has no words.
+    """
     other = marks.second[:, :, None] != marks.second[:, None, :]
     allowed = other & marks.words[:, None, :]
     scores = jnp.einsum("bis,bjs->bij", x, x)
     scores = jnp.where(allowed, scores, -jnp.inf)
-    # Without a word to look at, all would be -inf; the shares are then 0.
+    # Without a word to look at, all would be -inf. The fractions are then 0.
     largest = jnp.max(scores, axis=-1, keepdims=True)
     largest = jax.lax.stop_gradient(jnp.where(jnp.isfinite(largest), largest, 0.0))
     shares = jnp.where(allowed, jnp.exp(jnp.where(allowed, scores - largest, 0.0)), 0.0)
@@ -188,10 +195,10 @@ class Classifier(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch labels"]]:
-        """`logits`; of pairs from [u; v; |u - v|; u * v].
+        """Returns `logits`, for pairs from [u; v; |u - v|; u * v].
 
         Args:
-          key: for dropout; None for evaluation.
+          key: Dropout key. None means evaluation.
         """
         system = self.system
         pool = joined_pool if system.name == FINETUNED else max_pool
@@ -209,7 +216,7 @@ class Classifier(nn.Module):
 def max_pool(
     x: Float[Array, "batch words size"], mask: Bool[Array, "batch words"]
 ) -> Float[Array, "batch size"]:
-    """The largest of each number over words; 0 without a word."""
+    """Returns the largest of each number over words, or 0 without a word."""
     largest = jnp.max(jnp.where(mask[..., None], x, -jnp.inf), axis=1)
     return jnp.where(mask.any(1, keepdims=True), largest, 0.0)
 
@@ -217,8 +224,11 @@ def max_pool(
 def joined_pool(
     x: Float[Array, "batch words size"], mask: Bool[Array, "batch words"]
 ) -> Float[Array, "batch pooled"]:
-    """[last; largest; mean] over words. Each half of `x` is a direction: the last word
-    that it read is the text's last one, or its first."""
+    """Returns [last; largest; mean] over words.
+
+    Each half of `x` is a direction: the last word that it read is the text's last one,
+    or its first.
+    """
     count = jnp.maximum(mask.sum(1, keepdims=True), 1)
     mean = jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=1) / count
     ends = [mask.shape[1] - 1 - jnp.argmax(mask[:, ::-1], axis=1), jnp.argmax(mask, 1)]
@@ -232,7 +242,7 @@ def joined_pool(
 
 
 class Linear(nn.Module):
-    """A linear layer; its values begin uniform in +-1/sqrt(inputs), as torch's."""
+    """A linear layer whose values begin uniform in +-1/sqrt(inputs), as torch's."""
 
     size: int
 
@@ -255,14 +265,15 @@ def _value(
 
 
 def init_system(model: ElmoSystem, key: Key[Array, ""]) -> dict:
-    """Initial parameters, each in a box with its logical axis names."""
+    """Draws initial parameters, each in a box with its logical axis names."""
     ids = jnp.zeros((1, 1), jnp.int32)
     characters = jnp.zeros((1, 1, model.config.max_characters), jnp.int32)
     return model.init(key, characters, ids, ids, ids)["params"]
 
 
 def system_flops(config: ElmoConfig, system: System, words: int) -> int:
-    """FLOPs of training on words, above ELMo: the BiLSTMs' products, 3 x forward."""
+    """Returns FLOPs of training on words, above ELMo: the BiLSTMs' products, 3 x
+    forward."""
     if system.name == FINETUNED:
         return 0
     size, inputs, total = system.lstm_size, 2 * config.hidden_size, 0

@@ -29,8 +29,8 @@ from families.elmo.word_tasks import ElmoNer, ElmoSquad
 class ElmoClassification(ElmoFinetuning, Text):
     """A text, or a pair whose texts read each other.
 
-    A task of pairs has another model than one of single texts: GLUE's ten say which
-    they are, and of others `config.task.text_b` names the second text.
+    A task of pairs has another model than one of single texts: GLUE's ten specify
+    which they are, and for others `config.task.text_b` names the second text.
     """
 
     head_module = Classifier
@@ -42,14 +42,14 @@ class ElmoClassification(ElmoFinetuning, Text):
             config.task.classifier_size = 0
 
     def parse(self, row: Row) -> Row:
-        """As the task's; a model of single texts reads no `text_b`."""
+        """Parses a row as the task does. A model of single texts reads no `text_b`."""
         example = super().parse(row)
         if example["text_b"] and not self.pairs:
             raise ValueError('"text_b": this model was trained on single texts')
         return example
 
     def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        """<S> a </S>, or <S> a </S> <S> b </S>."""
+        """Makes <S> a </S>, or <S> a </S> <S> b </S>."""
         if b and not self.pairs:
             raise UserError(
                 f"{split}: a record has a second text, and config.task.text_b is "
@@ -84,7 +84,7 @@ class ElmoSwag(ElmoFinetuning, Swag):
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
-        """`logits`: the score of each ending."""
+        """Returns `logits`: the score of each ending."""
         shape = batch["input_ids"].shape  # [batch, endings, words]
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
@@ -92,13 +92,13 @@ class ElmoSwag(ElmoFinetuning, Swag):
         return {"logits": outputs["logits"].reshape(shape[:2])}
 
     def flops(self, shapes: Shapes) -> int:
-        """ELMo's, forward only, and ESIM's."""
+        """Returns ELMo's FLOPs, forward only, and ESIM's."""
         words = math.prod(shapes["input_ids"])
         reading = flops(self.model_config, words) // 3
         return reading + esim.flops(self.model_config, self.system, words)
 
 
-# The kinds of tasks that there are for ELMo, and what joins them.
+# The kinds of tasks that exist for ELMo, and the class that joins each with it.
 KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
     (Text, ElmoClassification),
     (Ner, ElmoNer),
@@ -108,14 +108,14 @@ KINDS: tuple[tuple[type, type[ElmoFinetuning]], ...] = (
 
 
 def of(name: str, task: Any) -> type[Task]:
-    """A task as ELMo does it.
+    """Returns a task as ELMo does it.
 
     Args:
-      name: of the task, for the error.
-      task: the class that `tasks.TASKS` has.
+      name: Name of the task, for the error.
+      task: Class from `tasks.TASKS`.
 
     Raises:
-      UserError: it is none of those that there are for ELMo.
+      UserError: It is not one of those that exist for ELMo.
     """
     bases = [
         ours

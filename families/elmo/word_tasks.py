@@ -1,7 +1,8 @@
 """ELMo for names and for answers: its vectors, BiLSTMs, and a CRF or two scores a word.
 
-Names: as AllenNLP's crf_tagger with ELMo (training_config/ner_elmo.jsonnet; Peters et
-al. 2018, section 4). Answers: less than their system, docs/families.md says what.
+Names: as AllenNLP's crf_tagger with ELMo (training_config/ner_elmo.jsonnet, and Peters
+et al. 2018, section 4). Answers: less than their system. docs/families.md lists the
+differences.
 """
 
 import dataclasses
@@ -40,11 +41,11 @@ class Tagger(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
     ) -> dict[str, Array]:
-        """`logits` [batch, words, labels]; `between`, `first` and `last`, those of
-        `crf.Transitions`.
+        """Returns `logits` [batch, words, labels], and `between`, `first` and `last`,
+        those of `crf.Transitions`.
 
         Args:
-          marks, key: not used.
+          marks, key: Not used.
         """
         del marks, key
         transitions = crf.Crf(self.labels, name="crf")()
@@ -54,7 +55,7 @@ class Tagger(nn.Module):
 
 class Spans(nn.Module):
     """A linear layer's scores of each word of the second text as an answer's first word
-    and as its last one. "No answer" is scored at the row's first place, from the
+    and as its last one. "No answer" is scored at the row's first position, from the
     largest of each number over both texts' words."""
 
     system: System
@@ -64,10 +65,12 @@ class Spans(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch words"]]:
-        """`start_logits` and `end_logits`; the least number where no answer may be.
+        """Returns `start_logits` and `end_logits`.
+
+        They are the least number where no answer may be.
 
         Args:
-          key: not used: `x` has had its dropout.
+          key: Not used, because `x` has had its dropout.
         """
         del key
         x = x.at[:, 0].set(max_pool(x, marks.words))
@@ -78,11 +81,11 @@ class Spans(nn.Module):
 
 
 class ElmoNer(ElmoFinetuning, Ner):
-    """Tags the words of a sentence by a CRF; each sentence is read by itself.
+    """A tagger of the words of a sentence by a CRF. Each sentence is read by itself.
 
     Args:
-      config: reads from `config.task` also `tag_scheme`, of `crf.SCHEMES`; a
-        guess keeps to it. Empty: that of the training data.
+      config: Config of the run. `config.task` also has `tag_scheme`, of `crf.SCHEMES`.
+        A guess keeps to it. Empty means that of the training data.
     """
 
     head_module = Tagger
@@ -97,7 +100,10 @@ class ElmoNer(ElmoFinetuning, Ner):
             )
 
     def resolve(self) -> None:
-        """Also finds the scheme of the training data's tags."""
+        """Resolves as the task does.
+
+        Also finds the scheme of the training data's tags.
+        """
         task = self.config.task
         if not task.tag_scheme and self.in_entities:
             tags = [row["tags"] or () for row in self.examples("train")]
@@ -111,7 +117,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         return dataclasses.replace(system, lstm_dropout=system.dropout)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """As `Ner.encode`; `tagged` is 1 for the words that a row tags."""
+        """Encodes as `Ner.encode` does. `tagged` is 1 for the words that a row tags."""
         features = []
         for feature in super().encode(examples, split):
             tagged = np.zeros(len(feature.columns["input_ids"]), np.int32)
@@ -128,15 +134,16 @@ class ElmoNer(ElmoFinetuning, Ner):
         )
 
     def weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """1 for each row, as in AllenNLP up to their number, which it does not divide
-        by."""
+        """Returns 1 for each row, as in AllenNLP up to their number, which it does not
+        divide by."""
         return batch["row_weights"]
 
     def outputs(self, params: object, batch: Arrays) -> dict[str, Array]:
-        """`tags` [batch, words], the most probable ones that the scheme allows.
+        """Returns `tags` [batch, words], the most probable ones that the scheme allows.
 
-        The chain has all words of a row, also those around the part that it tags of a
-        sentence that is too long: an entity may go on where the sentence is cut.
+        The chain has all words of a row. These include the words around the part that
+        it tags of a sentence that is too long: an entity may continue where the
+        sentence is cut.
         """
         logits = self.logits(params, batch)
         scheme = self.config.task.tag_scheme or "none"
@@ -146,12 +153,14 @@ class ElmoNer(ElmoFinetuning, Ner):
         return {"tags": crf.viterbi(logits["logits"], words, transitions)}
 
     def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
-        """Those of the most probable path."""
+        """Returns the tags of the most probable path."""
         return output["tags"]
 
     def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
-        """Each word's number, whatever is in it; lower-cased and without accents if
-        the ELMo read such words."""
+        """Returns each word's number, whatever is in it.
+
+        Words are lower-cased and without accents if the ELMo read such words.
+        """
         del split
         words = [word for example in examples for word in example["words"]]
         if self.config.tokenizer.lowercase:

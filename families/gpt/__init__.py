@@ -1,4 +1,7 @@
-"""OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers; docs/families.md."""
+"""OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers.
+
+See docs/families.md.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +11,7 @@ from bert_jax.family import Family, Part
 
 
 class Gpt(Family):
-    """What a GPT does otherwise than BERT."""
+    """The differences between GPT and BERT."""
 
     name, title = "gpt", "a GPT"
     trunk = Part("families.gpt.model:Gpt")

@@ -4,7 +4,7 @@ from bert_jax.config.field import Field
 
 FIELDS = {
     # Factor of the language model's loss on the same rows, which is added to the
-    # task's; 0: none.
+    # task's. 0 means no such loss.
     "task.lm_coef": Field(0.5),
     # Pairs: read both orders, and add their vectors (for similarity).
     "task.both_orders": Field(False),

@@ -1,13 +1,12 @@
-"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3; train.py).
+"""GPT's fine-tuning (Radford et al. 2018, sections 3.2 and 3.3, and train.py).
 
-A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`; a linear
+A text is `_start_ a _classify_`, a pair `_start_ a _delimiter_ b _classify_`. A linear
 layer reads the vector of `_classify_`. The language model's loss on the same rows is
-added, half of it. Tasks stay as they are: `of` joins one with what differs here.
+added, half of it. Tasks do not change: `of` joins one with the differences below.
 
-SQuAD and NER are ours: the paper has neither. A question stands before its context, so
-that the context's pieces have seen it; a word is tagged at its last piece, and "no
-answer" is scored at `_classify_`, which alone has
-seen all of them.
+SQuAD and NER are ours: the paper has neither. A question precedes its context, so that
+the context's tokens have seen it. A word is tagged at its last token, and "no answer"
+is scored at `_classify_`, the only token that has seen all of them.
 """
 
 import functools
@@ -44,7 +43,7 @@ class GptFinetuning(Finetuning):
     """Adds the language model's loss to that of a task.
 
     Args:
-      config: reads from `config.task` also `lm_coef`, the factor of that loss.
+      config: Config whose `config.task` also has `lm_coef`, the factor of that loss.
     """
 
     causal = True  # see Ner and Squad
@@ -61,7 +60,7 @@ class GptFinetuning(Finetuning):
     def _trained(self) -> BertWithHeads:
         """The model with its language model, which training alone needs.
 
-        In the published code pieces and positions are rows of one table, and the
+        In the published code tokens and positions are rows of one table, and the
         language model scores all of them.
         """
         return self.model.clone(
@@ -74,7 +73,7 @@ class GptFinetuning(Finetuning):
         return self.config.task.get("lm_coef", 0.0)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """The task's loss and, unless its factor is 0, the language model's."""
+        """Returns the task's loss and, unless its factor is 0, the language model's."""
         if not self._lm_coef:
             return super().loss(params, batch, key)
         outputs = self._trained.apply(
@@ -92,14 +91,14 @@ class GptFinetuning(Finetuning):
         return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        """Also the number of sequences: each counts the same, whatever its length."""
+        """Adds the number of sequences: each counts the same, whatever its length."""
         weights = super().loss_weights(batch)
         if self._lm_coef:
             weights[LM_LOSS] = jnp.sum(_sequences(batch))
         return weights
 
     def flops(self, shapes: Shapes) -> int:
-        """The encoder's and the language model's."""
+        """Returns the FLOPs of the encoder and of the language model."""
         *rows, length = shapes["input_ids"]
         model = self.model_config
         pieces = model.vocab_size + self.config.task.max_seq_length
@@ -112,8 +111,9 @@ class GptClassification(GptFinetuning, Text):
     """A text, or a pair in one order or in both.
 
     Args:
-      config: reads from `config.task` also `both_orders`: each pair is two sequences,
-        and the classifier reads the sum of their vectors (section 3.3, similarity).
+      config: Config whose `config.task` also has `both_orders`: each pair is two
+        sequences, and the classifier reads the sum of their vectors (section 3.3,
+        similarity).
     """
 
     @property
@@ -146,8 +146,10 @@ class GptClassification(GptFinetuning, Text):
 def lm_losses(
     logits: Float[Array, "sequences length rows"], batch: Arrays
 ) -> Float[Array, "sequences"]:
-    """Each sequence's mean cross entropy of the next piece over its tokens, in nats
-    (train.py, lm_losses); 0 for one without tokens."""
+    """Returns each sequence's mean cross entropy of the next token over its tokens.
+
+    It is in nats (train.py, lm_losses), and 0 for a sequence without tokens.
+    """
     length = batch["input_ids"].shape[-1]
     ids, mask = (
         batch[name].reshape(-1, length)[:, 1:] for name in ("input_ids", "input_mask")
@@ -161,21 +163,21 @@ def _rows(batch: Arrays) -> tuple[int, ...]:
 
 
 def _sequences(batch: Arrays) -> Float[Array, "batch *sequences"]:
-    """1 for each sequence; 0 for padding rows and choices that a row does not have."""
+    """Returns 1 for each sequence, 0 for padding rows and choices that a row lacks."""
     real = jnp.any(batch["input_mask"] == 1, axis=-1).astype(jnp.float32)
     weights = batch["row_weights"]
     return real * weights.reshape(-1, *([1] * (real.ndim - 1)))
 
 
 def of(name: str, task: Any) -> type[Task]:
-    """A task as GPT does it.
+    """Returns a task as GPT does it.
 
     Args:
-      name: of the task, for the error.
-      task: the class that `tasks.TASKS` has.
+      name: Name of the task, for the error.
+      task: Class from `tasks.TASKS`.
 
     Raises:
-      UserError: it is none of those that GPT was fine-tuned on.
+      UserError: It is not one of those that GPT was fine-tuned on.
     """
     if task is Pretraining:
         return GptPretraining

@@ -1,6 +1,6 @@
 """The form of OpenAI's GPT in Hugging Face's files.
 
-There query, key and value are one matrix (Conv1D), [inputs, outputs] as here; a linear
+There query, key and value are one matrix (Conv1D), [inputs, outputs] as here. A linear
 layer of a head is [outputs, inputs].
 """
 
@@ -20,22 +20,22 @@ from bert_jax.models.config import BertConfig
 from families.gpt.vocabulary import SPECIAL_TOKENS
 
 TABLE = "transformer.tokens_embed.weight"
-# Of the rows that a vocabulary's special tokens add: always the same ones.
+# Seed of the rows that a vocabulary's special tokens add: always the same ones.
 _SEED = 0
 
 
 class GptLayout(Layout):
-    """What is otherwise than in BERT's."""
+    """The differences from BERT's layout."""
 
     family = "gpt"
-    # The language model has no parameters of its own.
+    # The language model adds no parameters.
     architectures: Mapping[str, Any] = {
         "OpenAIGPTLMHeadModel": ("masked_lm",),
         "OpenAIGPTModel": (),
         "OpenAIGPTForSequenceClassification": ("sequence_classification",),
         "OpenAIGPTDoubleHeadsModel": ("masked_lm", "multiple_choice"),
     }
-    # Named like BERT's; `transformers` has no such classes for a GPT.
+    # Named like BERT's. `transformers` has no such classes for a GPT.
     ours: Mapping[str, Any] = {
         "OpenAIGPTForTokenClassification": ("token_classification",),
         "OpenAIGPTForQuestionAnswering": ("question_answering",),
@@ -86,8 +86,9 @@ class GptLayout(Layout):
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
     ) -> dict[str, Any]:
-        """Returns rows for the special tokens that the vocabulary beside has and the
-        embeddings have not: three for the released folder, none for an export."""
+        """Returns rows for the special tokens that the vocabulary next to them has and
+        the
+        embeddings lack: three for the released folder, none for an export."""
         tokenizer, rows = tokenization.of_folder(path.parent), values["vocab_size"]
         pieces = tokenizer.get_vocab_size() if tokenizer else rows
         most = rows + len(SPECIAL_TOKENS)
@@ -119,8 +120,11 @@ class GptLayout(Layout):
         return super().tensors(weights)
 
     def config_fields(self, weights: Weights) -> dict[str, Any]:
-        """Returns the model's fields of config.json; raises UserError for sizes that
-        Hugging Face's GPT does not have."""
+        """Returns the model's fields of config.json.
+
+        Raises:
+          UserError: Hugging Face's GPT does not have these sizes.
+        """
         config = weights.config
         if config.intermediate_size != 4 * config.hidden_size:
             raise UserError(

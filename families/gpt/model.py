@@ -1,8 +1,8 @@
-"""OpenAI's GPT (Radford et al. 2018; openai/finetune-transformer-lm, train.py).
+"""OpenAI's GPT (Radford et al. 2018, and openai/finetune-transformer-lm, train.py).
 
 Its blocks are BERT's encoder layers where each position sees those before it: LayerNorm
 after each residual. Before them only the token's and the position's vector are added,
-without LayerNorm; after them there is no pooler.
+without LayerNorm. After them there is no pooler.
 """
 
 import flax.linen as nn
@@ -23,7 +23,7 @@ from bert_jax.types import DropoutKey
 class GptEmbeddings(nn.Module):
     """Token + position, dropout.
 
-    Dropout is that of `transformers`, on the sum; in the published code it drops
+    Dropout is applied to the sum, as in `transformers`. In the published code it drops
     numbers of the tables, the same ones for all of a batch.
     """
 
@@ -41,7 +41,7 @@ class GptEmbeddings(nn.Module):
         total = self.word_embeddings(input_ids)
         if positions.of(self.config).added is not None:
             total += self.position_embeddings.at(input_ids.shape[1], None)
-        # As LayerNorm does in BERT: what follows is in this type.
+        # As LayerNorm does in BERT: the layers after this compute in this type.
         total = total.astype(self.config.dtype)
         return dropout(total, self.config.hidden_dropout_prob, key)
 
@@ -67,11 +67,11 @@ class Gpt(nn.Module):
         """Encodes a batch.
 
         Args:
-          input_ids: pieces.
+          input_ids: Ids of tokens.
           input_mask: 1 for a token, 0 for padding, which follows the tokens.
-          segment_ids: not used: a GPT has no segments.
-          key: for dropout; None for evaluation.
-          packed: None: a GPT's rows are full of running text.
+          segment_ids: Not used, because a GPT has no segments.
+          key: Dropout key. None means evaluation.
+          packed: Must be None, because a GPT's rows are full of running text.
         """
         del segment_ids
         if packed is not None:
@@ -89,15 +89,15 @@ class Gpt(nn.Module):
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """In its place the vector of the last token, `_classify_` in fine-tuning."""
+        """Returns the vector of the last token instead, `_classify_` in fine-tuning."""
         return at(sequence, last_token(input_mask))[:, 0]
 
 
 class GptWithHeads(BertWithHeads):
-    """GPT with any set of heads; of several sequences in a row it adds the vectors."""
+    """GPT with any set of heads. For several sequences in a row it adds the vectors."""
 
-    # Position embeddings that the language model also scores, after the pieces: those
-    # of the published code's fine-tuning, whose one table holds both.
+    # Position embeddings that the language model also scores, after the tokens, as in
+    # the published code's fine-tuning, whose one table holds both.
     scored_positions: int = 0
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
@@ -147,9 +147,14 @@ class GptForPreTraining(nn.Module):
         key: DropoutKey = None,
         packed: Packed | None = None,
     ) -> dict[str, Array]:
-        """Returns `lm_logits` [batch, length - 1, vocab], float32, of the token after
-        each position but the last; with `masked_lm_positions` [batch, predictions,
-        vocab], of the token after each of these. In training as `vocabulary_logits`."""
+        """Computes the language model's logits.
+
+        Returns:
+          `lm_logits` [batch, length - 1, vocab], float32, of the token after each
+          position but the last. With `masked_lm_positions` they are [batch,
+          predictions, vocab], of the token after each of these. In training they have
+          the dtype and columns of `vocabulary_logits`.
+        """
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed)
         hidden = encoded.sequence[:, :-1]
         if masked_lm_positions is not None:

@@ -13,21 +13,21 @@ from bert_jax.training.optimizer import bert_adam, warmup_steps
 
 
 def warmup_linear(config: ConfigDict) -> optax.Schedule:
-    """From 0 to the peak in the warm-up, all of it times the share of steps that are
-    left.
+    """Rises from 0 to the peak in the warm-up, all of it times the fraction of steps
+    that are left.
 
     Args:
-      config: as for `optimizer.polynomial`, with one phase.
+      config: Config with one phase, as for `optimizer.polynomial`.
 
     Raises:
-      UserError: phase 2 has a rate of its own; see also `warmup_steps`.
+      UserError: Phase 2 has its own rate. See also `warmup_steps`.
     """
     return _scheduled(config, lambda risen, x, warmup: risen * (1 - x))
 
 
 def warmup_cosine(config: ConfigDict) -> optax.Schedule:
-    """As `warmup_linear`; after the warm-up half a period of a cosine, which began at
-    step 0."""
+    """Rises as `warmup_linear`. After the warm-up it follows half a period of a cosine,
+    which began at step 0."""
 
     def shape(risen: jax.Array, x: jax.Array, warmup: float) -> jax.Array:
         return jnp.where(x <= warmup, risen, 0.5 * (1 + jnp.cos(math.pi * x)))
@@ -38,8 +38,11 @@ def warmup_cosine(config: ConfigDict) -> optax.Schedule:
 def _scheduled(
     config: ConfigDict, shape: Callable[[jax.Array, jax.Array, float], jax.Array]
 ) -> optax.Schedule:
-    """The peak times `shape`, of what has risen (1 after the warm-up), the share of the
-    steps before this one and the warm-up's share."""
+    """Returns the peak times `shape`.
+
+    Its arguments are the risen part (1 after the warm-up), the fraction of the steps
+    before this one and the warm-up's fraction.
+    """
     if config.phase2.learning_rate:
         raise UserError(
             f"config.phase2.learning_rate={config.phase2.learning_rate}: "
@@ -61,7 +64,10 @@ def _scheduled(
 def openai_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """BERT's Adam at a rate that corrects the moments' bias; see `bias_corrected`."""
+    """Returns BERT's Adam at a rate that corrects the moments' bias.
+
+    See `bias_corrected`.
+    """
     beta1, beta2 = optimizer.beta1, optimizer.beta2
     return bert_adam(optimizer, bias_corrected(schedule, beta1, beta2), mask)
 
@@ -69,9 +75,11 @@ def openai_adam(
 def bias_corrected(
     schedule: optax.Schedule, beta1: float, beta2: float
 ) -> optax.Schedule:
-    """The rate times Adam's correction of both moments, sqrt(1 - beta2^t) / (1 -
-    beta1^t) at update t: it then scales weight decay too, and `eps` is added to the
-    uncorrected root."""
+    """Returns the rate times Adam's correction of both moments.
+
+    The correction is sqrt(1 - beta2^t) / (1 - beta1^t) at update t. The rate then
+    scales weight decay too, and `eps` is added to the uncorrected root.
+    """
 
     def corrected(step: jax.typing.ArrayLike) -> jax.Array:
         t = jnp.asarray(step, jnp.float32) + 1

@@ -1,4 +1,4 @@
-"""GPT's pre-training: its rows, its config, and prediction of the next piece."""
+"""GPT's pre-training: its rows, its config, and prediction of the next token."""
 
 from collections.abc import Collection
 from typing import Any
@@ -28,7 +28,7 @@ class GptPretraining(Pretraining):
         super().__init__(config, tokenizer)
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
-        """The predictor for `--mode=predict`."""
+        """Returns the predictor for `--mode=predict`."""
         del missing
         return GptContinue(self.config, self.model, self.tokenizer, judges_pairs=False)
 
@@ -36,7 +36,7 @@ class GptPretraining(Pretraining):
 def fill(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
 ) -> Unmasked:
-    """As `loader.assemble`: the text alone, without special tokens."""
+    """Makes rows as `loader.assemble`: the text alone, without special tokens."""
     size = np.zeros((rows, 1), int)
     size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
     mask = np.arange(length) < size
@@ -60,7 +60,7 @@ def _check(config: ConfigDict) -> None:
 
 
 class GptContinue(Continue):
-    """`{"text": ...}` -> the same with `next`: the guesses for the piece after it.
+    """`{"text": ...}` -> the same with `next`: the guesses for the token after it.
 
     The text is read alone, as in pre-training: without `_start_`, which with the other
     special tokens is never a guess.
@@ -78,7 +78,7 @@ class GptContinue(Continue):
         """Checks and encodes a row.
 
         Raises:
-          ValueError: it has no text, or a second one, or is longer than the model's
+          ValueError: It has no text, or a second one, or is longer than the model's
             positions.
         """
         if not isinstance(row.get("text"), str):
@@ -95,7 +95,7 @@ class GptContinue(Continue):
         return encodings.feature(encoding, Blanks([length - 1], False))
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The best pieces after each position.
+        """Returns the best tokens after each position.
 
         Returns:
           `ids` and `probabilities` [batch, positions, top_k].

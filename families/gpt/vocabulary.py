@@ -25,12 +25,12 @@ from bert_jax.tokenization import merges, wordpiece
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
 
 UNKNOWN = "<unk>"
-SUFFIX = "</w>"  # of a word's last piece
-# Appended to the released vocabulary (train.py): they open a row, stand between its two
+SUFFIX = "</w>"  # ends a word's last token
+# Appended to the released vocabulary (train.py): they open a row, separate its two
 # texts, and end it.
 START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
 SPECIAL_TOKENS = (START, DELIMITER, CLASSIFY)
-# What `transformers` calls them; a GPT sees no padding, so any piece will do for it.
+# Their names in `transformers`. A GPT sees no padding, so any token will do for it.
 NAMES = {
     "unk_token": UNKNOWN,
     "pad_token": UNKNOWN,
@@ -45,11 +45,11 @@ def build(
     pairs: Sequence[merges.Pair],
     normalizer: normalizers.Normalizer,
 ) -> Tokenizer:
-    """Builds a tokenizer; the special tokens that the vocabulary lacks come after it.
+    """Builds a tokenizer. Special tokens that the vocabulary lacks come after it.
 
     Args:
-      pieces: each one's id.
-      pairs: the merges, the first ones first.
+      pieces: Id of each token.
+      pairs: Merges, the first ones first.
     """
     tokenizer = Tokenizer(
         models.BPE(
@@ -68,7 +68,7 @@ def build(
 
 
 def complete(tokenizer: Tokenizer) -> Tokenizer:
-    """Adds the special tokens that are missing, and their places around texts:
+    """Adds the missing special tokens and their positions around texts:
     `_start_ a _classify_`, or `_start_ a _delimiter_ b _classify_`."""
     tokenizer.add_special_tokens([UNKNOWN, *SPECIAL_TOKENS])
     ids = {token: _id(tokenizer, token) for token in SPECIAL_TOKENS}
@@ -81,7 +81,7 @@ def complete(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def bare(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that adds nothing to a text."""
+    """Returns a copy that adds nothing to a text."""
     form = json.loads(tokenizer.to_str())
     return Tokenizer.from_str(json.dumps({**form, "post_processor": None}))
 
@@ -104,14 +104,14 @@ class BytePairs(Kind):
     def read(
         self, path: Path, content: str, normalizer: normalizers.Normalizer
     ) -> Tokenizer:
-        """Reads a vocab.json and the merges.txt beside it.
+        """Reads a vocab.json and the merges.txt next to it.
 
         Args:
-          path: of the vocab.json, for errors and for the other file.
-          content: of the vocab.json.
+          path: Path of the vocab.json, for errors and for the other file.
+          content: Content of the vocab.json.
 
         Raises:
-          UserError: a file is missing or damaged, or one does not fit the other.
+          UserError: A file is missing or damaged, or one does not fit the other.
         """
         pieces, pairs = merges.read(path, content)
         if UNKNOWN not in pieces:
@@ -124,23 +124,30 @@ class BytePairs(Kind):
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
-        """As of every kind; a special token's name in a text is text, as it is here."""
-        # A language model goes on where the text ends; a head reads `_classify_`.
+        """Returns a tokenizer to save, as every kind does.
+
+        A special token's name in a text is text, as it is here.
+        """
+        # A language model continues where the text ends. A head reads `_classify_`.
         if not set(heads) - {"masked_lm"}:
             tokenizer = bare(tokenizer)
         return tokenizer, {"split_special_tokens": True}, NAMES
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
-        """Without the special tokens, as released, but for tokenizer.json."""
+        """Returns files without the special tokens, as released, except for
+        tokenizer.json."""
         whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
         return merges.contents(tokenizer) | whole
 
     def fault(self, tokenizer: Tokenizer) -> str:
-        del tokenizer  # `complete` adds what is missing
+        del tokenizer  # `complete` adds the missing tokens
         return ""
 
     def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
-        """`<unk>` stands for [PAD] and [MASK], which no GPT ever sees."""
+        """Returns the special ids.
+
+        `<unk>` replaces [PAD] and [MASK], which no GPT sees.
+        """
         unknown = _id(tokenizer, UNKNOWN)
         start, delimiter = _id(tokenizer, START), _id(tokenizer, DELIMITER)
         return SpecialIds(unknown, unknown, start, delimiter, unknown)
@@ -161,12 +168,14 @@ class BytePairs(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """As `Kind.train`; `<unk>` is at 0, as released, and the three special
-        tokens are the last."""
+        """Trains a tokenizer, as `Kind.train` does.
+
+        `<unk>` is at 0, as released, and the three special tokens are the last.
+        """
         normalizer = bert_normalizer(lowercase, strip_accents)
         documents, special_count = list(documents), len(SPECIAL_TOKENS) + 1
         alphabet = wordpiece.alphabet(documents, vocab_size, special_count, normalizer)
-        # As there, in a fixed order; a word's last character is a piece of its own.
+        # As there, in a fixed order. A word's last character is a separate token.
         ends = [c + SUFFIX for c in alphabet]
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - special_count + 1,

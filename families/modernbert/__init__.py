@@ -1,4 +1,7 @@
-"""ModernBERT (Warner et al. 2024): windows, rotations, no biases; docs/families.md."""
+"""ModernBERT (Warner et al. 2024): windows, rotations and no biases.
+
+See docs/families.md.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +11,7 @@ from bert_jax.family import Family, Part, require
 
 
 class ModernBert(Family):
-    """What a ModernBERT does otherwise than BERT."""
+    """The differences between ModernBERT and BERT."""
 
     name, title = "modernbert", "a ModernBERT"
     trunk = Part("families.modernbert.model:ModernBert")
@@ -51,7 +54,8 @@ class ModernBert(Family):
             )
 
     def spread(self, config: Any, names: tuple[str, ...]) -> float:
-        """As `_init_weights` in `transformers`: smaller into the residual stream."""
+        """Returns the deviation of `_init_weights` in `transformers`: smaller into the
+        residual stream."""
         if names[-1] == "labels":
             return float(config.hidden_size**-0.5)
         out = names[0] in ("heads", "mlp") or names[-1] == "pooled"

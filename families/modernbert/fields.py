@@ -21,12 +21,14 @@ def _window(value: int) -> str | None:
 FIELDS = {
     # The window of a local layer, in tokens: half of it to each side.
     "model.local_attention": Field(128, _window, weights="fixed"),
-    # One layer in so many is global, from the first.
+    # One layer in this many is global, from the first.
     "model.global_attn_every_n_layers": Field(3, COUNT, weights="fixed"),
-    # Of the rotary positions; 160,000 in global layers once rows have 8,192 tokens.
+    # Theta of the rotary positions: 160,000 in global layers once rows have 8,192
+    # tokens.
     "model.global_rope_theta": _free(160_000.0, _THETA),
-    "model.local_rope_theta": _free(10_000.0, _THETA),  # of those in local layers
-    # What a classifier of texts reads: the first token (cls), or all (mean).
+    "model.local_rope_theta": _free(10_000.0, _THETA),  # theta in local layers
+    # The vectors that a classifier of texts reads: the first token's (cls), or all
+    # (mean).
     "model.classifier_pooling": _free("cls", ("cls", "mean")),
     "model.max_position_embeddings": dataclasses.replace(
         fields.FIELDS["model.max_position_embeddings"], weights="default"

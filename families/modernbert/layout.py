@@ -17,7 +17,7 @@ _KINDS = {"global": "full_attention", "local": "sliding_attention"}
 
 
 class ModernBertLayout(Layout):
-    """What is otherwise than in BERT's."""
+    """The differences from BERT's layout."""
 
     family = "modernbert"
     architectures = architectures("ModernBert")
@@ -94,7 +94,7 @@ class ModernBertLayout(Layout):
             at = [
                 index for index, kind in enumerate(layers) if kind == _KINDS["global"]
             ]
-            # With one global layer, the list alone only says that no other fits.
+            # With one global layer, the list alone only means that no other fits.
             most = max(len(layers), own["global_attn_every_n_layers"])
             own["global_attn_every_n_layers"] = every = (*at, most, most)[1]
             if layers != _layer_types(len(layers), every):

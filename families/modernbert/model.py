@@ -1,6 +1,8 @@
-"""ModernBERT (Warner et al. 2024; `transformers`, modeling_modernbert.py): LayerNorm
-before attention and feed-forward, and after the last layer; no biases; every third
-layer sees the whole text, the others a window."""
+"""ModernBERT (Warner et al. 2024, and `transformers`, modeling_modernbert.py).
+
+LayerNorm comes before attention and feed-forward, and after the last layer. There are
+no biases. Every third layer sees the whole text, the others a window.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -45,7 +47,10 @@ class ModernBertEmbeddings(nn.Module):
         input_ids: Int[Array, "batch length"],
         *others: Any,
     ) -> Float[Array, "batch length hidden"]:
-        """Called as BERT's `Embeddings` is; only ids count."""
+        """Embeds a batch.
+
+        Takes the arguments of BERT's `Embeddings`, but only ids count.
+        """
         length, most = input_ids.shape[1], self.config.max_position_embeddings
         if length > most:
             raise ValueError(f"{length} tokens; max_position_embeddings={most}")
@@ -53,8 +58,10 @@ class ModernBertEmbeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and GeGLU, each after a LayerNorm and added to its input; the first
-    layer's attention reads the embeddings, which have theirs."""
+    """Attention and GeGLU, each after a LayerNorm and added to its input.
+
+    The first layer's attention reads the embeddings, which have their own LayerNorm.
+    """
 
     config: BertConfig
     after: ClassVar[Callable[..., nn.Module]] = staticmethod(layer_norm)
@@ -68,7 +75,7 @@ class Layer(nn.Module):
         key: Key[Array, ""] | None,
         places: Int[Array, "batch places"] | None = None,
     ) -> tuple[Array, Array]:
-        """As `EncoderLayer`."""
+        """Encodes as `EncoderLayer` does."""
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None, None)
         if key is not None:
@@ -96,7 +103,7 @@ class Layer(nn.Module):
 
 
 class PredictionHead(nn.Module):
-    """Dense, activation, LayerNorm: what every head of the model reads."""
+    """Dense, activation and LayerNorm, whose output every head of the model reads."""
 
     config: BertConfig
 
@@ -109,7 +116,7 @@ class PredictionHead(nn.Module):
 
 
 class Decoder(MaskedLmHead):
-    """The logits of pieces, from what `PredictionHead` gives."""
+    """The logits of tokens, from the output of `PredictionHead`."""
 
     @nn.compact
     def __call__(
@@ -130,7 +137,7 @@ class ModernBert(Bert):
     def setup(self) -> None:
         self.embeddings = self.embeds(self.config)
         self.encoder = Encoder(self.config)
-        # Of all heads; a model without any has no parameters of it.
+        # Shared by all heads. A model without heads has no parameters of it.
         self.head = PredictionHead(self.config)
 
     def __call__(
@@ -142,8 +149,11 @@ class ModernBert(Bert):
         packed: Packed | None = None,
         places: Int[Array, "batch places"] | None = None,
     ) -> Encoded:
-        """As `Bert`; `first` and `pooled` are each [CLS]'s vector or, by
-        `classifier_pooling`, each text's mean."""
+        """Encodes a batch as `Bert` does.
+
+        `first` and `pooled` are each [CLS]'s vector or, by `classifier_pooling`, each
+        text's mean.
+        """
         encoded = super().__call__(
             input_ids, input_mask, segment_ids, key, packed, places
         )
@@ -161,7 +171,7 @@ class ModernBert(Bert):
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """As `Bert`, or each text's mean."""
+        """Returns the vectors of `Bert.first`, or each text's mean."""
         if self.config.field("classifier_pooling") == "cls":
             return super().first(sequence, input_mask)
         return means(sequence, input_mask - 1, 1)[:, 0]
@@ -169,7 +179,7 @@ class ModernBert(Bert):
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
     ) -> Float[Array, "batch *sequences hidden"]:
-        """As it is: `head` follows."""
+        """Returns `first` as it is: `head` follows."""
         return first
 
 
@@ -178,7 +188,7 @@ class ModernBertWithHeads(BertWithHeads):
 
     @staticmethod
     def uses_pooler(head: str) -> bool:
-        """There is none."""
+        """Returns False, because there is no pooler."""
         return False
 
     def _masked_lm(self, bert: Any, encoded: Encoded) -> Float[Array, "..."]:

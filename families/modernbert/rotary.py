@@ -1,5 +1,6 @@
 """Rotary positions (Su et al. 2021, arXiv:2104.09864): queries and keys are turned by
-angles that grow with the position, so their product tells how far apart they are."""
+angles that grow with the position, so their product depends on how far apart they
+are."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +16,8 @@ def rotary(field: str) -> Positions:
     """Positions that turn number i of a head together with number i + half.
 
     Args:
-      field: of a family's own in `config.model`: the base (theta). Number i turns by
-        base ** (-i / half) a position.
+      field: Name of a field of the family in `config.model`: the base (theta). Number i
+        turns by base ** (-i / half) a position.
     """
 
     def turned(

@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), in BERT's encoder layers; docs/families.md."""
+"""RoBERTa (Liu et al. 2019), in BERT's encoder layers. See docs/families.md."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ PAD = 1  # the id of padding, and the position that padding has
 
 
 class Roberta(Family):
-    """What a RoBERTa does otherwise than BERT."""
+    """The differences between RoBERTa and BERT."""
 
     name, title = "roberta", "a RoBERTa"
     trunk = Part("families.roberta.model:Roberta")
@@ -51,7 +51,7 @@ def check_padding(tokenizer: Any) -> None:
 
 
 def _padded(task: Any) -> Any:
-    """The task, with a vocabulary that fits."""
+    """Returns the task, with a vocabulary that fits."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
         tokenizer = tokenizer or tokenization.of_config(config)
@@ -63,7 +63,7 @@ def _padded(task: Any) -> Any:
 
 
 def _pretraining(task: Any) -> Any:
-    """Pre-training, of a config that a RoBERTa can be pre-trained with."""
+    """Returns pre-training for a config that a RoBERTa can be pre-trained with."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
         require(

@@ -11,7 +11,7 @@ from families.roberta.model import FIRST
 
 
 class RobertaLayout(Layout):
-    """What is otherwise than in BERT's."""
+    """The differences from BERT's layout."""
 
     family = "roberta"
     architectures = architectures("Roberta", "Model", "ForMultipleChoice")

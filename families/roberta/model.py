@@ -1,5 +1,5 @@
-"""RoBERTa (Liu et al. 2019; fairseq, models/roberta): BERT's encoder with positions
-that begin after that of padding, and heads of its own."""
+"""RoBERTa (Liu et al. 2019, and fairseq, models/roberta): BERT's encoder with positions
+that begin after that of padding, and custom heads."""
 
 from typing import ClassVar
 
@@ -38,7 +38,10 @@ class RobertaEmbeddings(nn.Module):
         key: Key[Array, ""] | None,
         position_ids: Int[Array, "batch length"] | None = None,
     ) -> Float[Array, "batch length hidden"]:
-        """Called as BERT's `Embeddings` is; padding follows a row's tokens."""
+        """Embeds a batch, as BERT's `Embeddings` does.
+
+        Padding follows a row's tokens.
+        """
         del segment_ids
         length, real = input_ids.shape[1], input_ids != PAD
         if length > self.config.max_position_embeddings:
@@ -47,7 +50,8 @@ class RobertaEmbeddings(nn.Module):
                 f"{self.config.max_position_embeddings}"
             )
         if position_ids is None:
-            # Rows of the table and no lookup, whose gradient would add up each place.
+            # Rows of the table and no lookup, whose gradient would add up each
+            # position.
             table = self.position_embeddings.table
             places = jnp.where(
                 real[..., None], table[FIRST : FIRST + length], table[PAD]
@@ -71,7 +75,7 @@ class Roberta(Bert):
 class Classifier(Dense):
     """A linear layer on tanh of another, as fairseq's RobertaClassificationHead."""
 
-    rate: float = 0.0  # of dropout, before each of the two
+    rate: float = 0.0  # dropout rate before each of the two layers
 
     def setup(self) -> None:
         size = (self.config.hidden_size,)
@@ -90,7 +94,7 @@ class RobertaWithHeads(BertWithHeads):
 
     @staticmethod
     def uses_pooler(head: str) -> bool:
-        """Not for classes of texts."""
+        """Whether a head uses the pooler. Those for classes of texts do not."""
         classifies = head == "sequence_classification"
         return not classifies and BertWithHeads.uses_pooler(head)
 

@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 @pytest.fixture(scope="session")
 def golden() -> ModuleType:
-    """tests/golden/make_transformers.py, with what it made as CASES and ARRAYS."""
+    """tests/golden/make_transformers.py, with its output as CASES and ARRAYS."""
     path = GOLDEN / "make_transformers.py"
     spec = importlib.util.spec_from_file_location("make_transformers", path)
     module = importlib.util.module_from_spec(spec)
@@ -47,7 +47,7 @@ def write_folder(golden):
 
 @pytest.fixture
 def make_folder(write_folder, tmp_path):
-    """As `write_folder`, wherever there is room."""
+    """Writes a folder as `write_folder` does, in any temporary location."""
 
     def make(case="BertForPreTraining-three_heads", fields=None, change=None):
         folder = tmp_path / f"folder_{len(list(tmp_path.iterdir()))}"

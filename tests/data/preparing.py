@@ -1,4 +1,4 @@
-"""A small corpus, its preparation, and what is written."""
+"""A small corpus, its preparation, and the files written."""
 
 import random
 from pathlib import Path
@@ -36,17 +36,17 @@ def make_config(folder, **changes):
 
 
 def names(folder):
-    """The names in a folder, sorted."""
+    """Returns the names in a folder, sorted."""
     return sorted(path.name for path in Path(folder).iterdir())
 
 
 def made(config, length=LENGTH):
-    """The folder that preparation gives."""
+    """Prepares a config's data and returns the folder."""
     return prepare.prepare(config, length).folder
 
 
 def read(folder, split):
-    """The records of a split as (tokens_a, tokens_b, is_random_next)."""
+    """Reads the records of a split as (tokens_a, tokens_b, is_random_next)."""
     source = tfds.builder_from_directory(folder).as_data_source(split)
     return [(r["tokens_a"], r["tokens_b"], bool(r["is_random_next"])) for r in source]
 

@@ -2,7 +2,7 @@
 
 JAX_PLATFORMS=cuda,cpu ./launch.sh test tests/device
 
-The processor computes what the device is compared with.
+The processor computes the reference values.
 """
 
 import os

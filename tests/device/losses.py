@@ -9,9 +9,10 @@ from experiments.speed import our_step
 
 
 def losses(attention: str, dtype: str, steps: int) -> list[float]:
-    """Of two layers of 128 with dropout, on a batch of random pieces.
+    """Returns the losses of two layers of 128 with dropout, on a batch of random
+    tokens.
 
-    On a GPU what follows products is fused where attention is.
+    On a GPU the operations after products are fused where attention is.
     """
     config = our_step.sized_config("2/128", 64, 16)
     config.model.attention, config.model.dtype = attention, dtype

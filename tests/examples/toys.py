@@ -21,8 +21,10 @@ def path(name: str) -> str:
 
 
 def flags(corpus: Path, data: Path, **fields) -> list[str]:
-    """Overrides that make an example's run of pre-training small; a field's dots are
-    two underscores here."""
+    """Returns overrides that make an example's run of pre-training small.
+
+    A field's dots are two underscores here.
+    """
     own = {name.replace("__", "."): value for name, value in fields.items()}
     places = {
         "corpus.sources": (f"sentences:{corpus}",),

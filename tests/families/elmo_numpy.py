@@ -1,5 +1,5 @@
-"""ELMo in NumPy, word by word, from the published rules; arrays as weights.hdf5 has
-them (TensorFlow's names)."""
+"""ELMo in NumPy, word by word, from the published rules, with arrays as weights.hdf5
+has them (TensorFlow's names)."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def clip(x, bound):
 
 
 def read_word(ids, weights, filters, highways, activation):
-    """The vector of a word of character ids, 0 for no word."""
+    """Returns the vector of a word of character ids, 0 for no word."""
     table = np.concatenate([np.zeros_like(weights["char_embed"][:1]),
                             weights["char_embed"]])  # fmt: skip
     x = table[ids]
@@ -36,7 +36,8 @@ def read_word(ids, weights, filters, highways, activation):
 
 
 def lstm(x, kernel, bias, projection, cell_clip=0, projection_clip=0, state=None):
-    """TensorFlow's LSTMCell: outputs [words, size]; the last cell and output."""
+    """Computes TensorFlow's LSTMCell: outputs [words, size], and the last cell and
+    output."""
     inner, size = projection.shape
     cell, hidden = state or (np.zeros(inner), np.zeros(size))
     outputs = []
@@ -51,7 +52,8 @@ def lstm(x, kernel, bias, projection, cell_clip=0, projection_clip=0, state=None
 
 
 def direction(x, weights, number, options, drop=lambda x: x):
-    """The layers of one direction for vectors in the order in which it reads."""
+    """Returns the layers of one direction for vectors in the order in which it
+    reads."""
     found = []
     for i in range(options["n_layers"]):
         root = f"RNN_{number}/RNN/MultiRNNCell/Cell{i}/LSTMCell"
@@ -64,7 +66,8 @@ def direction(x, weights, number, options, drop=lambda x: x):
 
 
 def layers(words, weights, options):
-    """[layers, words, 2 x size] of a sentence of character ids, marks included."""
+    """Returns [layers, words, 2 x size] of a sentence of character ids, marks
+    included."""
     cnn = options["char_cnn"]
     given = (weights, cnn["filters"], cnn["n_highway"], cnn["activation"])
     x = np.array([read_word(ids, *given) for ids in words])

@@ -11,11 +11,11 @@ def norm(x, g, b):
 
 
 def published(t, X, M, n_layer, n_head):
-    """train.py's `model`: the vectors and the language model's losses.
+    """Computes train.py's `model`: the vectors and the language model's losses.
 
     Args:
-      t: tensors under Hugging Face's names, in the released layout.
-      X: pieces [sequences, n_ctx].
+      t: Tensors under Hugging Face's names, in the released layout.
+      X: Tokens [sequences, n_ctx].
       M: 1 for a token.
     """
     n_ctx = X.shape[1]

@@ -32,13 +32,13 @@ SIZES = {
         "global_attn_every_n_layers": 2,
         "classifier_pooling": "mean",
     },
-    # The published Base, but for the number of pieces.
+    # The published Base, except for the number of tokens.
     "base": {"vocab_size": 640},
 }
 
 
 def fields(architecture, size, **more):
-    """What config.json says; a classifier has three labels."""
+    """Returns the fields of config.json. A classifier has three labels."""
     special = {"pad_token_id": 0, "bos_token_id": 1, "cls_token_id": 1}
     labels = {str(i): f"LABEL_{i}" for i in range(3)}
     labelled = set(LAYOUT.architectures[architecture]) & set(core.LABELLED_HEADS)
@@ -89,7 +89,7 @@ def written(folder, given, change=None, loudness=1.0):
 
 
 def inputs(given, length=0, seed=4):
-    """Four rows: full length, two padded ones, one of a single token."""
+    """Makes four rows: full length, two padded ones, one of a single token."""
     random, choices = np.random.RandomState(seed), ()
     if given["architectures"] == ["ModernBertForMultipleChoice"]:
         choices = (3,)

@@ -18,7 +18,7 @@ happens at each of the moments equally often:
 The exit status is 1 unless
 - a signal ends the run with 143, 130 or 129 (or by itself, before the program has
   started), and a full disk with 2 and one line;
-- each start resumes from the newest checkpoint, or from the step that was said to be
+- each start resumes from the newest checkpoint, or from the step reported as
   saved;
 - in the end metrics, predictions, parameters and optimizer state are those of the
   undisturbed run, bit for bit.
@@ -67,8 +67,8 @@ class Process:
     """A training process whose standard error is collected.
 
     Args:
-      process: the process, just started. A full disk does not affect its pipe.
-      workdir: its work directory.
+      process: Process, just started. A full disk does not affect its pipe.
+      workdir: Work directory of the process.
     """
 
     def __init__(self, process: subprocess.Popen | Forked, workdir: Path):
@@ -83,7 +83,7 @@ class Process:
             self.err += line
 
     def wait_for(self, condition: Callable[[], object], more: float = 0.0) -> bool:
-        """Waits for a condition and `more` seconds; returns whether it still runs."""
+        """Waits for a condition and `more` seconds. Returns whether it still runs."""
         end = time.monotonic() + PATIENCE
         while not condition():
             if self.process.poll() is not None:
@@ -96,7 +96,7 @@ class Process:
         return self.process.poll() is None
 
     def wait_for_moment(self, moment: str, rng: random.Random) -> bool:
-        """Waits for the moment of a fault; returns whether the process still runs."""
+        """Waits for the moment of a fault. Returns whether the process still runs."""
         if moment == "start":
             return self.wait_for(lambda: True, rng.uniform(0, 6))
         if not self.wait_for(lambda: "parameters on" in self.err):
@@ -127,7 +127,7 @@ class Process:
             self.process.send_signal(SIGNALS[kind])
 
     def end(self) -> int:
-        """Waits for the end; returns the exit status."""
+        """Waits for the end and returns the exit status."""
         status = self.process.wait(PATIENCE)
         self._reader.join()
         if "Traceback" in self.err or "damaged" in self.err:
@@ -145,7 +145,7 @@ def draw(count: int, rng: random.Random) -> list[Fault]:
 
 
 def check_end(fault: Fault, status: int, err: str) -> int:
-    """Checks how a fault ended; returns the step said to be saved, 0 if none.
+    """Checks how a fault ended. Returns the step reported as saved, 0 if none.
 
     Status 0 means that the run had ended before.
     """
@@ -207,14 +207,14 @@ def run(
     folder: Path,
     program: Callable[..., subprocess.Popen | Forked] = real_process,
 ) -> list[tuple[Fault, int]]:
-    """Trains undisturbed and under faults; returns the faults with their exit status.
+    """Trains undisturbed and under faults. Returns the faults with their exit status.
 
     Args:
-      steps: training steps of the run.
-      program: starts bert_jax.main with the given arguments.
+      steps: Training steps of the run.
+      program: Function that starts bert_jax.main with the given arguments.
 
     Raises:
-      Lost: something that must hold does not.
+      Lost: Something that must hold does not.
     """
     config = made.write_config("pretraining", folder)
     given = [f"--config.{field}" for field in (f"train.num_steps={steps}", *FIELDS)]

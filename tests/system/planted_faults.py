@@ -2,7 +2,7 @@
 
     python -m tests.system.planted_faults [--only=WORDS]
 
-The copy is that of the last commit. The tests named beside a fault run first. If none
+The copy is that of the last commit. The tests named with a fault run first. If none
 of them fails, all quick tests run. The exit status is 0 if some test fails for each
 fault.
 """
@@ -25,10 +25,10 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 class Fault(NamedTuple):
-    """A fault: in `file`, the text `wrong` takes the place of `right`.
+    """A fault: in `file`, the text `wrong` replaces `right`.
 
     Attributes:
-      first: the file of tests that should notice it.
+      first: File of tests that should notice it.
     """
 
     name: str
@@ -132,7 +132,7 @@ def plant(fault: Fault, root: Path) -> None:
     """Writes a fault into a copy.
 
     Raises:
-      ValueError: the code has changed: it does not have `right` exactly once.
+      ValueError: The code has changed: it does not have `right` exactly once.
     """
     path = root / fault.file
     text = path.read_text(encoding="utf-8")
@@ -142,7 +142,7 @@ def plant(fault: Fault, root: Path) -> None:
 
 
 def noticed(fault: Fault) -> str:
-    """Returns the first test that fails; empty if none does."""
+    """Returns the first test that fails, or an empty string if none does."""
     archive = subprocess.check_output(["git", "archive", "HEAD"], cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:

@@ -23,8 +23,8 @@ def small_config(folder):
 
 
 def every(step, path, folder):
-    """Every so-manieth paragraph of a real file, from all its articles: a file of the
-    same name."""
+    """Writes every `step`-th paragraph of a real file, from all its articles, to a file
+    of the same name."""
     source = json.loads(path.read_text(encoding="utf-8"))
     articles = [article["paragraphs"] for article in source["data"]]
     paragraphs = [paragraph for some in articles for paragraph in some]
@@ -34,11 +34,11 @@ def every(step, path, folder):
 
 
 def gold_answer(text, start):
-    """An answer in its context."""
+    """Returns an answer in its context."""
     return {"text": text, "answer_start": start}
 
 
 def squad_row(name, text, context, answers=None, impossible=False):
-    """A row of SQuAD, as its reader makes it."""
+    """Returns a row of SQuAD, as its reader makes it."""
     row = {"id": name, "question": text, "context": context, "answers": answers}
     return row | {"is_impossible": impossible}

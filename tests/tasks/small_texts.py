@@ -7,7 +7,7 @@ PIECES += ["##a", "##b"]
 
 
 def shrunk(config, folder):
-    """A config made small, with a vocabulary in the folder."""
+    """Makes a config small, with a vocabulary in the folder."""
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     config.tokenizer.vocab_file = str(folder / "vocab.txt")
     config.model.hidden_size = 16
@@ -25,10 +25,10 @@ def rows_of(path):
 
 
 def text_row(index, text="a", text_b=None, label=None):
-    """A row of a task on texts, as `read` and `parse` make it."""
+    """Returns a row of a task on texts, as `read` and `parse` make it."""
     return {"id": index, "text": text, "text_b": text_b, "label": label}
 
 
 def choice_row(context, endings, label=None):
-    """A row of SWAG, as `read` and `parse` make it."""
+    """Returns a row of SWAG, as `read` and `parse` make it."""
     return {"context": context, "endings": list(endings), "label": label}
