@@ -9,7 +9,7 @@ __all__ = ("fit", "load", "make_config")
 
 
 def __getattr__(name: str) -> Any:
-    """Returns what `api` has: imported on use, as data preparation needs no JAX."""
+    """Returns an attribute of `api`, imported on use: data preparation needs no JAX."""
     if name not in __all__:
         raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")
     from bert_jax import api

@@ -1,4 +1,4 @@
-"""What Python calls: `bert_jax.load`, `make_config` and `fit`."""
+"""The Python API: `bert_jax.load`, `make_config` and `fit`."""
 
 import dataclasses
 import signal
@@ -22,11 +22,11 @@ class Trained:
     """A finished run.
 
     Attributes:
-      workdir: its work directory.
-      step: whose weights are the result (`config.evaluate.checkpoint`).
-      scores: of each split that has labels: name -> value.
-      model: as `bert_jax.load` opens it; None of a family that Hugging
-        Face does not have; `families.elmo.load` opens an ELMo.
+      workdir: Its work directory.
+      step: Step whose weights are the result (`config.evaluate.checkpoint`).
+      scores: Scores (name -> value) of each split that has labels.
+      model: The model as `bert_jax.load` opens it. None for a family that Hugging
+        Face does not have. `families.elmo.load` opens an ELMo.
     """
 
     workdir: str
@@ -41,12 +41,12 @@ def make_config(
     """Makes the config of `--config=configs/NAME.py:ARGUMENTS --config.FIELD=VALUE`.
 
     Args:
-      name: a file in configs/, such as "base" or "finetune/text"; or a path.
-      fields: values by name, such as {"task.train_file": "train.csv"}.
-      arguments: of the file, such as size="tiny".
+      name: A file in configs/, such as "base" or "finetune/text", or a path.
+      fields: Values by name, such as {"task.train_file": "train.csv"}.
+      arguments: Arguments of the file, such as size="tiny".
 
     Raises:
-      UserError: there is no such file, field or argument, or a value is wrong.
+      UserError: There is no such file, field or argument, or a value is wrong.
     """
     fields = fields or {}
     main.set_up_logging()
@@ -67,15 +67,15 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
     """Trains, as `--mode=train --workdir=DIR` does: starts, resumes, or only reports.
 
     With `init_from` the model has the sizes of these weights, whatever the config has.
-    Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at; the same
-    call goes on from there.
+    Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at. The same
+    call resumes from there.
 
     Returns:
       The scores and the model.
 
     Raises:
-      UserError: what the user can fix.
-      KeyboardInterrupt, bert_jax.errors.Interrupted: by Ctrl-C, by another signal.
+      UserError: A problem that the user can fix.
+      KeyboardInterrupt, bert_jax.errors.Interrupted: On Ctrl-C, on another signal.
     """
     if config.train.seeds > 1:
         raise UserError(

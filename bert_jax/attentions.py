@@ -1,8 +1,8 @@
-"""`--mode=predict` with attention: who attends to whom, beside each answer.
+"""`--mode=predict` with attention: attention probabilities next to each answer.
 
 A row's probabilities are the tensor `attentions_ROW` of NAME.safetensors in float16,
 [layers, heads, from, to], without padding. Rows count from 0. A row that the task cuts
-into several windows, or that has several choices, goes on in `attentions_ROW_1`,
+into several windows, or that has several choices, continues in `attentions_ROW_1`,
 `attentions_ROW_2`, ... The file's metadata has, under each tensor's name, JSON with the
 `tokens` and their `segments`.
 """
@@ -31,7 +31,7 @@ from bert_jax.training.inference import Answerer
 from bert_jax.types import Arrays
 
 FIELD = "config.predict.attentions"
-# Of a batch's probabilities in float32, on the device. A batch has at least one row.
+# Bytes of a batch's float32 probabilities on the device. A batch has at least one row.
 BUDGET = 1 << 30
 _KEPT = "attentions"  # an output that no task has
 
@@ -42,8 +42,8 @@ def of_layers(
     """Returns the probabilities that the layers of an encoder have kept.
 
     Args:
-      kept: `intermediates` of the trunk; empty if `attention` keeps none.
-      field: what asks for them, for the error.
+      kept: `intermediates` of the trunk, empty if `attention` keeps none.
+      field: Config field or argument that requests them, for the error.
 
     Raises:
       UserError: `config.model.attention` returns none.
@@ -62,12 +62,12 @@ def of_layers(
 
 @contextlib.contextmanager
 def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
-    """Yields one that also keeps the probabilities; at the end the first process writes
-    the file of `predict.attentions`.
+    """Yields an answerer that also keeps the probabilities. At the end the first
+    process writes the file of `predict.attentions`.
 
     Raises:
-      UserError: the model has no attention; the file cannot be written; the input has
-        no rows.
+      UserError: The model has no attention, the file cannot be written, or the input
+        has no rows.
     """
     name, config = task.config.predict.attentions, task.model_config
     family = FAMILIES[task.config.model.architecture]
@@ -92,13 +92,13 @@ class WithAttentions(Predictor):
     """Another predictor that also keeps the probabilities, in memory.
 
     Attributes:
-      tensors: of each sequence, by its name in the file.
-      about: its tokens and segments, as JSON.
+      tensors: Each sequence's tensor, by its name in the file.
+      about: Its tokens and segments, as JSON.
     """
 
     def __init__(self, inner: Predictor, config: BertConfig, tokenizer: Tokenizer):
-        # A kernel keeps no probabilities; the answers still come from it. A user's own
-        # attention computes others than einsum.
+        # A kernel keeps no probabilities, but the answers still come from it. A custom
+        # attention computes other probabilities than einsum.
         self._attention = "einsum" if config.attention in KERNELS else config.attention
         keeping = dataclasses.replace(
             config, attention=self._attention, epilogue="xla", remat="none"
@@ -120,7 +120,7 @@ class WithAttentions(Predictor):
         return self._inner.table(features)
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The other's outputs, and the probabilities before dropout in float16.
+        """Returns the other's outputs, and the float16 probabilities before dropout.
 
         Computes the encoder by itself: this works with any task's head. XLA merges it
         with the same computation of the other predictor's where it can.
@@ -146,7 +146,7 @@ class WithAttentions(Predictor):
         windows: Counter[int] = Counter()
         for feature, output in zip(features, outputs, strict=True):
             row, found = self._rows + feature.example, output.pop(_KEPT)
-            # Without choices there is one.
+            # Without choices there is one sequence.
             found = found.reshape(-1, *found.shape[-4:])
             ids, segments = (
                 np.atleast_2d(feature.columns[name])
@@ -169,10 +169,10 @@ class WithAttentions(Predictor):
 
 
 def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:
-    """How many rows of `size` a batch may have within BUDGET.
+    """Returns how many rows of `size` a batch may have within BUDGET.
 
     Args:
-      shape: of the longest row's `input_ids`: [length] or [choices, length].
+      shape: Shape of the longest row's `input_ids`: [length] or [choices, length].
     """
     each = 4 * config.num_hidden_layers * config.num_attention_heads * shape[-1] ** 2
     return max(1, min(size, BUDGET // (each * math.prod(shape[:-1]))))

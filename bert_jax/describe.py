@@ -1,4 +1,4 @@
-"""`--mode=describe`: what a config means, without running it."""
+"""`--mode=describe`: the meaning of a config, without running it."""
 
 import json
 from typing import Any
@@ -16,10 +16,10 @@ from bert_jax.training.step import Step
 
 
 def describe(task: Task, target: str) -> None:
-    """Prints the resolved config, parameters, FLOPs and bytes; or writes them as JSON.
+    """Prints the resolved config, parameters, FLOPs and bytes, or writes them as JSON.
 
     Args:
-      target: a file for JSON; `-` prints.
+      target: A file for JSON. `-` prints.
     """
     facts = gather(task)
     if not processes.is_first():
@@ -37,8 +37,9 @@ def describe(task: Task, target: str) -> None:
 
 
 def gather(task: Task) -> dict[str, Any]:
-    """`parameters` (BERT with its pooler, without heads), `parameters_with_heads`,
-    `flops_per_step` (of the first phase) and bytes per device; nothing is allocated."""
+    """Returns `parameters` (BERT with its pooler, without heads),
+    `parameters_with_heads`, `flops_per_step` (for the first phase) and bytes per
+    device. Nothing is allocated."""
     config = task.config
     mesh = sharding.make_mesh(config)
     abstract = Step(task, mesh).abstract
@@ -66,7 +67,7 @@ def gather(task: Task) -> dict[str, Any]:
 
 
 def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:
-    """The rows printed below the config, one number each."""
+    """Returns the rows printed below the config, one number each."""
     rows = [
         ("parameters", facts["parameters"]),
         ("parameters with heads", facts["parameters_with_heads"]),

@@ -4,11 +4,11 @@ import re
 
 
 class UserError(Exception):
-    """Prints its text, one line (what, where, what to do); exit status 2."""
+    """A mistake of the user: one line (what, where, what to do), exit status 2."""
 
 
 class Interrupted(BaseException):
-    """SIGTERM or Ctrl-C arrived; `main` ends with 128 + `signal_number`.
+    """SIGTERM or Ctrl-C arrived. `main` ends with 128 + `signal_number`.
 
     Not an Exception, like KeyboardInterrupt: it can be raised anywhere, and code that
     catches a library's errors must not catch it.
@@ -20,11 +20,11 @@ class Interrupted(BaseException):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error of other code, at most 150 characters."""
+    """Returns the first line of other code's error, at most 150 characters."""
     return str(error).strip().partition("\n")[0][:150] or type(error).__name__
 
 
 def printable(text: str) -> str:
-    """A text of others, with escapes for what a terminal obeys or writes backwards."""
+    """Escapes characters that a terminal obeys or writes backward."""
     obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     return re.sub(obeyed, lambda match: ascii(match[0])[1:-1], text)

@@ -26,7 +26,7 @@ def evaluate(task: Task, folder: Path) -> None:
     run: it is fitted here only if the run has not done so for this checkpoint.
 
     Raises:
-      UserError: no split has data.
+      UserError: No split has data.
     """
     if not task.splits:
         raise UserError(

@@ -15,11 +15,11 @@ def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
     """Exports the checkpoint in `folder`, or else the weights of `config.init_from`.
 
     Args:
-      target: the folder to write.
-      dtype: of the weights: float32 or float16.
+      target: The folder to write.
+      dtype: Dtype of the weights: float32 or float16.
 
     Raises:
-      UserError: there are no weights; the folder has other files.
+      UserError: There are no weights, or the folder has other files.
     """
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")

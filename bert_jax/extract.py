@@ -47,14 +47,14 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads JSON lines and writes each row's vectors, in the same order.
 
     Args:
-      task: any; only its encoder and tokenizer are used.
-      folder: the work directory with the checkpoint.
-      source: a file, or `-` for standard input.
-      target: a .jsonl or .safetensors file, written completely or not at all, or `-`
+      task: Any task. Only its encoder and tokenizer are used.
+      folder: The work directory with the checkpoint.
+      source: A file, or `-` for standard input.
+      target: A .jsonl or .safetensors file, written completely or not at all, or `-`
         for JSON lines on standard output.
 
     Raises:
-      UserError: a wrong row, a layer that does not exist, another kind of file, or one
+      UserError: A wrong row, a layer that does not exist, another kind of file, or one
         that cannot be written.
     """
     if name := task.config.predict.attentions:
@@ -70,7 +70,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
     lines = row_files.lines(source)
     with (
-        # First: a place that cannot be written is named before weights are read.
+        # First: a path that cannot be written is reported before weights are read.
         _writing(target, extractor) as output,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
@@ -78,7 +78,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         rows, config = task.config.predict.batch_size, task.model_config
         answerer = Answerer(extractor, params, restored.mesh, rows, config)
         most = row_files.CHARACTERS
-        if not extractor.of_whole_rows:  # a character is rarely more than a piece
+        if not extractor.of_whole_rows:  # a character is rarely more than a token
             most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
         for some in answerer.stream(lines, most):
             output.write(answer for _, answer in some)
@@ -86,16 +86,16 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
 
 
 class Pieces(NamedTuple):
-    """A text's pieces, and the word that each belongs to."""
+    """A text's tokens, and the word that each belongs to."""
 
     ids: list[int]
     words: list[int]  # ascending
-    names: Mapping[int, str]  # of the words
+    names: Mapping[int, str]  # the words' names
 
 
 class Extractor(Predictor):
-    """`{"text", "text_b"?}` or `{"words"}` -> the vectors of its pieces, its words or
-    itself."""
+    """Vectors of the tokens or words of `{"text", "text_b"?}` or `{"words"}`, or of the
+    whole row."""
 
     def __init__(self, config: ConfigDict, model: BertConfig, tokenizer: Tokenizer):
         """Copies the tokenizer.
@@ -118,11 +118,11 @@ class Extractor(Predictor):
         self._cut = self._empty = 0
 
     def choose(self, config: ConfigDict, last: int, size: int) -> None:
-        """Sets what is extracted.
+        """Sets the layers and kind of the vectors.
 
         Args:
-          last: the last layer.
-          size: numbers of a layer's vector.
+          last: The last layer.
+          size: Size of a layer's vector.
 
         Raises:
           UserError: a layer of `config.predict.layers` does not exist.
@@ -140,7 +140,7 @@ class Extractor(Predictor):
         self._places = [n if n >= 0 else last + 1 + n for n in self.layers]
         joined = len(self.layers) if self.combine == "concatenated" else 1
         stacked = (len(self.layers),) if self.combine == "none" else ()
-        self.shape = (*stacked, joined * size)  # of a vector
+        self.shape = (*stacked, joined * size)  # shape of a vector
 
     @property
     def of_whole_rows(self) -> bool:
@@ -159,13 +159,13 @@ class Extractor(Predictor):
         self._cut = self._empty = 0
 
     def parse(self, row: dict[str, Any]) -> Feature:
-        """Checks and encodes a row; cuts it to the model's positions.
+        """Checks and encodes a row, and cuts it to the model's positions.
 
-        A position belongs to the vector `owners[position]`, or to none (-1); a vector
+        A position belongs to the vector `owners[position]`, or to none (-1). A vector
         is the mean of its positions. Their names are `Feature.info`.
 
         Raises:
-          ValueError: it has neither a text nor words, or both.
+          ValueError: It has neither a text nor words, or both.
         """
         if ("words" in row) == ("text" in row):
             raise ValueError('either "text" or "words" is required')
@@ -187,7 +187,7 @@ class Extractor(Predictor):
 
     @staticmethod
     def checked(words: Any) -> list[str]:
-        """The words of a row; raises ValueError if they are none."""
+        """Returns the words of a row. Raises ValueError if they are not words."""
         if not isinstance(words, list) or not all(
             isinstance(word, str) and word for word in words
         ):
@@ -203,7 +203,7 @@ class Extractor(Predictor):
         )
         ids, owners = encoding.ids, _whole(encoding.word_ids)
         for word in sorted(set(range(len(words))) - set(owners)):
-            # Nothing is left of a control character; every word has a vector.
+            # Nothing is left of a control character, but every word has a vector.
             place = bisect.bisect_left(owners, word)
             ids.insert(place, self._special.unk)
             owners.insert(place, word)
@@ -228,7 +228,7 @@ class Extractor(Predictor):
             segments += [index] * (length + len(after))
             for place, word in enumerate(text.words[:length]):
                 is_first = not place or text.words[place - 1] != word
-                name = text.names.get(word, " ")  # empty: white space
+                name = text.names.get(word, " ")  # an empty name is white space
                 if is_first and text.names and name:
                     names.append(name)
                 keeps = name and (is_first or self.vectors == "words_mean")
@@ -239,7 +239,7 @@ class Extractor(Predictor):
                 owners = list(range(len(ids)))
                 names = [self._pieces[id_] for id_ in ids]
             case "cls":
-                # Left to right [CLS] has seen nothing; see Bert.first.
+                # Left to right, [CLS] attends only to itself. See Bert.first.
                 place = len(ids) - 1 if self._causal else 0
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
@@ -252,11 +252,11 @@ class Extractor(Predictor):
         return Feature(0, {n: np.array(x, np.int32) for n, x in columns.items()}, names)
 
     def table(self, features: Sequence[Feature]) -> Rows:
-        """Rows of ids and owners."""
+        """Returns rows of ids and owners."""
         return Rows(features, {"input_ids": self._special.pad, "owners": NONE})
 
     def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
-        """Returns `names`, `ids` (of pieces, else empty) and `vectors`: float32
+        """Returns `names`, `ids` (of tokens, else empty) and `vectors`: float32
         [names, *shape]."""
         names: list[str] = feature.info
         ids = feature.columns["input_ids"] if self.vectors == "pieces" else ()
@@ -264,10 +264,10 @@ class Extractor(Predictor):
         return {"names": names, "ids": list(ids), "vectors": vectors}
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """The vectors of a batch: `vectors` [batch, count, *shape], float32.
+        """Returns the vectors of a batch: `vectors` [batch, count, *shape], float32.
 
-        A row has as many as positions, or one (`of_whole_rows`); those past its last
-        are 0, or for pieces padding's.
+        A row has as many vectors as positions, or one (`of_whole_rows`). Vectors past
+        its last are 0, or for tokens padding's.
         """
         states = self.states(params, batch)
         chosen = [states[place].astype(jnp.float32) for place in self._places]
@@ -287,7 +287,7 @@ class Extractor(Predictor):
     def states(
         self, params: Any, batch: Arrays
     ) -> Sequence[Float[Array, "batch length hidden"]]:
-        """The embeddings' output, and each layer's."""
+        """Returns the embeddings' output, and each layer's."""
         encoded = self._model.apply(
             {"params": params["bert"]},
             batch["input_ids"],
@@ -299,13 +299,13 @@ class Extractor(Predictor):
 
 
 def _whole(words: Sequence[int | None]) -> list[int]:
-    """The word of each piece; only special tokens have none, and there are none yet."""
+    """Returns each token's word. Special tokens, which lack one, are not there yet."""
     return [word for word in words if word is not None]
 
 
 @contextlib.contextmanager
 def _writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors"]:
-    """Yields what writes the rows; the file is there when it is complete."""
+    """Yields a writer of the rows. The file appears when it is complete."""
     ending = storage.path(target).suffix
     if ending not in ("", ".jsonl", ".safetensors"):  # - has none
         raise UserError(
@@ -322,7 +322,7 @@ def _writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors
 
 
 class JsonLines:
-    """Lines as extract_features.py writes them, its misspelt `linex_index` too."""
+    """Lines as extract_features.py writes them, with its misspelled `linex_index`."""
 
     def __init__(self, file: TextIO, extractor: Extractor):
         self._file, self._count = file, 0
@@ -336,7 +336,7 @@ class JsonLines:
         self._file.flush()
 
     def _line(self, answer: Mapping[str, Any]) -> str:
-        """A row: `linex_index` and `features`, each with its `token` and, for each
+        """Formats a row: `linex_index` and `features`, each with its `token` and, per
         layer, `index` and `values` to six decimals."""
         vectors = np.round(answer["vectors"].astype(np.float64), 6)
         vectors = vectors.reshape(len(vectors), len(self._layers), self._size)
@@ -359,9 +359,10 @@ class JsonLines:
 class Tensors:
     """A safetensors file whose vectors are written as they come.
 
-    `vectors` [total, *shape] float32, `offsets` [rows + 1] int64: row i's vectors are
-    those from offsets[i] to offsets[i + 1]; and `input_ids` [total] int32, if they are
-    of pieces. The last two (4 bytes a vector) stay in memory until the end.
+    It has `vectors` [total, *shape] float32, `offsets` [rows + 1] int64 (row i's
+    vectors are those from offsets[i] to offsets[i + 1]) and, for vectors of tokens,
+    `input_ids` [total] int32. The last two (4 bytes a vector) stay in memory until the
+    end.
     """
 
     def __init__(self, file: BinaryIO, extractor: Extractor):
@@ -398,7 +399,7 @@ class Tensors:
         self._file.write(self._room.to_bytes(8, "little") + header)
 
     def _header(self, total: int) -> bytes:
-        """The header of `total` vectors, before its padding."""
+        """Returns the header of `total` vectors, before its padding."""
         rows = len(self._offsets)
         tensors = [("vectors", "F32", (total, *self._shape), 4)]
         tensors.append(("offsets", "I64", (rows,), 8))

@@ -1,7 +1,7 @@
-"""Model families: what BERT is made of, and what another family does otherwise.
+"""Model families: the parts of BERT, and the differences of another family.
 
-What depends on the kind of model asks its family. `FAMILIES` names them as
-`config.model.architecture` does; a config file of your own may add one:
+Code that depends on the kind of model calls its family. `FAMILIES` has the names of
+`config.model.architecture`. A custom config file may add one:
 
     class Mine(Family):
         name, title = "mine", "a Mine"
@@ -9,8 +9,8 @@ What depends on the kind of model asks its family. `FAMILIES` names them as
 
     FAMILIES["mine"] = Mine()
 
-Each folder of families/ is one that comes with this code, as FAMILY in it. Nothing
-of one is imported before a config, a vocabulary or a folder of weights asks for it.
+Each folder of families/ has one that comes with this code, as FAMILY. None of it is
+imported before a config, a vocabulary or a folder of weights needs it.
 """
 
 import operator
@@ -23,7 +23,7 @@ from bert_jax.registry import FAMILIES
 
 
 class Part:
-    """A part of a family: MODULE:NAME, imported when it is asked for."""
+    """A part of a family: MODULE:NAME, imported on first use."""
 
     def __init__(self, place: str):
         self._place = place
@@ -33,92 +33,92 @@ class Part:
 
 
 class Family:
-    """BERT; a subclass overrides what differs."""
+    """BERT. A subclass overrides the differences."""
 
-    name = "bert"  # of `config.model.architecture`
+    name = "bert"  # value of `config.model.architecture`
     title = "a BERT"  # in messages
 
     # The model: MODULE(config, name=...), MODULE(config), MODULE(config, heads, ...).
     trunk = Part("bert_jax.models.encoder:Bert")
     for_pretraining = Part("bert_jax.models.heads:BertForPreTraining")
     with_heads = Part("bert_jax.models.architectures:BertWithHeads")
-    trunk_name = "bert"  # of the trunk's parameters
-    # Of kernels and embeddings, a function of the standard deviation.
+    trunk_name = "bert"  # name of the trunk's parameters
+    # Initializer of kernels and embeddings, a function of the standard deviation.
     initializer = Part("flax.linen.initializers:truncated_normal")
-    biases = True  # of linear layers and LayerNorms; the outputs of heads always
-    bare_heads: tuple[str, ...] = ()  # heads without parameters of their own
+    biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
+    bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     attends = True  # its layers have attention, which `predict.attentions` shows
     has_segments = True  # embeddings tell the two texts of a pair
 
-    # The `config.field.Field`s that only its configs have, or have otherwise.
+    # The `config.field.Field`s that only its configs have, or that differ in them.
     fields: Mapping[str, Any] = {}
-    # Entries of registries: of each field, names and the MODULE:NAME that they mean.
+    # Entries of registries: each field's names and the MODULE:NAME that they mean.
     brings: Mapping[str, Mapping[str, str]] = {}
 
-    # Its texts and tasks.
-    vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")  # None: see `words`
+    # Its texts and tasks. If `vocabulary` is None, `words` describes the cuts.
+    vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
     assemble = Part("bert_jax.data.loader:assemble")  # writes texts into rows
     shares_rows = True  # a training row of fine-tuning may hold several texts
-    pretraining: Any = None  # a task of its own, with the family's name
-    # What `--mode=extract` asks, called as BERT's is; None: nothing.
+    pretraining: Any = None  # its own task, with the family's name
+    # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
     extractor: Any = Part("bert_jax.extract:Extractor")
 
     # Its weights.
     source: Any = Part("bert_jax.convert.runs:Run")  # a `convert.weights.Source`
     released = ""  # a file that only its released weights have, if not Hugging Face's
     layout = Part("bert_jax.convert.layout:BERT")  # its form in Hugging Face's files
-    model_type = "bert"  # in config.json; empty: `transformers` has none
+    model_type = "bert"  # in config.json, empty if `transformers` has none
 
     def check(self, config: Any) -> None:
-        """Raises UserError if a `BertConfig` is none of this family's."""
+        """Raises UserError if a `BertConfig` is not valid for this family."""
 
     def spread(self, config: Any, names: tuple[str, ...]) -> float:
-        """The standard deviation of a `BertConfig`'s kernel or embeddings; `names` are
-        the logical axes."""
+        """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
+        `names` are the logical axes."""
         del names
         return float(config.initializer_range)
 
     def words(self, config: Any) -> str:
-        """How a run cuts texts without a vocabulary, in a line of its log."""
+        """Describes how a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
 
     def table_rows(self, config: Any) -> int:
-        """Rows of all embedding tables together, at least."""
+        """Returns a lower bound of the rows of all embedding tables together."""
         model = config.model
         positions = model.max_position_embeddings
         return int(model.vocab_size + positions + model.type_vocab_size)
 
     def layer_flops(self, config: Any, length: int, index: int) -> int:
-        """FLOPs of a layer on one row, forward."""
+        """Returns the FLOPs of a layer on one row, forward."""
         del index
         hidden, inner = config.hidden_size, config.intermediate_size
         projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
         return projections + 2 * 2 * length * length * hidden
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
-        """FLOPs of the heads of pre-training on one row, forward."""
+        """Returns the FLOPs of the pre-training heads on one row, forward."""
         hidden = config.hidden_size
         masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
         return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
 
     def task(self, name: str, task: Any) -> Any:
-        """How this family does a task.
+        """Returns this family's implementation of a task.
 
         Args:
-          name: of `config.task.name`.
-          task: what `tasks.TASKS` has by that name.
+          name: Value of `config.task.name`.
+          task: Entry of `tasks.TASKS` with that name.
 
         Returns:
           A class, or a function of (config, tokenizer).
 
         Raises:
-          UserError: it does no such task.
+          UserError: It does not have this task.
         """
         del name
         return task
 
     def unexported(self, task: Any) -> str:
-        """Why a run with this `config.task` cannot be exported; empty if it can."""
+        """Returns why a run with this `config.task` cannot be exported, or ""."""
         del task
         return "" if self.model_type else "Hugging Face has no such model"
 
@@ -136,14 +136,14 @@ def require(
     """Checks fields that have one value in a family.
 
     Args:
-      config: a config, or a group of it.
-      title: of the family.
-      fixed: of each field its name, its value, and why.
-      group: of the fields, such as `model.`.
-      hint: the end of the error.
+      config: A config, or a group of it.
+      title: Title of the family.
+      fixed: Name and value of each field, and the reason.
+      group: Group of the fields, such as `model.`.
+      hint: End of the error.
 
     Raises:
-      UserError: a field has another value.
+      UserError: A field has another value.
     """
     for field, only, why in fixed:
         value = operator.attrgetter(field)(config)
@@ -156,16 +156,16 @@ def require(
 
 
 def of(config: Any) -> Family:
-    """The family of a run."""
+    """Returns the family of a run."""
     return named(config.task.name, config.model.architecture)
 
 
 def named(task: str, architecture: str) -> Family:
-    """The family of a run, by its fields. A task with a family's name is its
+    """Returns the family of a run, by its fields. A task with a family's name is its
     pre-training, whose config has the other fields of a BERT's.
 
     Raises:
-      UserError: there is none of that name.
+      UserError: There is no family of that name.
     """
     name = task if task in FAMILIES else architecture
     family: Family = FAMILIES.of(name)

@@ -21,7 +21,7 @@ from bert_jax.runtime import failures, processes, signals, storage
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one mode; returns the exit status."""
+    """Runs one mode. Returns the exit status."""
     set_up_logging()
     try:
         with signals.handled():
@@ -50,10 +50,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up_logging() -> None:
-    """Messages alone, on standard error."""
+    """Logs only messages, to standard error."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("bert_jax").setLevel(logging.INFO)
-    # Orbax and Grain raise their real errors; what they only log is noise.
+    # Orbax and Grain raise their real errors. Messages that they only log are noise.
     absl_logging.set_verbosity(absl_logging.FATAL)
 
 
@@ -71,10 +71,10 @@ def _run(argv: Sequence[str]) -> None:
 def run(
     line: command_line.CommandLine, config_argument: ConfigDict | None
 ) -> int | None:
-    """Runs a mode; returns what `train.train` returns.
+    """Runs a mode. Returns the result of `train.train`.
 
     Args:
-      config_argument: the config; None: that of the work directory.
+      config_argument: The config. None means the work directory's.
     """
     processes.start(line.mode == "train")
     if not processes.is_first():

@@ -28,14 +28,15 @@ log = logging.getLogger(__name__)
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads rows and writes them with their answers, in the same order.
 
-    With `config.predict.attentions` also writes who attends to whom, to a file of that
-    name.
+    With `config.predict.attentions` also writes the attention probabilities to a file
+    of that name.
 
     Args:
-      folder: the work directory with the checkpoint.
-      source: JSON lines, or another file of tasks/row_files.py; `-`: standard input.
-      target: likewise, there once it is complete, and resumed by the same call
-        (tasks/partial_output.py); `-`: standard output.
+      folder: The work directory with the checkpoint.
+      source: JSON lines, or another file of tasks/row_files.py. `-` means standard
+        input.
+      target: A file of the same kinds. It appears once it is complete, and the same
+        call resumes it (tasks/partial_output.py). `-` means standard output.
     """
     keeps = task.config.predict.attentions
     lines = row_files.lines(source, task.row_columns)
@@ -65,9 +66,9 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
 
 
 def _work(task: Task, params: Any) -> dict[str, Any]:
-    """Returns what decides the answers, by its name for people."""
+    """Returns the values that decide the answers, by their names in messages."""
     checksum = 0
-    for leaf in jax.tree.leaves(params):  # of sharded ones, this process's part
+    for leaf in jax.tree.leaves(params):  # if sharded, this process's part
         data = np.asarray(leaf.addressable_shards[0].data)
         checksum = zlib.crc32(data.tobytes(), checksum)
     shaping = ("model.", "task.", "tokenizer.", "predict.")
@@ -87,7 +88,7 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
-    """Yields the progress of what is written from file to file."""
+    """Yields the progress bar of writing from file to file."""
     total, active = None, output.resumes and processes.is_first()
     if active and not storage.in_bucket(source):
         total = sum(1 for _ in row_files.lines(source, task.row_columns))

@@ -1,4 +1,4 @@
-"""`bert_jax.load`: opens a model in any format; computes vectors and answers."""
+"""`bert_jax.load`: opens a model in any format, and computes vectors and answers."""
 
 import dataclasses
 import functools
@@ -39,7 +39,7 @@ def load(path: str | Path) -> "Bert":
     needs none.
 
     Raises:
-      UserError: there is no model, or it is damaged.
+      UserError: There is no model, or it is damaged.
     """
     return Bert(path, weights.read(path, place=_on_device))
 
@@ -56,9 +56,9 @@ def _check_texts(texts: Sequence[Any]) -> None:
 
 
 class Encoded(encodings.Columns):
-    """What `Bert.encode` gives; `pooled` only if the model has a pooler."""
+    """Results of `Bert.encode`, with `pooled` only if the model has a pooler."""
 
-    hidden_states: Float[Array, "texts length hidden"]  # of the last layer
+    hidden_states: Float[Array, "texts length hidden"]  # the last layer's output
     pooled: NotRequired[Float[Array, "texts hidden"]]
 
 
@@ -66,10 +66,10 @@ class Bert:
     """A loaded model.
 
     Attributes:
-      config: its sizes.
-      params: its parameters, in the layout of `models`.
-      labels: names of a classifier's outputs.
-      heads: names of its heads, as in `params`.
+      config: Its sizes.
+      params: Its parameters, in the layout of `models`.
+      labels: Names of a classifier's outputs.
+      heads: Names of its heads, as in `params`.
     """
 
     def __init__(self, path: str | Path, model: Weights):
@@ -94,7 +94,7 @@ class Bert:
         """The tokenizer in the weights' folder.
 
         Raises:
-          UserError: there is none, it is damaged, or it does not fit the model.
+          UserError: There is none, it is damaged, or it does not fit the model.
         """
         tokenizer = weights.read_tokenizer(self._path, self.config)
         if tokenizer is None:
@@ -112,22 +112,22 @@ class Bert:
         """Computes all of the model's outputs, without dropout.
 
         Args:
-          input_ids: integers [batch, length], or [batch, choices, length] for a
+          input_ids: Integers [batch, length], or [batch, choices, length] for a
             multiple choice model.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
-          attentions: also return the attention's probabilities.
+          attentions: Whether to return the attention's probabilities too.
 
         Returns:
-          `hidden_states`, a list: the embeddings' output, then each layer's; `pooled`,
-          if the model has a pooler; and its heads' logits: `masked_lm_logits` (at every
-          position; `lm_logits`, of the next token, if it is left to right),
+          `hidden_states`, a list: the embeddings' output, then each layer's. `pooled`,
+          if the model has a pooler. Its heads' logits: `masked_lm_logits` (at every
+          position) or `lm_logits` (of the next token, if it is left to right),
           `next_sentence_logits`, `logits` (classes, tags or choices), `start_logits`,
           `end_logits`. With `attentions` also `attentions`, a list with an array for
-          each layer: [batch, heads, from, to], what each position takes from which.
+          each layer: [batch, heads, from, to], the weight of position `to` in `from`.
 
         Raises:
-          ValueError: an id or length out of range, or shapes that differ.
+          ValueError: An id or length out of range, or shapes that differ.
         """
         config = self.config
         ids, mask, segments = (
@@ -152,18 +152,20 @@ class Bert:
         """Encodes texts, or pairs of texts.
 
         Args:
-          texts: each becomes a row, [CLS] first; shorter ones are padded.
-          texts_b: the second text of each, if any.
+          texts: Texts, each of which becomes a row, [CLS] first. Shorter ones are
+            padded.
+          texts_b: The second text of each, if any.
 
         Returns:
           `hidden_states` [texts, length, hidden] of the last layer, 0 after a text's
-          end, and `pooled` [texts, hidden], if the model has a pooler; `input_ids`,
-          `input_mask` and `segment_ids`, as `apply` takes them; each token's `offsets`
-          and `word_ids` in the text (`encodings.Columns` says more) and `tokens`.
-          `length` is that of the longest text.
+          end, and `pooled` [texts, hidden], if the model has a pooler. `input_ids`,
+          `input_mask` and `segment_ids`, in the form that `apply` takes. Each token's
+          `offsets` and `word_ids` in the text (`encodings.Columns` describes them) and
+          `tokens`. `length` is that of the longest text.
 
         Raises:
-          UserError: see `tokenizer`; a text is too long; the model computes NaN.
+          UserError: See `tokenizer`. Also, a text is too long, or the model computes
+            NaN.
         """
         positions = self.config.max_position_embeddings
         tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
@@ -195,15 +197,15 @@ class Bert:
         """Answers rows as `--mode=predict` does.
 
         Args:
-          rows: objects, as in docs/fine_tuning.md; a string is a `text`.
+          rows: Objects, as in docs/fine_tuning.md. A string is a `text`.
 
         Returns:
-          Each row with what the task adds: `masks` (`next`, left to right), `label`
+          Each row with the task's additions: `masks` (`next`, left to right), `label`
           and `scores`, `answer`, `tags`, ...
 
         Raises:
-          UserError: the weights lack a head.
-          ValueError: a row is wrong.
+          UserError: The weights lack a head.
+          ValueError: A row is wrong.
         """
         if isinstance(rows, str | Mapping):
             raise TypeError("a list of rows is required, not one row")
@@ -213,11 +215,11 @@ class Bert:
         return [row_files.answered(dict(row), answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
-        """The guesses for each [MASK] of a text, as `masks` of `predict`.
+        """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.
 
         Raises:
-          TypeError: not a text.
-          ValueError: the model does not predict masked words.
+          TypeError: `text` is not a string.
+          ValueError: The model does not predict masked words.
         """
         if not isinstance(text, str):
             raise TypeError("one text is required; for a list of texts see predict")
@@ -229,14 +231,14 @@ class Bert:
     def words(
         self, rows: Sequence[str | Sequence[str]], layers: Sequence[int] = (-1,)
     ) -> list[tuple[list[str], Float[np.ndarray, "words layers hidden"]]]:
-        """Each row's words and their vectors, of a word's first piece (section 5.3).
+        """Returns each row's words and the vectors of their first tokens (section 5.3).
 
         Args:
-          rows: texts, or lists of words.
+          rows: Texts, or lists of words.
           layers: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
-          UserError: a layer does not exist; see also `tokenizer`.
+          UserError: A layer does not exist. See also `tokenizer`.
         """
         extracted = self._extracted(rows, layers=tuple(layers), vectors="words")
         return [(row["names"], row["vectors"]) for row in extracted]
@@ -246,16 +248,16 @@ class Bert:
     ) -> Float[np.ndarray, "texts size"]:
         """Computes a vector for each text.
 
-        A run of text vectors or a folder of sentence-transformers says how. Else, or
-        for a given layer, it is the mean of the text's tokens in that layer, without
-        [CLS] and [SEP]; by default in the one before the last, as BERT's author advised
-        (google-research/bert#71).
+        A run of text vectors or a folder of sentence-transformers specifies how. In
+        other models, or for a given layer, it is the mean of the text's tokens in that
+        layer, without [CLS] and [SEP]. The default is the one before the last, as
+        BERT's author advised (google-research/bert#71).
 
         Args:
           layer: 0 is the embeddings' output, 1 the first layer, -1 the last.
 
         Raises:
-          UserError: the layer does not exist, or a module is not supported; see also
+          UserError: The layer does not exist, or a module is not supported. See also
             `tokenizer`.
         """
         pipeline = None if layer is not None else self._pipeline
@@ -280,7 +282,7 @@ class Bert:
 
     @functools.cached_property
     def _embedding(self) -> tuple[Tokenizer, Answerer]:
-        """What cuts texts as `_pipeline` says, and what computes their vectors."""
+        """Returns the tokenizer and the answerer that `_pipeline` specifies."""
         assert self._pipeline is not None
         of_tokens = self._pipeline.vectors
 
@@ -310,8 +312,8 @@ class Bert:
 
     @functools.cached_property
     def _predicting(self) -> Answerer:
-        """Answers as the task does that the weights record, or that of their head."""
-        nowhere = storage.path(self._path) / "no-run"  # the weights are of `init_from`
+        """The answerer of the task that the weights record, or of their head's task."""
+        nowhere = storage.path(self._path) / "no-run"  # weights of `init_from`
         first = [f"--config.init_from={self._path}"]
         config = run_config.config_of(nowhere, None, first, asks=True)
         task = setup.build_task(config, nowhere, from_data=False)
@@ -327,7 +329,7 @@ class Bert:
         return self._answerer(predictor, params, config.predict.batch_size)
 
     def _with_pooler(self, params: Any) -> Any:
-        """With a pooler, which the module needs; an added one's output is dropped."""
+        """Adds a pooler, which the module needs, if missing. Its output is dropped."""
         if "pooler" in params["bert"]:
             return params
         size = self.config.hidden_size
@@ -335,7 +337,7 @@ class Bert:
         return {**params, "bert": {**params["bert"], "pooler": pooler}}
 
     def _vectors(self, params: Any, batch: Arrays) -> dict[str, Array]:
-        """What `encode` needs of `forward`; the heads are not computed."""
+        """Returns the outputs of `forward` that `encode` needs, without heads."""
         mask = batch["input_mask"]
         outputs = self.forward(params, batch["input_ids"], mask, batch["segment_ids"])
         hidden = outputs["hidden_states"][-1] * mask[..., None]
@@ -350,7 +352,7 @@ class Bert:
         segment_ids: Any,
         attentions: bool = False,
     ) -> dict:
-        """`apply` as a pure function, for example to differentiate."""
+        """Computes `apply` as a pure function, for example to differentiate."""
         inputs = [
             jnp.asarray(x, jnp.int32) for x in (input_ids, input_mask, segment_ids)
         ]
@@ -373,7 +375,7 @@ class Bert:
 
 
 class _Texts(Predictor):
-    """Tokenized texts, and what a function of (params, batch) gives of each."""
+    """Tokenized texts, and the results of a function of (params, batch) for each."""
 
     def __init__(self, model: Bert, function: ApplyFn):
         self.max_seq_length = model.config.max_position_embeddings

@@ -1,7 +1,7 @@
-"""What config fields name: values by name, imported when one is asked for.
+"""Registries of the values that config fields name, imported on first use.
 
-Your own config file can add to each registry (docs/extending.md); a family brings
-further entries with it (`Family.brings`).
+A custom config file can add to each registry (docs/extending.md). A family adds
+further entries (`Family.brings`).
 """
 
 import importlib
@@ -12,16 +12,16 @@ from typing import Any
 
 from bert_jax.errors import UserError
 
-ADDED: dict[str, str] = {}  # a name that was added -> the config file that did, or ""
-config_file = ""  # the one that is being loaded
+ADDED: dict[str, str] = {}  # an added name -> the config file that added it, or ""
+config_file = ""  # the file that is being loaded
 
 
 class Registry(UserDict[str, Any]):
-    """A dict to which a config file may add; a value MODULE:NAME stands for what it
-    names, so that a run imports only what its config asks for.
+    """A dict to which a config file may add. A value MODULE:NAME represents the object
+    that it names, so that a run imports only the objects that its config selects.
 
     Attributes:
-      field: of the config, whose values are the names.
+      field: Field of the config, whose values are the names.
     """
 
     def __init__(self, field: str, entries: dict[str, Any]):
@@ -35,7 +35,7 @@ class Registry(UserDict[str, Any]):
         return named(value) if isinstance(value, str) else value
 
     def fault(self, name: str) -> str | None:
-        """What is wrong with a name; None if it is here or comes with a family."""
+        """Returns the error for a name, None if it is here or comes with a family."""
         if name in self or name in (brought := self._brought()):
             return None
         return (
@@ -44,17 +44,17 @@ class Registry(UserDict[str, Any]):
         )
 
     def of(self, name: str) -> Any:
-        """What a name stands for.
+        """Returns the object registered under a name.
 
         Raises:
-          UserError: neither this registry nor a family has it.
+          UserError: Neither this registry nor a family has it.
         """
         if fault := self.fault(name):
             raise UserError(f"config.{self.field}={name!r}: {fault}")
         return self[name] if name in self else named(self._brought()[name])
 
     def _brought(self) -> dict[str, str]:
-        """The entries that come with families, which are imported for it."""
+        """Returns the entries that come with families, which it imports."""
         return {
             name: place
             for family in FAMILIES.values()
@@ -63,14 +63,14 @@ class Registry(UserDict[str, Any]):
 
 
 def named(place: str) -> Any:
-    """What MODULE:NAME names, or the MODULE alone."""
+    """Imports the object MODULE:NAME, or the MODULE alone."""
     module, _, name = place.partition(":")
     imported = importlib.import_module(module)
     return getattr(imported, name) if name else imported
 
 
 def _folders() -> dict[str, str]:
-    """The families of families/, not imported."""
+    """Returns the families of families/, not imported."""
     spec = importlib.util.find_spec("families")
     where = spec.submodule_search_locations if spec else None
     names = sorted(module.name for module in pkgutil.iter_modules(where or []))

@@ -15,15 +15,15 @@ def train(task: Task, folder: Path) -> int:
     """Trains to `config.train.num_steps`, from the newest checkpoint if there is one.
 
     Args:
-      task: its config is resolved.
-      folder: the work directory.
+      task: The task, whose config is resolved.
+      folder: The work directory.
 
     Returns:
       The step whose weights are the run's result.
 
     Raises:
-      UserError: what the user can fix; leaves no half-written file.
-      Interrupted: SIGTERM or Ctrl-C; the step it stopped at is saved.
+      UserError: A problem that the user can fix. Leaves no half-written file.
+      Interrupted: SIGTERM or Ctrl-C. The step it stopped at is saved.
     """
     trackers.require(task.config.train.trackers)
     is_first = processes.is_first()
@@ -46,7 +46,7 @@ def loop(run: Run) -> None:
     handled before its step is logged, saved or evaluated.
 
     Raises:
-      Interrupted: a signal arrived; `run.state` is consistent, after `run.now` steps.
+      Interrupted: A signal arrived. `run.state` is consistent, after `run.now` steps.
     """
     task, due, log, seeds = run.task, run.due, run.log, run.seeds
     while True:

@@ -7,5 +7,5 @@ from jaxtyping import Array, Float, Key
 
 Params = Any  # a tree of arrays
 Arrays = Mapping[str, Array]  # by name, such as a batch's columns, each [batch, ...]
-DropoutKey = Key[Array, ""] | None  # None: nothing is dropped, as in evaluation
+DropoutKey = Key[Array, ""] | None  # None means no dropout, as in evaluation
 Scalars = dict[str, Float[Array, ""]]  # named numbers of a batch, such as its losses

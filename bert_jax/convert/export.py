@@ -22,13 +22,13 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 
-# The field of config.json that says which run a model is from, and tells that a folder
-# is an export.
+# The field of config.json that names the run a model is from, and marks a folder as an
+# export.
 PROVENANCE = "bert_jax"
 _FILES = {
     *("README.md", "config.json", WEIGHTS),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    # Of text vectors.
+    # The files of a model of text vectors.
     *(sentence_transformers.MODULES, "1_Pooling", "2_Normalize"),
     *("sentence_bert_config.json", "config_sentence_transformers.json"),
 }
@@ -47,16 +47,16 @@ def export(
     as a tagger's pooler.
 
     Args:
-      tokenizer: None leaves its files out.
-      folder: new, empty, or an earlier export, which is replaced.
-      provenance: JSON, saved in config.json under `bert_jax`; its `max_seq_length` is
-        where the tokenizer cuts, if asked to.
-      dtype: float32, or float16 to round them; then `transformers` opens it in float16
-        unless told otherwise, and we compute as ever.
+      tokenizer: The tokenizer. None leaves its files out.
+      folder: A new or empty folder, or an earlier export, which is replaced.
+      provenance: JSON, saved in config.json under `bert_jax`. Its `max_seq_length` is
+        the length to which the tokenizer truncates, if requested.
+      dtype: float32, or float16 to round the weights. `transformers` then opens them in
+        float16 by default, and this code computes as usual.
 
     Raises:
-      UserError: the folder has other files; the disk is full; a number that float16
-        cannot hold.
+      UserError: The folder has other files, the disk is full, or float16 cannot hold a
+        number.
     """
     folder = folder.absolute()
     check_target(folder)
@@ -101,8 +101,8 @@ def _check_architecture(weights: Weights) -> None:
 
 
 def is_export(fields: Mapping[str, Any]) -> bool:
-    """Whether config.json is of an export; `transformers`, which may have trained the
-    model since, keeps our field and adds its version."""
+    """Returns whether config.json is an export's. `transformers`, which may have
+    trained the model since, keeps our field and adds its version."""
     recorded = isinstance(fields.get(PROVENANCE), dict)
     return recorded and "transformers_version" not in fields
 
@@ -131,7 +131,7 @@ def _write_model(
     tensors = _rounded(family.layout.tensors(weights), dtype)
     try:
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    except SafetensorError as error:  # a full disk, which it tells by its text alone
+    except SafetensorError as error:  # a full disk, known only by the text
         raise OSError(0, f"{WEIGHTS}: {first_line(error)}") from error
     fields = family.layout.config_fields(weights)
     if tokenizer is not None:
@@ -171,7 +171,7 @@ def _write_tokenizer(
 
 
 def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
-    """Converts tensors to a dtype; raises UserError if it cannot hold a number."""
+    """Converts tensors to a dtype. Raises UserError if it cannot hold a number."""
     if dtype == "float32":
         return dict(tensors)
     most = float(np.finfo(dtype).max)
@@ -190,14 +190,14 @@ def _write_json(path: Path, value: Any) -> None:
 
 
 def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
-    """Returns the most tokens of a text: those of the run that trained the model, and
-    all that it has positions for where no run says."""
+    """Returns the maximum tokens of a text: the length of the run that trained the
+    model, or the number of positions where no run is recorded."""
     positions = config.max_position_embeddings
     return min(provenance.get("max_seq_length", positions), positions)
 
 
 def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
-    """Returns the most tokens of a text in words, beside more positions."""
+    """Describes the maximum tokens of a text, and the positions if there are more."""
     positions, most = config.max_position_embeddings, _length(config, provenance)
     trained = f", as it was trained, of {positions} positions"
     return f"up to {most} tokens{trained if most < positions else ''}"
@@ -207,8 +207,8 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """Returns README.md: the model, how to open it, its scores, how it was trained.
 
     Args:
-      provenance: of config.json: `step`, `config`, `scores` and `max_seq_length` of
-        the run, if it is one's own.
+      provenance: Fields of config.json: `step`, `config`, `scores` and
+        `max_seq_length` of the run, if this code trained the model.
     """
     size, what = weights.config, weights.architecture
     config = provenance.get("config") or {}

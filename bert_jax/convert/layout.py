@@ -1,4 +1,4 @@
-"""Layouts: how a family's models are written in Hugging Face's form, and the reader."""
+"""Layouts: the form of a family's models in Hugging Face's files, and the reader."""
 
 import dataclasses
 import re
@@ -35,22 +35,22 @@ class Weights:
 
     config: BertConfig
     params: dict[str, Any]  # nested, float32 arrays, layers not stacked
-    architecture: str  # one of its layout, besides a `bilstm`
+    architecture: str  # a name in its layout, apart from a `bilstm`
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
-    # What was learned besides weights, such as SQuAD's threshold; JSON.
+    # Fitted values other than weights, such as SQuAD's threshold, as JSON.
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The heads that the parameters have."""
+        """The heads in the parameters."""
         heads = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
 
 
 def as_it_is(array: Array) -> Any:
-    """Returns the array: the `place` that keeps NumPy arrays."""
+    """Returns the array unchanged: the `place` that keeps NumPy arrays."""
     return array
 
 
@@ -63,8 +63,8 @@ def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
     """Returns the architectures that most encoders have.
 
     Args:
-      name: of the model, such as `Bert`.
-      pooled: endings of those with a pooler, such as `ForMultipleChoice`.
+      name: Name of the model, such as `Bert`.
+      pooled: Endings of architectures with a pooler, such as `ForMultipleChoice`.
     """
     heads: dict[str, tuple[str, ...]] = {
         "Model": (),
@@ -81,11 +81,11 @@ def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
 
 
 class Layout:
-    """BERT's form in Hugging Face's files; a family's subclass has what differs."""
+    """BERT's form in Hugging Face's files. A family's subclass has the differences."""
 
     family = "bert"
-    # Each architecture's parts besides `bert`, named like their parameters. The first
-    # one is that of a config.json that names none.
+    # Each architecture's parts other than `bert`, named like their parameters. The
+    # first one is the default of a config.json that names none.
     architectures: Mapping[str, tuple[str, ...]] = {
         "BertModel": ("pooler",),
         "BertForPreTraining": ("pooler", "masked_lm", "next_sentence"),
@@ -97,16 +97,16 @@ class Layout:
         "BertForQuestionAnswering": ("question_answering",),
         "BertForMultipleChoice": ("pooler", "multiple_choice"),
     }
-    ours: Mapping[str, tuple[str, ...]] = {}  # that `transformers` does not have
-    # Those that compute the same in `transformers` if attention is causal. The pooler
-    # reads [CLS] there, which has seen nothing, and the last [SEP] here.
+    ours: Mapping[str, tuple[str, ...]] = {}  # not in `transformers`
+    # Architectures that compute the same in `transformers` if attention is causal. The
+    # pooler reads [CLS] there, which attends only to itself, and the last [SEP] here.
     causal: Collection[str] = (
         *("BertForMaskedLM", "BertLMHeadModel"),
         *("BertForTokenClassification", "BertForQuestionAnswering"),
     )
-    # Parts with names of their own, so that any file may have them.
+    # Parts whose names are unique, so that any file may have them.
     shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
-    prefix = "bert."  # of the trunk's tensors; a model without a head leaves it out
+    prefix = "bert."  # for the trunk's tensors, left out by a model without a head
     # From BERT's names to the family's: patterns and replacements, in order.
     renames: tuple[tuple[str, str], ...] = ()
     # Copies of tied parameters, which a file may have, and their originals.
@@ -116,7 +116,7 @@ class Layout:
     }
     buffers = r"(bert\.)?embeddings\.position_ids"  # saved, and no parameters
     # Our fields of the model, their names in config.json, and the values of a file that
-    # leaves them out: those of `transformers`' BertConfig.
+    # leaves them out, as in `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("hidden_size", 768),
@@ -130,8 +130,8 @@ class Layout:
         "initializer_range": ("initializer_range", 0.02),
         "layer_norm_eps": ("layer_norm_eps", 1e-12),
     }
-    # The field of the activation, and its values in config.json with ours; of several
-    # for one of ours, the last is written.
+    # The field of the activation, and its values in config.json with ours. If several
+    # mean the same one of ours, the last is written.
     activation: tuple[str, Mapping[str, str]] = (
         "hidden_act",
         {
@@ -141,18 +141,18 @@ class Layout:
             "relu": "relu",
         },
     )
-    # Fields of config.json that no model here has otherwise.
+    # Fields of config.json that have the same value in all models here.
     fixed: Mapping[str, Any] = {
         "position_embedding_type": "absolute",
         "add_cross_attention": False,
     }
     first_position = 0  # the row of the table of positions where texts begin
-    has_direction = True  # `is_decoder` says whether attention is causal
+    has_direction = True  # `is_decoder` is True if attention is causal
 
     def parameters(
         self, part: str, config: BertConfig, labels: int = 0
     ) -> Iterator[Parameter]:
-        """Yields a part's parameters; arguments as of `parameters.of_bert`."""
+        """Yields a part's parameters. Arguments are as in `parameters.of_bert`."""
         first = self.first_position
         positions = config.max_position_embeddings + first
         sizes = dataclasses.replace(config, max_position_embeddings=positions)
@@ -168,8 +168,8 @@ class Layout:
         """Returns fields of the model that the tables do not give, or change.
 
         Args:
-          values: those that they give.
-          fields, path: see `config`.
+          values: Values from the tables.
+          fields, path: See `config`.
         """
         del values, path
         return {"causal": bool(fields.get("is_decoder", False))}
@@ -178,11 +178,11 @@ class Layout:
         """Changes the tensors of a file before they are read."""
 
     def config(self, fields: Mapping[str, Any], path: Path) -> BertConfig:
-        """Returns the model's sizes; raises UserError if they are not supported.
+        """Returns the model's sizes. Raises UserError if they are not supported.
 
         Args:
-          fields: of config.json.
-          path: of config.json.
+          fields: Fields of config.json.
+          path: Path of config.json.
         """
         family = FAMILIES[self.family]
         for name, value in self.fixed.items():
@@ -233,7 +233,7 @@ class Layout:
         return str(name)
 
     def name_of(self, heads: Collection[str], causal: bool) -> str:
-        """Returns the architecture with these heads; raises UserError if none has."""
+        """Returns the architecture with these heads. Raises UserError if none has."""
         without = {"pooler", *FAMILIES[self.family].bare_heads}
         found = [
             name
@@ -256,13 +256,13 @@ class Layout:
         """Reads a model that `transformers` saved, as float32.
 
         Args:
-          fields, path: see `config`.
-          labels: names of a classifier's outputs.
-          place: called with each array, to move it to a device before the next is
-            read, so that few are in memory twice.
+          fields, path: See `config`.
+          labels: Names of a classifier's outputs.
+          place: Function called with each array, to move it to a device before the next
+            is read, so that few are in memory twice.
 
         Raises:
-          UserError: a tensor is missing or damaged, or the model is of another kind.
+          UserError: A tensor is missing or damaged, or the model is of another kind.
         """
         config = self.config(fields, path)
         architecture = self.architecture(fields, path)
@@ -283,7 +283,7 @@ class Layout:
         ]
         params = {p.path: place(_read(tensors, p)) for p in wanted}
         known |= {parameter.name for parameter in wanted}
-        # Files of one head often have everything from pre-training: nothing is lost.
+        # Files with one head often have everything from pre-training. Nothing is lost.
         own = set(self.architectures[architecture])
         for name, every in self.architectures.items():
             if own < set(every) == set(parts):
@@ -303,8 +303,8 @@ class Layout:
                 if (name := parameter.name) not in tensors.shapes:
                     tensors.rename(name.removeprefix(self.prefix), name)
         for copy, original in self.tied.items():
-            # A copy stands for an original that is not there; and of an output matrix
-            # that is not tied, the decoder's own bias counts.
+            # A copy replaces an original that is missing. If the output matrix is not
+            # tied, the decoder's own bias counts.
             if original not in tensors.shapes or (untied and copy.endswith("bias")):
                 tensors.rename(copy, original)
 
@@ -324,7 +324,7 @@ class Layout:
         return parts
 
     def _check_tied(self, tensors: Tensors) -> set[str]:
-        """Returns the names of copies of tied parameters; raises UserError if one
+        """Returns the names of copies of tied parameters. Raises UserError if one
         differs: which one counts depends on the version of `transformers`."""
         present = self.tied.keys() & tensors.shapes.keys()
         for copy in present:
@@ -369,7 +369,7 @@ class Layout:
         return tensors
 
     def config_fields(self, weights: Weights) -> dict[str, Any]:
-        """Returns the model's fields of config.json, without its labels; raises
+        """Returns the model's fields of config.json, without its labels. Raises
         UserError if `transformers` has no such activation or sizes."""
         config, family = weights.config, FAMILIES[self.family]
         name, known = self.activation
@@ -412,7 +412,7 @@ def _check_layers(tensors: Tensors, config: BertConfig, field: str) -> None:
 
 
 def _read(tensors: Tensors, parameter: Parameter) -> Array:
-    """Reads a parameter; zeros if `transformers` has none of the kind."""
+    """Reads a parameter. Returns zeros if `transformers` has none of the kind."""
     name, shape = parameter.name, parameter.their_shape
     if not name:
         return np.zeros(parameter.shape, np.float32)

@@ -18,7 +18,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import stack_layers
 from bert_jax.runtime.storage import Path
 
-# What no shape of a parameter tells.
+# Fields that no parameter's shape determines.
 _DECISIVE = (
     *("architecture", "num_hidden_layers", "hidden_act", "layer_norm_eps", "causal"),
     *("layer", "positions"),
@@ -26,7 +26,7 @@ _DECISIVE = (
 
 
 class Report(NamedTuple):
-    """What `merge` did, as names of parameters; see `Weights` for the facts."""
+    """Names of the parameters that `merge` loaded or not. `Weights` has the facts."""
 
     source: str
     architecture: str
@@ -37,8 +37,8 @@ class Report(NamedTuple):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The parts that the weights lack, fully or partly, such as `bert/pooler`."""
-        depth = {"bert": 2}  # of a name; a head's is one
+        """Parts that the weights lack, fully or partly, such as `bert/pooler`."""
+        depth = {"bert": 2}  # parts of a name, one for a head
         paths = (name.split("/") for name in self.initialised)
         return tuple(sorted({"/".join(x[: depth.get(x[0], 1)]) for x in paths}))
 
@@ -47,7 +47,7 @@ class Report(NamedTuple):
         every = {"taken": self.taken, "new, untrained": self.initialised}
         rows = []
         for what, names in {**every, "left over": self.left_over}.items():
-            # "bert/pooler/kernel" -> bert; other projects' names stay as they are.
+            # "bert/pooler/kernel" -> bert. Other projects' names are unchanged.
             parts = [*dict.fromkeys(name.partition("/")[0] for name in names)]
             shown = ", ".join(parts[:6]) + (", ..." if len(parts) > 6 else "")
             rows.append((what, len(names), shown))
@@ -63,16 +63,16 @@ def merge(
     """Replaces initial parameters with weights of the same name.
 
     Args:
-      initial: the model's own parameters, unboxed; layers stacked or not.
-      config: the model's.
-      source: where `weights` are from, for the report and errors.
+      initial: The model's own parameters, unboxed, with layers stacked or not.
+      config: Config of the model.
+      source: Path of `weights`, for the report and errors.
 
     Returns:
       Parameters of the same structure and sharding, and the report. Heads and a pooler
       that the weights lack keep their initial values.
 
     Raises:
-      UserError: the models differ in a shape or in _DECISIVE.
+      UserError: The models differ in a shape or in _DECISIVE.
     """
     params = weights.params
     if "layers" in initial["bert"]["encoder"]:
@@ -103,11 +103,11 @@ def take(
     left_over: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Report]:
-    """As `merge`, of any model; compares shapes only.
+    """Does the same as `merge`, for any model. Compares shapes only.
 
     Args:
-      params: what was read, by the same names.
-      architecture: a name for it, for errors and the report.
+      params: Parameters that were read, by the same names.
+      architecture: Name of the model, for errors and the report.
     """
     saved, ours = flatten_dict(params), flatten_dict(initial)
     taken, merged = [], dict(ours)
@@ -134,7 +134,7 @@ def take(
 
 
 def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
-    """Puts the array on the devices; each process handles its own devices."""
+    """Puts the array on the devices. Each process handles its own devices."""
     if sharding.is_fully_addressable:
         return jax.device_put(array, sharding)
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
@@ -143,7 +143,7 @@ def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 def fill(params: Any, fresh: Any) -> Any:
     """Takes from `fresh` the parameters that were not read.
 
-    If `fresh` has several seeds, each starts from what was read.
+    If `fresh` has several seeds, each starts from the parameters that were read.
     """
 
     def choose(read: Any, new: jax.Array) -> jax.Array:
@@ -157,13 +157,13 @@ def fill(params: Any, fresh: Any) -> Any:
 
 
 def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
-    """Returns the parameters; all that are used must have been read.
+    """Returns the parameters. All that are used must have been read.
 
     Args:
-      unused: parts that the mode does not need (`Task.unused`); zeros if missing.
+      unused: Parts that the mode does not need (`Task.unused`), zeros if missing.
 
     Raises:
-      UserError: another part is missing.
+      UserError: Another part is missing.
     """
     needed = [part for part in report.missing if part not in unused]
     if needed:
@@ -184,7 +184,7 @@ def check_tokenizer(
     tokenizer: Tokenizer, saved: Tokenizer | None, source: str | Path
 ) -> None:
     """Raises UserError if a run's vocabulary or normalizer differs from that of its
-    initial weights; [unusedN] at the end do not count."""
+    initial weights. [unusedN] at the end do not count."""
     if saved is None:
         return
     pieces = itertools.zip_longest(_used(tokenizer), _used(saved))
@@ -202,7 +202,7 @@ def check_tokenizer(
 
 
 def _used(tokenizer: Tokenizer) -> list[str]:
-    """Its pieces, without [unusedN] at the end."""
+    """Returns its tokens, without [unusedN] at the end."""
     pieces = tokenization.pieces_of(tokenizer)
     while pieces and pieces[-1].startswith("[unused"):
         pieces.pop()

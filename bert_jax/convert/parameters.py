@@ -22,11 +22,11 @@ class Parameter:
     """One parameter: its path and shape here, and its tensor in `transformers`.
 
     Attributes:
-      flat: the shape as a vector, or as a matrix [inputs, outputs].
-      name: of the tensor; empty if there is none: zeros are read then.
-      fused: its index, and the number of parameters that one tensor of theirs joins
+      flat: Shape as a vector, or as a matrix [inputs, outputs].
+      name: Name of the tensor. Empty means that there is none, and zeros are read.
+      fused: Its index, and the number of parameters that one tensor of theirs joins
         along its outputs.
-      conv: PyTorch keeps the kernel as [inputs, outputs] (`Conv1D`).
+      conv: Whether PyTorch keeps the kernel as [inputs, outputs] (`Conv1D`).
     """
 
     path: tuple[str, ...]
@@ -37,7 +37,7 @@ class Parameter:
     conv: bool = False
 
     def of(self, params: Mapping[str, Any]) -> Any:
-        """Returns its value among a model's, an array of NumPy or of JAX."""
+        """Returns its value among a model's, a NumPy or JAX array."""
         value: Any = params
         for key in self.path:
             value = value[key]
@@ -77,7 +77,7 @@ def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Paramete
     Args:
       part: `bert` (without its pooler), `pooler`, `decoder` (an output matrix that is
         not the embeddings'), or a head.
-      labels: outputs of a head that has one for each label.
+      labels: Number of outputs of a head that has one for each label.
     """
     hidden = config.hidden_size
     match part:
@@ -144,11 +144,11 @@ def dense(
     fused: tuple[int, int] = (0, 1),
     conv: bool = False,
 ) -> Iterator[Parameter]:
-    """Yields a linear layer's kernel and bias; see `Parameter`.
+    """Yields a linear layer's kernel and bias. See `Parameter`.
 
     Args:
-      path: ours, such as `bert.pooler`.
-      name: theirs, without `.weight`.
+      path: Our path, such as `bert.pooler`.
+      name: Their name, without `.weight`.
     """
     inputs, outputs = (n if isinstance(n, tuple) else (n,) for n in (inputs, outputs))
     keys, flat = path.split("."), (math.prod(inputs), math.prod(outputs))
@@ -159,13 +159,13 @@ def dense(
 
 
 def norm(path: str, name: str, size: int, *, bias: bool = True) -> Iterator[Parameter]:
-    """Yields a LayerNorm's scale and bias; arguments as of `dense`."""
+    """Yields a LayerNorm's scale and bias. Arguments are as in `dense`."""
     for ours, theirs in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]:
         keys = (*path.split("."), ours)
         yield Parameter(keys, (size,), (size,), f"{name}.{theirs}")
 
 
 def table(path: str, name: str, rows: int, size: int) -> Parameter:
-    """Returns the matrix of an embedding; arguments as of `dense`."""
+    """Returns the matrix of an embedding. Arguments are as in `dense`."""
     keys, shape = (*path.split("."), "embedding"), (rows, size)
     return Parameter(keys, shape, shape, f"{name}.weight")

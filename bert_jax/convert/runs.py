@@ -25,7 +25,7 @@ from bert_jax.workdir import metrics
 
 log = logging.getLogger(__name__)
 
-# Parts of a model that `layout` knows; others are heads of the user's own.
+# Parts of a model that `layout` supports. Others are custom heads.
 _PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
 
 
@@ -49,7 +49,7 @@ class Run(Source):
         return workdir.read_config(self.folder)
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
-        """Returns the tokenizer; a run may have more rows than it has pieces."""
+        """Returns the tokenizer. A run may have more embedding rows than tokens."""
         del config
         return super().tokenizer()
 
@@ -85,14 +85,14 @@ class Run(Source):
         config, params, step = saved(self.folder, name, self.step)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
-        if model.causal:  # no next sentence was learnt
+        if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        user_heads = params.keys() - _PARTS  # heads of the user's own
+        user_heads = params.keys() - _PARTS  # custom heads
         params = {k: v for k, v in params.items() if k not in user_heads}
         heads = params.keys() - {"bert", "bilstm"}
         architecture = self.family.layout.name_of(heads, model.causal)
         params = jax.tree.map(place, _unstacked(jax.device_get(params)))
-        # One of our own kernels computes the same as another; the user's own does not.
+        # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
         weights = Weights(
             config=dataclasses.replace(
@@ -115,14 +115,15 @@ class Run(Source):
 def saved(
     folder: Path, name: str = "", only: int | None = None
 ) -> tuple[ConfigDict, dict[str, Any], int]:
-    """A run's config, and a checkpoint's parameters and step.
+    """Reads a run's config, and a checkpoint's parameters and step.
 
     Args:
-      name: of the folder of checkpoints; empty: the run's config decides.
-      only: the step of one in `checkpoints`; None: the newest.
+      name: Name of the folder of checkpoints. Empty means the one that the run's config
+        selects.
+      only: Step of a checkpoint in `checkpoints`. None means the newest.
 
     Raises:
-      UserError: there is none, or the run has several seeds.
+      UserError: There is none, or the run has several seeds.
     """
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
@@ -142,10 +143,10 @@ def saved(
 def scores(
     folder: Path, step: int, splits: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Each split's scores at a step, as far as the run has evaluated it there.
+    """Returns each split's scores at a step, as far as the run has evaluated it there.
 
     Raises:
-      UserError: metrics.jsonl is damaged.
+      UserError: The metrics.jsonl is damaged.
     """
     return {
         split: {
@@ -160,8 +161,8 @@ def scores(
 
 
 def trained_length(folder: Path, step: int) -> dict[str, int]:
-    """`max_seq_length`: the most tokens of a text that the run has learnt from until a
-    step; nothing where it learns every position, or is of a user's own task."""
+    """Returns `max_seq_length`: the maximum tokens of a text that the run has trained
+    on until a step. Empty where the run trains every position, or for a custom task."""
     config = workdir.recorded(folder, code=False)
     if "max_seq_length" in config.task:
         return {"max_seq_length": config.task.max_seq_length}
@@ -172,7 +173,7 @@ def trained_length(folder: Path, step: int) -> dict[str, int]:
 
 
 def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The task's names of a classifier's outputs; LABEL_0 ... if unnamed."""
+    """Returns the task's names of a classifier's outputs, LABEL_0 ... if unnamed."""
     for head in layout.LABELLED_HEADS:
         if head in params:
             number = len(params[head]["bias"])
@@ -181,7 +182,7 @@ def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
-    """config.json's problem_type of a text classifier."""
+    """Returns config.json's problem_type of a text classifier."""
     classifier = params.get("sequence_classification")
     if classifier is None:
         return None

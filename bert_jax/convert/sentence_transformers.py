@@ -1,7 +1,7 @@
 """Sentence vectors as a folder of sentence-transformers defines them.
 
-Its modules.json names what follows the encoder: pooling, then perhaps linear layers and
-a normalization.
+Its modules.json names the steps after the encoder: pooling, then perhaps linear layers
+and a normalization.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ Vectors = Float[Array, "batch size"]
 
 
 class Pipeline(NamedTuple):
-    """What a folder computes of texts and of their tokens' vectors."""
+    """The steps from texts and their tokens' vectors to text vectors."""
 
     poolings: tuple[str, ...]
     steps: tuple[Callable[[Vectors], Vectors], ...]  # after pooling
@@ -62,7 +62,7 @@ class Pipeline(NamedTuple):
         hidden: Float[Array, "batch length hidden"],
         mask: Int[Array, "batch length"],
     ) -> Vectors:
-        """Computes each text's vector from those of its tokens."""
+        """Computes each text's vector from its tokens' vectors."""
         pooled = [pool(hidden, mask, mode) for mode in self.poolings]
         vectors = jnp.concatenate(pooled, axis=-1)
         for step in self.steps:
@@ -78,13 +78,13 @@ def encoder_folder(folder: Path) -> Path:
 
 
 def read(folder: Path, positions: int) -> Pipeline | None:
-    """Reads what a folder's modules do; None if it has no modules.json.
+    """Reads the steps of a folder's modules. Returns None if it has no modules.json.
 
     Args:
-      positions: the most tokens that the model takes.
+      positions: Maximum number of tokens that the model takes.
 
     Raises:
-      UserError: a module is not supported, or damaged.
+      UserError: A module is not supported, or damaged.
     """
     if not (folder / MODULES).exists():
         return None
@@ -103,7 +103,7 @@ def read(folder: Path, positions: int) -> Pipeline | None:
 
 
 def of_task(task: Mapping[str, Any]) -> Pipeline:
-    """Returns what a run of text vectors computes.
+    """Returns the steps of a run of text vectors.
 
     Args:
       task: The run's `config.task`.
@@ -117,10 +117,10 @@ def files_of_task(task: Mapping[str, Any], size: int) -> dict[str, Any]:
     vectors a folder of sentence-transformers, by path.
 
     Args:
-      size: Numbers of a vector.
+      size: Size of a vector.
 
     Raises:
-      UserError: It has no such pooling.
+      UserError: sentence-transformers has no such pooling.
     """
     mode = {"mean_all": "mean", "cls": "cls"}.get(task["pooling"])
     if mode is None:
@@ -151,7 +151,7 @@ def files_of_task(task: Mapping[str, Any], size: int) -> dict[str, Any]:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
-    """Returns the kind and the folder of each module; the first is a Transformer."""
+    """Returns the kind and the folder of each module. The first is a Transformer."""
     path = folder / MODULES
     modules = []
     for module in untrusted.parse(path.read_bytes(), str(path)):
@@ -175,13 +175,13 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS.values()}:
         raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")
-    # Their mean is that of all tokens.
+    # Their mean includes all tokens.
     modes = ["mean_all" if mode == "mean" else mode for mode in modes]
     return tuple(modes), fields.get("include_prompt", True)
 
 
 def _limits(folder: Path, positions: int) -> tuple[int, bool]:
-    """Returns the most tokens of a text, and whether texts are lowercased."""
+    """Returns the maximum tokens of a text, and whether texts are lowercased."""
     names = sorted(path.name for path in folder.glob("sentence_*_config.json"))
     fields = _fields(folder, *names[:1])
     length = fields.get("max_seq_length")

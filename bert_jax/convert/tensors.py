@@ -14,7 +14,7 @@ from bert_jax.convert.parameters import Array
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import untrusted
 
-# The files by which a folder of weights is known.
+# The files that identify a folder of weights.
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 FLAX = "flax_model.msgpack"
@@ -23,10 +23,10 @@ FILES = (WEIGHTS, INDEX, FLAX, PICKLE, f"{PICKLE}.index.json")
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
 _FLAX_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
-# What wrappers put before every name: DataParallel, torch.compile, Lightning and
-# modules of one's own, Flax's variables.
+# Prefixes that wrappers put before every name: DataParallel, torch.compile, Lightning
+# and custom modules, Flax's variables.
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "params.")
-# A LayerNorm's names of before `transformers` 1.0.
+# A LayerNorm's names before `transformers` 1.0.
 _OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # `weights_only` executes nothing.
 _CONVERT = (
@@ -46,18 +46,18 @@ class Entry(NamedTuple):
 
 
 class Tensors:
-    """Tensors under their current names, each read when it is asked for.
+    """Tensors under their current names, each read on request.
 
     Attributes:
-      where: the file, for errors.
-      shapes: each one's shape.
+      where: The file, for errors.
+      shapes: Shape of each tensor.
     """
 
     def __init__(self, where: object, entries: Iterable[Entry], buffers: str = "$"):
         """Takes a wrapper's prefix off.
 
         Args:
-          buffers: a pattern of names of what is saved and is no parameter.
+          buffers: Pattern of names of saved tensors that are not parameters.
         """
         self.where, entries = str(where), list(entries)
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -75,7 +75,7 @@ class Tensors:
 
     @classmethod
     def of_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
-        """Opens a folder; raises UserError if a file is missing or damaged."""
+        """Opens a folder. Raises UserError if a file is missing or damaged."""
         paths = _weight_files(folder)
         where = paths[0] if len(paths) == 1 else folder / WEIGHTS
         open_ = _flax if paths[0].name == FLAX else _safetensors

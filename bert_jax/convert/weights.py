@@ -1,7 +1,7 @@
 """Sources of weights: folders of Hugging Face's and Google's form, and finding one.
 
 Nothing in a folder is executed: only JSON, safetensors, msgpack and TensorFlow's
-checkpoints are read. How a family's files are written is its `Layout`.
+checkpoints are read. A family's `Layout` has the form of its files.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS = "checkpoints"  # of a work directory
+CHECKPOINTS = "checkpoints"  # a folder in a work directory
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
 _PADDED, _SPARE = 8, 128
 # The optimizer's variables in Google's checkpoints (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
-# What Google's names become, in order, to be those of `transformers`.
+# Replacements, in order, that turn Google's names into those of `transformers`.
 _FROM_GOOGLE = (
     (r"^cls/squad/output_", "qa_outputs/output_"),
     (r"^cls/predictions/output_", "cls/predictions/"),
@@ -50,12 +50,12 @@ _FROM_GOOGLE = (
 
 
 class Source:
-    """A folder of weights; a subclass for each kind.
+    """A folder of weights, with a subclass for each kind.
 
     Attributes:
-      folder: where the files are.
-      family: of the model.
-      step: of the one checkpoint that is meant; None means the newest.
+      folder: Folder of the files.
+      family: Family of the model.
+      step: Step of the checkpoint to read. None means the newest.
     """
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
@@ -65,14 +65,14 @@ class Source:
         """Raises UserError if there are no such weights."""
 
     def config(self) -> BertConfig:
-        """Returns the model's sizes; raises UserError if they are not supported."""
+        """Returns the model's sizes. Raises UserError if they are not supported."""
         raise self.refusal()
 
     def shape(self) -> dict[str, Any]:
         """Returns the values of the fields that weights decide, by `GROUP.NAME`.
 
         Raises:
-          UserError: see `config`.
+          UserError: See `config`.
         """
         model = self.config()
         values = vars(model) | dict(model.family_fields)
@@ -92,31 +92,31 @@ class Source:
         return ()
 
     def kind(self) -> str | None:
-        """Returns the `task.kind` of a text classifier, if the folder says it."""
+        """Returns the `task.kind` of a text classifier, if the folder specifies it."""
         return None
 
     def recorded(self) -> dict[str, Any] | None:
-        """Returns the config of the run that wrote the weights; None if unknown."""
+        """Returns the config of the run that wrote the weights, or None if unknown."""
         return None
 
     def read(self, place: Place = as_it_is, name: str = "") -> Weights:
-        """Reads the weights, as float32 NumPy arrays or what `place` returns for them.
+        """Reads the weights, as float32 NumPy arrays or as `place` returns them.
 
         Args:
-          place: see `Layout.read`.
-          name: of a work directory's folder of checkpoints; empty means that the run's
-            config decides.
+          place: See `Layout.read`.
+          name: Name of a work directory's folder of checkpoints. Empty means that the
+            run's config decides.
 
         Raises:
-          UserError: a file is missing or damaged, or the model is of another kind.
+          UserError: A file is missing or damaged, or the model is of another kind.
         """
         raise self.refusal()
 
     def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
-        """Returns the tokenizer beside the weights; None if there is none.
+        """Returns the tokenizer next to the weights, or None if there is none.
 
         Args:
-          config: the model's; raises UserError if the two do not match.
+          config: Config of the model. Raises UserError if the two do not match.
         """
         tokenizer = tokenization.of_folder(self.folder)
         if tokenizer is not None and config is not None:
@@ -135,7 +135,7 @@ class Source:
     def start(
         self, task: Any, abstract: Any, name: str = ""
     ) -> tuple[dict[str, Any], merge.Report]:
-        """Reads the first parameters of a run; see `training.setup.init_weights`."""
+        """Reads the first parameters of a run. See `training.setup.init_weights`."""
         given = task.config.init_from
         weights = self.read(name=name)
         merge.check_tokenizer(task.tokenizer, self.tokenizer(weights.config), given)
@@ -145,15 +145,15 @@ class Source:
         return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
 
     def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
-        """Returns what an export writes: the weights, and the run they are from."""
+        """Returns the contents of an export: the weights, and the run they are from."""
         return self.read(name=name), {}
 
     def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
-        """Writes a model folder; returns its lengths or its files, in words.
+        """Writes a model folder. Returns its lengths or its files, in words.
 
         Args:
-          name: see `read`.
-          dtype: see `export.export`, also for errors.
+          name: See `read`.
+          dtype: See `export.export`, also for errors.
         """
         weights, provenance = self.exported(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
@@ -171,12 +171,12 @@ class HuggingFace(Source):
     CONFIG = "config.json"
 
     def __init__(self, folder: Path):
-        """Reads config.json; raises UserError if no family has such models."""
+        """Reads config.json. Raises UserError if no family has such models."""
         self._path = pathlib.Path(folder / self.CONFIG)
         self._fields = untrusted.read_json(folder, self.CONFIG)
         kind = self._fields.get("model_type") or "bert"  # old folders name none
         known = {family.model_type: family for family in FAMILIES.values()}
-        known.pop("", None)  # of families that `transformers` does not have
+        known.pop("", None)  # for families that `transformers` does not have
         if kind not in [*known]:
             raise UserError(
                 f"{self._path}: model_type is {untrusted.shown(kind)}; only "
@@ -189,7 +189,7 @@ class HuggingFace(Source):
         return self._layout.config(self._fields, self._path)
 
     def labels(self) -> tuple[str, ...]:
-        """Returns the names of a classifier's outputs; LABEL_0 ... if unnamed.
+        """Returns the names of a classifier's outputs, LABEL_0 ... if unnamed.
 
         Raises:
           UserError: `id2label` does not name every output.
@@ -237,7 +237,7 @@ class HuggingFace(Source):
 
     def _provenance(self) -> dict[str, Any]:
         """Returns the `step`, `config`, facts (`task`) and `scores` (of each split) of
-        the run that was exported; each may be missing."""
+        the run that was exported. Each may be missing."""
         return self._fields[PROVENANCE] if is_export(self._fields) else {}
 
 
@@ -311,7 +311,7 @@ def _variables(prefix: pathlib.Path) -> Iterator[Entry]:
         shapes = reader.get_variable_to_shape_map()
 
     def entry(variable: str, name: str, shape: tuple[int, ...]) -> Entry:
-        # [inputs, outputs]; but `output_weights` are multiplied with transpose_b=True.
+        # [inputs, outputs], but `output_weights` are multiplied with transpose_b=True.
         transposed = variable.endswith("/kernel")
 
         def read() -> np.ndarray:
@@ -349,12 +349,12 @@ def find(path: str | Path) -> Source:
     """Finds weights.
 
     Args:
-      path: a work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
+      path: A work directory, one of its checkpoints (RUN/checkpoints/STEP), a Hugging
         Face folder, a model on its Hub (hf:OWNER/NAME), a folder with a checkpoint of
         Google's code, or one of a family's released weights.
 
     Raises:
-      UserError: the folder is none of these.
+      UserError: The folder is none of these.
     """
     folder, step = storage.split_checkpoint_path(hub.path(path), CHECKPOINTS)
     if not storage.in_bucket(folder):
@@ -404,25 +404,25 @@ def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
 
 
 def read(path: str | Path, place: Place = as_it_is, name: str = "") -> Weights:
-    """Reads the weights that `find` finds; arguments as of `Source.read`."""
+    """Reads the weights that `find` finds. Arguments are as in `Source.read`."""
     return find(path).read(place, name)
 
 
 def read_tokenizer(
     path: str | Path, config: BertConfig | None = None
 ) -> Tokenizer | None:
-    """Reads the tokenizer beside weights; arguments as of `Source.tokenizer`."""
+    """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
     return find(path).tokenizer(config)
 
 
 def _same(saved: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether the labels are the same; LABEL_0, ... count as unnamed."""
+    """Returns whether the labels are the same. LABEL_0, ... count as unnamed."""
     unnamed = saved == layout.default_labels(len(saved))
     return saved == wanted or (unnamed and len(saved) == len(wanted))
 
 
 def _without(weights: Weights, heads: tuple[str, ...]) -> Weights:
-    """The weights without the classifier heads, whose labels are not the task's."""
+    """Returns the weights without the heads, whose labels are not the task's."""
     gone = [f"{head} (of other labels)" for head in heads if head in weights.params]
     return dataclasses.replace(
         weights,

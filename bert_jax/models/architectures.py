@@ -14,8 +14,8 @@ from bert_jax.models.layers import Dense, Embedding, dropout
 from bert_jax.models.lstm import BiLstm
 from bert_jax.types import DropoutKey
 
-# Each head's input, whether dropout comes before it, and its number of outputs (None:
-# one per label). Section 4 and appendix B; run_classifier.py, run_squad.py.
+# Each head's input, whether dropout comes before it, and its number of outputs (None
+# means one per label). Section 4 and appendix B, run_classifier.py, run_squad.py.
 LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "next_sentence": ("pooled", False, 2),
     "sequence_classification": ("pooled", True, None),
@@ -24,22 +24,22 @@ LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "multiple_choice": ("pooled", True, 1),
 }
 BUILT_IN = ("masked_lm", *LINEAR_HEADS)
-# Heads of your own config file by name (docs/extending.md): MODULE(config, labels)
-# takes what the encoder gives, the input mask and the key of dropout, and returns
+# A config file's custom heads by name (docs/extending.md): MODULE(config, labels)
+# takes the encoder's outputs, the input mask and the dropout key, and returns
 # outputs by name, in float32.
 HEADS: dict[str, Callable[..., nn.Module]] = {}
 
 
 class BertWithHeads(nn.Module):
-    """The family's trunk under `bert`, and each head under its own name; without
-    heads, the trunk alone.
+    """The family's trunk under `bert`, and each head under its own name. Without
+    heads, it is the trunk alone.
 
-    The parameters of ("masked_lm", "next_sentence") are those of BertForPreTraining.
+    With ("masked_lm", "next_sentence") it has the parameters of BertForPreTraining.
     """
 
     config: BertConfig
-    heads: tuple[str, ...] = ()  # of BUILT_IN or HEADS
-    labels: int = 2  # outputs of sequence or token classification
+    heads: tuple[str, ...] = ()  # names in BUILT_IN or HEADS
+    labels: int = 2  # number of outputs of sequence or token classification
     tied: bool = True  # the masked LM's output matrix is the embeddings'
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
 
@@ -55,17 +55,17 @@ class BertWithHeads(nn.Module):
         """Encodes a batch and computes the heads.
 
         Args:
-          input_ids: [batch, length]; [batch, choices, length] with `multiple_choice`,
-            each choice a row.
+          input_ids: [batch, length], or [batch, choices, length] with
+            `multiple_choice`, each choice a row.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
-          key: for dropout; None for evaluation.
-          packed: of rows with several sequences. What is computed from the pooled [CLS]
-            is then [batch, sequences, ...]; without `bilstm`.
+          key: Dropout key. None means evaluation.
+          packed: Ids and positions of rows with several sequences. Outputs computed
+            from the pooled [CLS] are then [batch, sequences, ...]. Not with `bilstm`.
 
         Returns:
-          `hidden_states`, a list: the embeddings' output and each layer's, [batch,
-          length, hidden]; `pooled` [batch, hidden]; and the heads' outputs in float32:
+          `hidden_states`, a list of the embeddings' output and each layer's, [batch,
+          length, hidden], `pooled` [batch, hidden], and the heads' outputs in float32:
           `masked_lm_logits` [batch, length, vocab] (`lm_logits` for a causal model, of
           the next token at each position), `next_sentence_logits` [batch, 2],
           `logits` ([batch, labels], [batch, length, labels] or [batch, choices]),
@@ -105,7 +105,7 @@ class BertWithHeads(nn.Module):
 
     @staticmethod
     def uses_pooler(head: str) -> bool:
-        """Whether a head is computed from the pooled [CLS]; one of your own may be."""
+        """Returns whether a head reads the pooled [CLS]. A custom head may."""
         reads_pooled = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
         return reads_pooled or head in HEADS
 
@@ -140,7 +140,7 @@ class BertWithHeads(nn.Module):
 def _named(
     head: str, logits: Float[Array, "..."], rows: tuple[int, ...]
 ) -> dict[str, Array]:
-    """A linear head's logits by their names; `rows` is the shape of the batch."""
+    """Names a linear head's logits. `rows` is the shape of the batch."""
     if head == "next_sentence":
         return {"next_sentence_logits": logits}
     if head == "question_answering":
@@ -149,7 +149,7 @@ def _named(
 
 
 def init_with_heads(model: BertWithHeads, key: Key[Array, ""]) -> dict:
-    """Initial parameters, each in a box with its logical axis names.
+    """Returns initial parameters, each boxed with its logical axis names.
 
     The same key gives the same values whether the layers are stacked or not.
     """

@@ -20,49 +20,50 @@ from bert_jax.types import DropoutKey
 
 @flax.struct.dataclass
 class Seen:
-    """Which keys a query attends to: those with its id, and at most `window` places
-    away in the row; and where each token stands."""
+    """The attention mask: a query attends to the keys that have its id and are at most
+    `window` positions away in the row. It also has each token's position."""
 
     queries: Int[Array, "batch #queries"]
     keys: Int[Array, "batch length"]
-    positions: Int[Array, "#batch length"] | None = None  # None: unknown
-    window: int = flax.struct.field(pytree_node=False, default=0)  # 0: any distance
-    # Where the queries stand in the row; None: there are as many as keys.
+    positions: Int[Array, "#batch length"] | None = None  # None means unknown
+    window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
+    # Positions of the queries in the row. None means as many queries as keys.
     places: Int[Array, "batch places"] | None = None
 
     @property
     def ids(self) -> tuple[Int[Array, "batch #queries"], Int[Array, "batch length"]]:
-        """The ids of queries and keys, as kernels take them."""
+        """The ids of queries and keys, in the form that kernels take."""
         return self.queries, self.keys
 
     @classmethod
     def tokens(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
-        """Every query attends to every token, not to padding."""
+        """Returns a mask: every query attends to every token, not to padding."""
         ones, ids = jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1)
         return cls(ones, ids, jnp.arange(input_mask.shape[1])[None])
 
     def within(self, window: int) -> "Seen":
-        """The same, no farther than `window` places to each side."""
+        """Limits the mask to `window` positions on each side of a query."""
         return dataclasses.replace(self, window=window)
 
     def at(self, places: Int[Array, "batch places"]) -> "Seen":
-        """The same, for the queries at some places."""
+        """Returns the mask of the queries at these positions only."""
         queries = self.queries
         if queries.shape[1] > 1:
             queries = jnp.take_along_axis(queries, places, axis=1)
         return dataclasses.replace(self, queries=queries, places=places)
 
     def bias(self, causal: bool = False) -> Float[Array, "batch 1 #queries length"]:
-        """0 where a query attends, else -10,000 (modeling.py), whose exponential is
-        exactly 0 in float32.
+        """Returns 0 where a query attends, else -10,000 (modeling.py). The exponential
+        of that is exactly 0 in float32.
 
         Args:
-          causal: a query attends to no position after its own.
+          causal: Whether a query attends to no position after its own.
         """
+        # [batch, queries or 1, length]
         seen = self.queries[:, :, None] == self.keys[:, None, :]
         place = jnp.arange(self.keys.shape[1])
         places = place[None] if self.places is None else self.places
-        after = places[:, :, None] - place  # how far the query stands after the key
+        after = places[:, :, None] - place  # the query's position minus the key's
         if causal:
             seen = seen & (after >= 0)
         if self.window:
@@ -82,22 +83,23 @@ def einsum_attention(
     Float[Array, "batch queries heads head_dim"],
     Float[Array, "batch heads queries length"],
 ]:
-    """The first of ATTENTIONS: softmax attention in float32; `key` is for dropout of
-    the probabilities.
+    """Computes softmax attention in float32, the first of ATTENTIONS. `key` is for
+    dropout of the probabilities.
 
     Returns:
-      the mixed values, and the probabilities before dropout; another attention may have
-      None for them.
+      The mixed values, and the probabilities before dropout. Another attention may
+      return None for the probabilities.
     """
     # With the heads in front XLA's CPU compiler multiplies without transposing.
     query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
+    # [batch, heads, queries, length]
     scores = product("bhqd,bhkd->bhqk", query, keys, jnp.float32)
     scale, bias = query.shape[-1] ** 0.5, seen.bias(causal)
-    if key is None:  # what is mixed is divided: it is less than the probabilities
+    if key is None:  # divide the mixed values, a smaller array than the probabilities
         biased = scores + bias * scale
         most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
-        weights = jnp.exp((biased - most) / scale)
-        total = jnp.sum(weights, axis=-1, keepdims=True)
+        weights = jnp.exp((biased - most) / scale)  # [batch, heads, queries, length]
+        total = jnp.sum(weights, axis=-1, keepdims=True)  # [batch, heads, queries, 1]
         kept, probs = weights.astype(query.dtype), weights / total
         sums = product("bhqk,bhkd->bhqd", kept, value, jnp.float32)
         mixed = (sums / total).astype(query.dtype)
@@ -105,15 +107,16 @@ def einsum_attention(
         probs = jax.nn.softmax(scores / scale + bias, axis=-1)
         places = None if seen.places is None else seen.places[:, None]
         kept = dropout(probs, rate, key, places).astype(query.dtype)
+        # [batch, heads, queries, head_dim]
         mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
-    return jnp.swapaxes(mixed, 1, 2), probs
+    return jnp.swapaxes(mixed, 1, 2), probs  # [batch, queries, heads, head_dim]
 
 
 class SelfAttention(nn.Module):
     """Query, key and value, the attention, and the output projection."""
 
     config: BertConfig
-    adds_bias: bool = True  # to its output; else it returns the product and the bias
+    adds_bias: bool = True  # otherwise it returns the product and the bias
 
     @nn.compact
     def __call__(
@@ -123,7 +126,7 @@ class SelfAttention(nn.Module):
         key: DropoutKey,
         places: Int[Array, "batch places"] | None = None,
     ) -> Any:
-        """Computes its output [batch, queries, hidden] at some places; None: at all."""
+        """Returns [batch, queries, hidden] at `places`. None means every position."""
         config, turned = self.config, positions.of(self.config).turned
         # A kernel takes as many queries as keys.
         all_ask = config.attention != "einsum" or turned is not None
@@ -140,17 +143,19 @@ class SelfAttention(nn.Module):
         if config.attention == "fused" and platform() != "tpu" and turned is None:
             from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
+            # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
             packed, bias = _packed(config, hidden, query, keys, values)
             sight = (seen.ids, rate, key, config.causal, seen.window)
             mixed, probs = fused_attention(packed, *sight, bias=bias), None
         else:
+            # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
                 three = (*turned(config, *three[:2], seen.positions), three[2])
             attend = ATTENTIONS.of(config.attention)
             mixed, probs = attend(*three, seen, rate, key, config.causal)
         if probs is not None and places is None:
-            self.sow("intermediates", "probabilities", probs)  # kept where asked for
+            self.sow("intermediates", "probabilities", probs)  # kept on request
         if places is not None and all_ask:
             mixed = at(mixed, places)
         out_of_heads = ("heads", "head_dim", "embed")
@@ -170,8 +175,8 @@ def _packed(
 ) -> tuple[
     Float[Array, "batch length heads 3 head_dim"], Float[Array, "heads 3 head_dim"]
 ]:
-    """Queries, keys and values by one product; and their biases, whose gradients are
-    not the product's to compute. The parameters stay those of `parts`.
+    """Computes queries, keys and values by one product, and returns their biases too,
+    whose gradients the product does not compute. The parameters remain in `parts`.
 
     The heads are the outer axis because a mesh splits them.
     """
@@ -180,6 +185,7 @@ def _packed(
     )
     names = ("embed", "heads", None, "head_dim")
     kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
+    # [embed, heads, 3, head_dim] and [heads, 3, head_dim]
     constant = jax.lax.stop_gradient(bias)
     packed = linear(names, hidden.astype(config.dtype), kernel, constant)
     return checkpoint_name(packed, PRODUCT), bias

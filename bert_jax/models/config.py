@@ -10,12 +10,12 @@ from bert_jax.config.check import require
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
-# Those of `model.attention` that are kernels, which compute what einsum does and keep
-# no probabilities: the devices that have them, and the sizes of heads that they take.
+# Values of `model.attention` that are kernels, which compute the same as einsum and
+# keep no probabilities: the devices that have them, and the head sizes that they take.
 KERNELS = {"fused": ("gpu", "tpu"), "cudnn": ("gpu",)}
 HEADS = {
     "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
-    "cudnn": tuple(range(8, 129, 8)),  # on any GPU; newer ones take larger
+    "cudnn": tuple(range(8, 129, 8)),  # on any GPU (newer ones take larger)
 }
 # Tokens of the longest row that the TPU's kernel with dropout computes.
 LONGEST_WHOLE_ROW = 1024
@@ -25,8 +25,8 @@ HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """The fields of bert_config.json, four that say what it is a model of, and five
-    that say how to compute it or where it starts."""
+    """The fields of bert_config.json, four that select the kind of model, and five
+    that select how it is computed or initialized."""
 
     vocab_size: int
     hidden_size: int
@@ -44,13 +44,13 @@ class BertConfig:
     attention: str
     remat: str
     scan_layers: bool
-    epilogue: str = "xla"  # or fused: how what follows a product is computed
-    causal: bool = False  # each position sees those up to its own, not later ones
-    architecture: str = "bert"  # of FAMILIES
+    epilogue: str = "xla"  # or fused: how the operations after a product are computed
+    causal: bool = False  # each position attends to those up to its own
+    architecture: str = "bert"  # a name in FAMILIES
     position_initializer: str = "normal"  # or sinusoidal
-    layer: str = "post_norm"  # of LAYERS
-    positions: str = "learnt"  # of POSITIONS
-    family_fields: tuple[tuple[str, Any], ...] = ()  # `fields.of_model` of the family
+    layer: str = "post_norm"  # a name in LAYERS
+    positions: str = "learnt"  # a name in POSITIONS
+    family_fields: tuple[tuple[str, Any], ...] = ()  # the family's `fields.of_model`
 
     @property
     def head_dim(self) -> int:
@@ -61,11 +61,11 @@ class BertConfig:
         """Checks `config.model`.
 
         Args:
-          model: `config.model`; a `vocab_size` of 0 means the tokenizer's.
-          vocab_size: pieces in the tokenizer's vocabulary.
+          model: `config.model`. A `vocab_size` of 0 means the tokenizer's.
+          vocab_size: Number of tokens in the tokenizer's vocabulary.
 
         Raises:
-          UserError: a value is invalid.
+          UserError: A value is invalid.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         values = {name: model[name] for name in names if name in model}
@@ -80,7 +80,7 @@ class BertConfig:
         return config
 
     def field(self, name: str) -> Any:
-        """The value of one of `family_fields`."""
+        """Returns the value of one of `family_fields`."""
         return dict(self.family_fields)[name]
 
     def require_segments(self, count: int) -> None:
@@ -94,7 +94,7 @@ class BertConfig:
             )
 
     def of_your_own(self) -> list[str]:
-        """What a config file has added that this model computes with."""
+        """Returns the components from a config file that this model computes with."""
         ours = ("einsum", *KERNELS, "post_norm", "learnt")
         named = {name: getattr(self, name) for name in _OF_YOUR_OWN}
         brought = FAMILIES[self.architecture].brings
@@ -134,19 +134,19 @@ class BertConfig:
 def pretraining_flops(
     config: BertConfig, length: int, predictions: int, pairs: int = 1
 ) -> int:
-    """Model FLOPs of training on one row: matrix products only, 3 x forward.
+    """Returns model FLOPs of training on one row: matrix products only, 3 x forward.
 
     Args:
-      length: positions of the row.
-      predictions: number of positions that the masked LM head computes.
-      pairs: number of positions that the next sentence head computes.
+      length: Number of positions in the row.
+      predictions: Number of positions that the masked LM head computes.
+      pairs: Number of positions that the next sentence head computes.
     """
     heads = FAMILIES[config.architecture].head_flops(config, predictions, pairs)
     return encoder_flops(config, length) + 3 * heads
 
 
 def encoder_flops(config: BertConfig, length: int) -> int:
-    """As `pretraining_flops`, without heads and pooler."""
+    """Returns `pretraining_flops` without heads and pooler."""
     each = FAMILIES[config.architecture].layer_flops
     layers = range(config.num_hidden_layers)
     return 3 * sum(each(config, length, index) for index in layers)

@@ -26,7 +26,7 @@ from bert_jax.models.layers import (
 from bert_jax.registry import LAYERS
 from bert_jax.types import Arrays, DropoutKey
 
-# What a layer keeps for the backward pass, by `remat`; the rest is recomputed.
+# Arrays that a layer keeps for the backward pass, by `remat`. The rest is recomputed.
 _KEPT = {
     "full": jax.checkpoint_policies.nothing_saveable,
     # Results of its linear layers, not attention's length x length ones.
@@ -37,8 +37,9 @@ _KEPT = {
 def _of_few(
     table: Float[Array, "types hidden"], ids: Int[Array, "batch length"]
 ) -> Float[Array, "batch length hidden"]:
-    """Looks up ids in a table of a few rows: its gradient is a sum for each row, where
-    a gather's would add every token's vector to the same few places."""
+    """Looks up ids in a table of a few rows. Its gradient is a sum for each row, while
+    a gather's would add every token's vector to the same few rows."""
+    # [batch, length, hidden]
     vectors = jnp.broadcast_to(table[0], (*ids.shape, table.shape[1]))
     for index in range(1, len(table)):
         vectors = jnp.where((ids == index)[:, :, None], table[index], vectors)
@@ -79,7 +80,7 @@ class EncoderLayer(nn.Module):
     residual and LayerNorm. predict.attentions looks for a layer's `attention`."""
 
     config: BertConfig
-    # MODULE(config, name=...) of the last layer's output; None: nothing follows it.
+    # MODULE(config, name=...) applied to the last layer's output. None means no module.
     after: ClassVar[Callable[..., nn.Module] | None] = None
 
     @nn.compact
@@ -91,11 +92,12 @@ class EncoderLayer(nn.Module):
         key: DropoutKey,
         places: Int[Array, "batch places"] | None = None,
     ) -> tuple[Float[Array, "batch queries hidden"], ...]:
-        """Returns its output twice: the scan's carry, and what the scan stacks.
+        """Returns its output twice: as the scan's carry, and for the scan to stack.
 
         Args:
-          places: where the output is computed; None: everywhere. Dropout draws the same
-            numbers. A layer without this argument is computed everywhere.
+          places: Positions at which the output is computed. None means every position.
+            Dropout draws the same numbers either way. A layer without this argument is
+            computed at every position.
         """
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None,) * 3
@@ -112,6 +114,7 @@ class EncoderLayer(nn.Module):
 
         attention = SelfAttention(config, adds_bias=not fused, name="attention")
         attended = attention(hidden, seen, keys[0], places)
+        # The residual: [batch, queries, hidden]
         hidden = hidden if places is None else at(hidden, places)
         hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
 
@@ -144,7 +147,7 @@ class Encoder(nn.Module):
                 layer,
                 # Inside a scan, XLA cannot optimize the recomputation away.
                 prevent_cse=not config.scan_layers,
-                # The layer's number; a scan counts it in the program.
+                # The layer's number. A scan counts it in the program.
                 static_argnums=() if config.scan_layers else (2,),
                 policy=_KEPT[config.remat],
             )
@@ -180,7 +183,7 @@ class Encoder(nn.Module):
                 outputs.append(hidden)
         if self.kind.after is not None:
             hidden = self.final_layer_norm(hidden)
-        # Not the last of what a loop stacks: all of it would then be kept for one.
+        # Not the last of the stacked outputs: all of them would then be kept for one.
         return hidden, [*outputs[:-1], hidden]
 
     def at(
@@ -190,13 +193,13 @@ class Encoder(nn.Module):
         key: DropoutKey,
         places: Int[Array, "batch places"],
     ) -> Float[Array, "batch places hidden"]:
-        """The last layer's output at some places.
+        """Returns the last layer's output at some positions.
 
-        Computes it there alone, if the layer can: XLA then leaves out the whole output,
+        Computes it only there, if the layer can. XLA then leaves out the whole output,
         unless something reads it.
 
         Args:
-          outputs: the embeddings', then each layer's.
+          outputs: Outputs of the embeddings, then of each layer.
         """
         takes_places = "places" in inspect.signature(self.kind.__call__).parameters
         if self.config.scan_layers or not takes_places:
@@ -211,7 +214,7 @@ def stack_layers(params: dict, num_layers: int) -> dict:
     """Turns an unrolled encoder's parameters into a scanned one's (`scan_layers`).
 
     Args:
-      params: parameters with `bert/encoder/layer_0` ..., plain or boxed with their
+      params: Parameters with `bert/encoder/layer_0` ..., plain or boxed with their
         logical axis names.
     """
 
@@ -232,22 +235,22 @@ def stack_layers(params: dict, num_layers: int) -> dict:
 
 
 class Packed(NamedTuple):
-    """Where the sequences of rows that hold several are (`data.packing.pack`)."""
+    """The sequences' positions in rows that hold several (`data.packing.pack`)."""
 
-    sequence_ids: Int[Array, "batch length"]  # 1, 2, ... in a row; 0: padding
+    sequence_ids: Int[Array, "batch length"]  # 1, 2, ... in a row, 0 for padding
     position_ids: Int[Array, "batch length"]  # from 0 in each sequence
     cls_positions: Int[Array, "batch sequences"]  # 0 where there is no sequence
 
     @classmethod
     def of(cls, batch: Arrays) -> "Packed | None":
-        """These columns of a batch; None if it has one sequence a row."""
+        """Returns these columns of a batch. None means one sequence per row."""
         if "sequence_ids" not in batch:
             return None
         return cls(*(batch[name] for name in cls._fields))
 
 
 def last_token(input_mask: Int[Array, "batch length"]) -> Int[Array, "batch 1"]:
-    """Where each row's last token stands; padding follows the tokens."""
+    """Returns the position of each row's last token. Padding follows the tokens."""
     return jnp.maximum(jnp.sum(input_mask, axis=1, keepdims=True) - 1, 0)
 
 
@@ -255,9 +258,9 @@ class Encoded(NamedTuple):
     """BERT's outputs for a batch."""
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
-    # At the places that were asked for, which may be all that is computed of it.
+    # The output at the requested positions, which may be the only ones computed.
     chosen: Float[Array, "batch places hidden"]
-    # Of the first token, and what the pooler makes of it; one a row, unless packed.
+    # The first token's vector, and the pooler's output: one per row, unless packed.
     first: Float[Array, "batch *sequences hidden"]
     pooled: Float[Array, "batch *sequences hidden"]
     hidden_states: list[Float[Array, "batch length hidden"]]  # embeddings, each layer
@@ -287,12 +290,13 @@ class Bert(nn.Module):
         """Encodes a batch.
 
         Args:
-          input_ids: pieces, [CLS] first.
+          input_ids: Token ids, [CLS] first.
           input_mask: 1 for a token, 0 for padding.
           segment_ids: 0 for the first sentence, 1 for the second.
-          key: for dropout; None for evaluation.
-          packed: of rows with several sequences, each encoded as if alone.
-          places: of `Encoded.chosen`; None: none.
+          key: Dropout key. None means evaluation.
+          packed: Ids and positions of rows with several sequences, each of which is
+            encoded as if alone.
+          places: Positions to return in `Encoded.chosen`. None means no positions.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         seen, position_ids = Seen.tokens(input_mask), None
@@ -305,18 +309,20 @@ class Bert(nn.Module):
         states = [embedded, *outputs]
         marks = self.marks(input_mask, packed)
         wanted = marks if places is None else jnp.concatenate([marks, places], 1)
+        # [batch, sequences + places, hidden], with 1 sequence unless packed
         read = self.encoder.at(states, seen, keys[1], wanted)
         first, chosen = jnp.split(read, [marks.shape[1]], axis=1)
+        # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
         return Encoded(sequence, chosen, first, self.pool(first), states)
 
     def marks(
         self, input_mask: Int[Array, "batch length"], packed: Packed | None = None
     ) -> Int[Array, "batch sequences"]:
-        """Where each [CLS] stands.
+        """Returns the position of each [CLS].
 
-        Left to right [CLS] has seen nothing, so it is the last token, a [SEP] (not in
-        packed rows: nothing uses it then).
+        Left to right, [CLS] attends only to itself, so the last token is taken instead,
+        a [SEP]. Packed rows are an exception, because nothing uses it there.
         """
         if packed is not None:
             return packed.cls_positions
@@ -327,11 +333,11 @@ class Bert(nn.Module):
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """The vector of [CLS] in what a head makes of the last layer's output."""
+        """Returns the vector of [CLS] in a transform of the last layer's output."""
         return at(sequence, self.marks(input_mask))[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
     ) -> Float[Array, "batch *sequences hidden"]:
-        """tanh of a linear layer."""
+        """Applies a linear layer and tanh."""
         return jnp.tanh(self.pooler(first))

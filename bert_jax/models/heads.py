@@ -26,7 +26,7 @@ def vocabulary_logits(
     *,
     training: bool,
 ) -> Float[Array, "... vocab"]:
-    """Products with the embeddings plus the bias, in float32.
+    """Computes products with the embeddings plus the bias, in float32.
 
     In training, GPUs and TPUs round them to the dtype of `hidden`: they are the model's
     largest array, and its losses are summed in float32 all the same. On a GPU the
@@ -38,9 +38,11 @@ def vocabulary_logits(
         dtype = hidden.dtype
     if device == "gpu" and jax.sharding.get_abstract_mesh().shape.get("tensor", 1) == 1:
         padding = -len(embedding) % _ALIGNED
+    # [..., hidden] on a TPU, elsewhere [rows, hidden]
     rows = hidden if device == "tpu" else hidden.reshape(-1, hidden.shape[-1])
     axes = "abc"[: rows.ndim - 1]
     spec = f"{axes}i,oi->{axes}o"
+    # [..., vocab + padding]
     logits = product(spec, rows, _padded(embedding, padding), dtype)
     if bias is not None:
         logits = (logits + _padded(bias, padding)).astype(dtype)
@@ -76,7 +78,7 @@ class MaskedLmHead(nn.Module):
         embedding: Float[Array, "vocab hidden"],
         training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
-        """`vocabulary_logits` with the head's bias."""
+        """Computes `vocabulary_logits` with the head's bias."""
         config = self.config
         bias = self.param(
             "bias",
@@ -91,7 +93,7 @@ class BertForPreTraining(nn.Module):
     """BERT with the masked LM and next sentence heads (run_pretraining.py)."""
 
     config: BertConfig
-    # What a family overrides.
+    # Class variables that a family overrides.
     trunk: ClassVar[Callable[..., nn.Module]] = Bert
     lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
     judges: ClassVar[bool] = True  # has the next sentence head
@@ -112,12 +114,12 @@ class BertForPreTraining(nn.Module):
         packed: Packed | None = None,
     ) -> dict[str, Array]:
         """Returns `masked_lm_logits` [batch, predictions, vocab] and
-        `next_sentence_logits` [batch, 2] (0: IsNext, 1: NotNext), float32 but for
-        `vocabulary_logits` in training; packed: [batch, sequences, 2]; none without
-        that head.
+        `next_sentence_logits` [batch, 2] (0 is IsNext, 1 NotNext), float32 but for
+        `vocabulary_logits` in training. In packed rows `next_sentence_logits` are
+        [batch, sequences, 2]. A model without that head does not return them.
 
-        Without `masked_lm_positions`, for left to right: only `lm_logits` [batch,
-        length - 1, vocab], at each position but the last.
+        Without `masked_lm_positions`, for left to right, returns only `lm_logits`
+        [batch, length - 1, vocab], at each position but the last.
         """
         places, training = masked_lm_positions, key is not None
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
@@ -132,18 +134,18 @@ class BertForPreTraining(nn.Module):
     def piece_logits(
         self, hidden: Float[Array, "..."], training: bool = False
     ) -> Float[Array, "..."]:
-        """The logits of pieces; the matrix is that of the word embeddings."""
+        """Computes the tokens' logits. The matrix is that of the word embeddings."""
         embedding = self.bert.embeddings.word_embeddings.table
         return jnp.asarray(self.masked_lm(hidden, embedding, training))
 
 
 def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
-    """Initial parameters of a model with a `config`, each boxed with its logical axes.
+    """Returns initial parameters of a model with a `config`, boxed with logical axes.
 
     The same key gives the same values whether the layers are stacked or not.
 
     Args:
-      inputs: number of arrays (ids, masks, positions) that the model takes.
+      inputs: Number of arrays (ids, masks, positions) that the model takes.
     """
     config = model.config
     unrolled = dataclasses.replace(config, scan_layers=False, remat="none")
@@ -155,5 +157,5 @@ def init_model(model: nn.Module, key: Key[Array, ""], *, inputs: int) -> dict:
 
 
 def count_parameters(params: dict) -> int:
-    """The number of elements in a tree of arrays (or of their shapes)."""
+    """Counts the elements in a tree of arrays (or of their shapes)."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

@@ -18,15 +18,16 @@ from bert_jax.models.kernels import lookup
 from bert_jax.models.matmul import linear
 from bert_jax.types import DropoutKey
 
-# What `remat` may name: the results of linear layers.
+# The name by which `remat` refers to the results of linear layers.
 PRODUCT = "product"
 
 
 @jax.checkpoint
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """x times the normal distribution function of x, by erf, in float32.
+    """Computes x times the normal distribution function of x, by erf, in float32.
 
-    The backward pass computes it again: keeping erf(x) would take an array more.
+    The backward pass computes it again, because keeping erf(x) would take another
+    array.
     """
     wide = x.astype(jnp.float32)
     return (0.5 * wide * (1.0 + jax.lax.erf(wide / math.sqrt(2.0)))).astype(x.dtype)
@@ -42,8 +43,9 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 def initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
-    """The family's; BERT's is cut at two standard deviations. `names` are the array's
-    axes. With `position_initializer=sinusoidal` the positions' is `sinusoids`.
+    """Returns the family's initializer. BERT's is cut at two standard deviations.
+    `names` are the array's axes. With `position_initializer=sinusoidal` the positions'
+    initial values are `sinusoids`, scaled.
     """
     family = FAMILIES[config.architecture]
     spread = family.spread(config, names)
@@ -55,11 +57,12 @@ def initializer(
 
 
 def sinusoids(rows: int, width: int) -> Float[np.ndarray, "rows width"]:
-    """A wave of the position in each column, from fast to slow; their mean square is 1.
+    """Returns a wave of the position in each column, from fast to slow. Their mean
+    square is 1.
 
     As in Vaswani et al. 2017, section 3.5, with 100 for their 10,000, whose slower half
-    hardly moves within 512 positions. Vectors of positions equally far apart are so
-    alike that a head learns to look at a neighbour everywhere at once.
+    barely changes within 512 positions. Vectors of positions equally far apart are so
+    alike that a head learns to look at a neighbor at all positions at once.
     """
     pair = np.arange(width) // 2
     angles = np.arange(rows)[:, None] * 100.0 ** (-2 * pair / width)
@@ -71,7 +74,7 @@ class Dense(nn.Module):
     """A linear layer from the last `inputs` axes to `features`.
 
     `names` are the logical axes of its kernel, inputs first. It multiplies in
-    `config.dtype`; with `logits` the sum and the result are float32, because bfloat16
+    `config.dtype`. With `logits` the sum and the result are float32, because bfloat16
     has steps of 1/64 between 2 and 4. Without `adds_bias` it returns the product and
     the bias, for a kernel that adds them.
     """
@@ -92,8 +95,8 @@ class Dense(nn.Module):
 
     @nn.compact
     def parameters(self, inputs: tuple[int, ...]) -> tuple[Array, Array]:
-        """The kernel [*inputs, *features] and the bias [*features], for a product that
-        is computed elsewhere."""
+        """Returns the kernel [*inputs, *features] and the bias [*features], for a
+        product that is computed elsewhere."""
         kernel = self.param(
             "kernel",
             initializer(self.config, self.names),
@@ -122,7 +125,7 @@ class Embedding(nn.Module):
 
     @property
     def table(self) -> Float[Array, "rows hidden"]:
-        # Whole vectors on each device: of split ones every token would be gathered.
+        # Whole vectors on each device: if split, every token's would be gathered.
         return nn.with_logical_constraint(self.embedding, (self.axis, "hidden"))
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
@@ -132,13 +135,13 @@ class Embedding(nn.Module):
 
 
 def platform() -> str:
-    """gpu, tpu or cpu: of the mesh in use, which may be described and not there."""
+    """Returns gpu, tpu or cpu, for the mesh in use, which need not exist here."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return jax.default_backend() if device is None else device.platform
 
 
 def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
-    """Mean and variance in float32; the result in `config.dtype`."""
+    """Returns a LayerNorm with float32 statistics and a result in `config.dtype`."""
     return nn.LayerNorm(
         epsilon=config.layer_norm_eps,
         dtype=config.dtype,
@@ -155,7 +158,7 @@ def layer_norm(config: BertConfig, *, name: str | None = None) -> nn.LayerNorm:
 class FusedNorm(nn.Module):
     """LayerNorm of a residual and a linear layer's output, in one GPU kernel each way.
 
-    Its parameters are those of `layer_norm`.
+    It has the same parameters as `layer_norm`.
     """
 
     config: BertConfig
@@ -189,7 +192,8 @@ def constrain(hidden: Array) -> Array:
 def at(
     x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
 ) -> Float[Array, "batch places ..."]:
-    """The vectors at some places of each row; those of heads lie as XLA likes."""
+    """Gathers vectors at some positions of each row. XLA chooses the layout of those
+    with heads."""
     places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
     if platform() == "gpu":
         found = lookup.pick(x.shape[1], x, places)
@@ -203,12 +207,12 @@ def pool(
     mask: Int[Array, "batch length"],
     pooling: str,
 ) -> Float[Array, "batch hidden"]:
-    """Computes each text's vector, float32; 0 for one without tokens.
+    """Computes each text's vector in float32. It is 0 for a text without tokens.
 
     Args:
-      pooling: mean_all, of all tokens; mean, without the first and the last ([CLS] and
-        [SEP]); cls; and of sentence-transformers max, mean_sqrt_len_tokens,
-        weightedmean and lasttoken, which count [CLS] and [SEP] too.
+      pooling: One of mean_all (all tokens), mean (all but the first and the last, [CLS]
+        and [SEP]), cls, and the modes max, mean_sqrt_len_tokens, weightedmean and
+        lasttoken of sentence-transformers, which count [CLS] and [SEP] too.
     """
     hidden, counts = hidden.astype(jnp.float32), mask.sum(axis=1, keepdims=True)
     positions = jnp.arange(mask.shape[1])
@@ -236,10 +240,10 @@ def pool(
 def means(
     states: Float[Array, "batch length *shape"], owners: Any, count: int
 ) -> Float[Array, "batch count *shape"]:
-    """The mean of each vector's positions; 0 if it has none.
+    """Returns the mean of each vector's positions, or 0 if it has none.
 
     Args:
-      owners: the vector of each position [batch, length], or -1.
+      owners: Index of each position's vector [batch, length], or -1.
     """
     owned = owners[:, None] == jnp.arange(count)[:, None]
     weights = owned / jnp.maximum(1, owned.sum(axis=2, keepdims=True))
@@ -256,15 +260,15 @@ def dropout(
     key: DropoutKey,
     places: Int[Array, "..."] | None = None,
 ) -> Float[Array, "..."]:
-    """Inverted dropout; returns `x` itself without a key (evaluation).
+    """Applies inverted dropout. Returns `x` itself without a key (evaluation).
 
     Whether an element is kept depends only on the key and the element's indices, so
     padding does not change it. The key is an argument, not a Flax random stream, so
     that a stacked and an unrolled encoder draw the same numbers.
 
     Args:
-      places: where the second last axis's vectors stand in the array of which they are
-        a part; None: it is whole.
+      places: Positions of the second last axis's vectors in the array of which they are
+        a part. None means that `x` is the whole array.
     """
     if key is None or rate == 0.0:
         return x
@@ -277,9 +281,9 @@ def random_bits(
     shape: tuple[int, ...],
     places: Int[Array, "..."] | None = None,
 ) -> UInt32[Array, "..."]:
-    """Uniform bits for each element of an array of one to four axes.
+    """Returns uniform bits for each element of an array of one to four axes.
 
-    Threefry gives each row of the last axis two words; a hash of them and the column
+    Threefry gives each row of the last axis two words. A hash of them and the column
     gives the bits. The hash is two rounds of multiplication and xorshift (as in
     Wellons's lowbias32), a fifth of the work of threefry for each element.
     """
@@ -293,10 +297,10 @@ def row_keys(
     shape: tuple[int, ...],
     places: Int[Array, "..."] | None = None,
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
-    """Two words for each row: threefry of the key and the row's indices.
+    """Returns two words for each row: threefry of the key and the row's indices.
 
     Args:
-      places: the last index; None: in order.
+      places: The rows' last indices. None means 0, 1, 2, ...
     """
     *outer, rows = (1, 1, 1, *shape)[-3:]
     index = jax.lax.broadcasted_iota
@@ -318,7 +322,7 @@ def hash_column(
     second: UInt32[Array, "..."],
     column: UInt32[Array, "..."],
 ) -> UInt32[Array, "..."]:
-    """A row's bits at a column; `first` and `second` are the row's words."""
+    """Returns a row's bits at a column. `first` and `second` are the row's words."""
     bits = column * jnp.uint32(0x9E3779B9) + first
     bits = (bits ^ bits >> 16) * jnp.uint32(0x7FEB352D) ^ second
     return (bits ^ bits >> 15) * jnp.uint32(0x846CA68B)

@@ -19,7 +19,7 @@ class BiLstm(nn.Module):
     +-1/sqrt(size), as in torch.nn.LSTM, whose two biases are one here.
     """
 
-    size: int  # of each direction
+    size: int  # hidden units per direction
     layers: int = 1
     dropout: float = 0.0  # between layers
 
@@ -31,13 +31,13 @@ class BiLstm(nn.Module):
         key: DropoutKey = None,
         fresh: Bool[Array, "2 batch length"] | None = None,
     ) -> Float[Array, "batch length outputs"]:
-        """Both directions' outputs, one beside the other; 0 where `mask` is 0.
+        """Returns both directions' outputs, concatenated. They are 0 where `mask` is 0.
 
         Args:
-          mask: 1 for a token, 0 for what is never read, such as padding.
-          key: for dropout; None for evaluation.
-          fresh: True where a direction begins anew: before it reads this place, its
-            state is 0. None: nowhere within a row.
+          mask: 1 for a token, 0 for a position that is never read, such as padding.
+          key: Dropout key. None means evaluation.
+          fresh: True where a direction restarts: before it reads this position, its
+            state is 0. None means nowhere within a row.
         """
         x = x.astype(jnp.float32)
         for layer in range(self.layers):
@@ -56,7 +56,7 @@ class BiLstm(nn.Module):
         return x
 
     def _values(self, name: str, *shape: int) -> Float[Array, "..."]:
-        """A parameter of both directions, one below the other."""
+        """Returns a parameter of both directions, stacked on the first axis."""
         limit = self.size**-0.5
 
         def init(key: Key[Array, ""], shape: tuple[int, ...]) -> Array:
@@ -75,7 +75,7 @@ def _run(
     recurrent: Float[Array, "2 size gates size"],
     bias: Float[Array, "2 gates size"],
 ) -> Float[Array, "batch length outputs"]:
-    # The second direction reads the row from its end; both take one step at a time.
+    # The second direction reads the row from its end. Both take one step at a time.
     both = jnp.stack([x, x[:, ::-1]])
     from_inputs = jnp.einsum("dbli,digh->ldbgh", both, kernel) + bias[:, None]
     real = jnp.stack([mask, mask[:, ::-1]]).transpose(2, 0, 1)[..., None] > 0

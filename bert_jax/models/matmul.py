@@ -21,12 +21,14 @@ def product(
     b: Float[Array, "..."],
     result: DTypeLike,
 ) -> Float[Array, "..."]:
-    """An einsum of two arrays, multiplied in the dtype of `a`.
+    """Computes an einsum of two arrays, multiplied in the dtype of `a`.
 
     Args:
-      spec: as for `jnp.einsum`; each index is in two of its three parts, or in all.
-      b: in the dtype of `a`; or float32, and then its gradient is not rounded.
-      result: dtype of the result. The gradients have the arrays' dtypes.
+      spec: Subscripts as for `jnp.einsum`. Each index is in two of its three parts, or
+        in all.
+      b: An array in the dtype of `a`, or in float32. In float32 its gradient is not
+        rounded.
+      result: Dtype of the result. The gradients have the arrays' dtypes.
     """
     return _einsum(spec, a, b.astype(a.dtype), result)
 
@@ -60,16 +62,16 @@ def linear(
     kernel: Float[Array, "..."],
     bias: Float[Array, "..."],
 ) -> Float[Array, "..."]:
-    """x @ kernel + bias, multiplied in the dtype of `x`.
+    """Computes x @ kernel + bias, multiplied in the dtype of `x`.
 
     The gradients of kernel and bias are sums in float32, which no device rounds before
     they are added to the other devices'.
 
     Args:
-      names: the kernel's logical axes, inputs first; no device splits one of None.
+      names: The kernel's logical axes, inputs first. An axis named None is never split.
       x: [..., inputs], where `inputs` may be several axes.
-      kernel: [inputs, outputs], where `outputs` may be several axes; float32.
-      bias: [outputs]; float32.
+      kernel: [inputs, outputs] in float32, where `outputs` may be several axes.
+      bias: [outputs] in float32.
     """
     # As matrices: on the CPU their gradients are twice as fast.
     rows, matrix = _matrices(names, x, kernel, bias.ndim)
@@ -81,15 +83,15 @@ def linear(
 def _matrices(
     names: tuple[str | None, ...], x: Array, kernel: Array, outputs: int
 ) -> tuple[Array, Array]:
-    """[rows, inputs] and [inputs, outputs]; `outputs` is the number of axes."""
+    """Returns [rows, inputs] and [inputs, outputs]. `outputs` is the number of axes."""
     kernel = _whole(names, kernel.astype(x.dtype))
     matrix = kernel.reshape(math.prod(kernel.shape[: kernel.ndim - outputs]), -1)
     return x.reshape(-1, len(matrix)), matrix
 
 
 def _whole(names: tuple[str | None, ...], kernel: Array) -> Array:
-    """Whole vectors on each device, as in Embedding: fsdp's parts of the kernel are
-    gathered for the product, in its precision; the rows never are."""
+    """Keeps vectors whole on each device, as in Embedding: fsdp's parts of the kernel
+    are gathered for the product, in its precision. The rows never are."""
     vectors = tuple("hidden" if name == "embed" else name for name in names)
     return nn.with_logical_constraint(kernel, vectors)
 
@@ -130,8 +132,9 @@ def _einsum(spec: str, a: Array, b: Array, result: DTypeLike) -> Array:
 
 
 def _einsum_on_cpu(spec: str, result: DTypeLike, a: Array, b: Array) -> Array:
-    """Written so that XLA's CPU compiler multiplies in bfloat16, twice as fast as in
-    float32: with a float32 result, and contiguous rows of the matrix on the left."""
+    """Computes the einsum so that XLA's CPU compiler multiplies in bfloat16, twice as
+    fast as in float32: with a float32 result, and contiguous rows of the left matrix.
+    """
     left, rest = spec.split(",")
     right, out = rest.split("->")
     if left[-1] in out and a.ndim == 2:

@@ -1,4 +1,4 @@
-"""How a model knows where a token stands: `model.positions`."""
+"""Position encodings: `model.positions`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,14 +11,15 @@ from bert_jax.registry import POSITIONS
 
 
 class Positions(NamedTuple):
-    """A kind of positions; None: it does not do this. `ids` are those of the tokens in
-    their own sequence: in packed rows each has its own, and shifted ones begin later.
+    """A kind of position encoding. Either attribute may be None. `ids` are the tokens'
+    positions in their sequence: in packed rows each sequence counts its own, and
+    shifted positions begin later.
 
     Attributes:
       added: MODULE(config), whose `at(length, ids)` the embeddings add: [batch, length,
         hidden], or without ids [length, hidden].
       turned: (config, queries, keys, ids [batch or 1, length]) -> queries and keys as
-        they are compared, [batch, length, heads, head_dim], in whatever attention.
+        they are compared, [batch, length, heads, head_dim], with any attention.
     """
 
     added: Callable[[BertConfig], Any] | None = None
@@ -42,5 +43,5 @@ LEARNT = Positions(lambda c: Learnt(c, c.max_position_embeddings, "position"))
 
 
 def of(config: BertConfig) -> Any:
-    """The model's `Positions`."""
+    """Returns the model's `Positions`."""
     return POSITIONS.of(config.positions)

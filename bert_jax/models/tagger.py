@@ -12,7 +12,7 @@ from bert_jax.types import DropoutKey
 
 
 class Mix(nn.Module):
-    """A learnt weighted sum of layers, as in ELMo (Peters et al. 2018, equation 1).
+    """A learned weighted sum of layers, as in ELMo (Peters et al. 2018, equation 1).
 
     It begins as the layers' mean: the paper does not say how its sum is weighted.
     """
@@ -21,7 +21,7 @@ class Mix(nn.Module):
     def __call__(
         self, x: Float[Array, "batch words layers hidden"]
     ) -> Float[Array, "batch words hidden"]:
-        """`scale` times the sum of softmax(`weights`) times each layer."""
+        """Returns `scale` times the sum of softmax(`weights`) times each layer."""
         weights = self.param("weights", nn.initializers.zeros_init(), (x.shape[2],))
         scale = self.param("scale", nn.initializers.ones_init(), ())
         return scale * jnp.einsum("l,bwlh->bwh", jax.nn.softmax(weights), x)
@@ -31,9 +31,9 @@ class FeatureTagger(nn.Module):
     """A BiLSTM over words' vectors and a linear classifier, in float32."""
 
     labels: int
-    size: int  # of each direction of the BiLSTM
-    mixes: bool  # the layers are a learnt weighted sum; otherwise joined
-    layers: int = 2  # of the BiLSTM
+    size: int  # hidden units per direction of the BiLSTM
+    mixes: bool  # the layers are a learned weighted sum, otherwise joined
+    layers: int = 2  # number of BiLSTM layers
     dropout: float = 0.1  # between the BiLSTM's layers, and before the classifier
 
     @nn.compact
@@ -43,12 +43,12 @@ class FeatureTagger(nn.Module):
         mask: Int[Array, "batch words"],
         key: DropoutKey = None,
     ) -> Float[Array, "batch words labels"]:
-        """The labels' logits.
+        """Returns the labels' logits.
 
         Args:
-          vectors: of each word, from one or more layers of BERT.
+          vectors: Vectors of each word, from one or more layers of BERT.
           mask: 1 for a word, 0 for padding after the words.
-          key: for dropout; None for evaluation.
+          key: Dropout key. None means evaluation.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         if self.mixes:

@@ -1,1 +1,1 @@
-"""The process and its surroundings: know nothing of a run."""
+"""The process and its environment, independent of any run."""

@@ -1,4 +1,4 @@
-"""Measures where the time goes."""
+"""A stopwatch of wall time by activity."""
 
 import contextlib
 import time

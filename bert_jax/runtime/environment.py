@@ -14,7 +14,7 @@ from bert_jax.errors import UserError, first_line
 
 # XLA's CPU buffers in huge pages: without them a fourth of a small model's step goes
 # into fetching memory from the system, 4 kB at a time (glibc >= 2.35). Freed buffers of
-# up to 32 MB stay with the process, 256 MB in all: else each call fetches them anew.
+# up to 32 MB stay with the process, 256 MB in all: else each call fetches them again.
 MALLOC = (
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432"
     ":glibc.malloc.trim_threshold=268435456"
@@ -22,7 +22,7 @@ MALLOC = (
 
 
 def prepare() -> None:
-    """Prepares memory, first thing in the main program; turns garbage collection off.
+    """Prepares memory, first thing in the main program. Turns garbage collection off.
 
     It may start the program again, in the same process: glibc reads `MALLOC` only then.
     """
@@ -34,7 +34,7 @@ def prepare() -> None:
 
 
 def started() -> None:
-    """Turns garbage collection on; leaves out all that the imports have made."""
+    """Turns garbage collection on, and leaves out all objects from the imports."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -56,7 +56,7 @@ def require_devices() -> None:
 def keep_programs() -> None:
     """Turns on JAX's persistent cache of compiled programs.
 
-    JAX_COMPILATION_CACHE_DIR names another folder than `cache_folder`.
+    JAX_COMPILATION_CACHE_DIR may name a folder other than `cache_folder`.
     """
     import jax
 
@@ -68,13 +68,13 @@ def keep_programs() -> None:
 
 
 def cache_folder() -> pathlib.Path:
-    """`$XDG_CACHE_HOME/bert_jax/PROCESSOR`; in `~/.cache` if that is not set.
+    """Returns `$XDG_CACHE_HOME/bert_jax/PROCESSOR`, in `~/.cache` if that is not set.
 
     Code for one processor may not run on another, and JAX's key may not cover it.
     """
     processor = {platform.machine(), platform.processor()}
     if (info := pathlib.Path("/proc/cpuinfo")).exists():
-        # x86 calls its features "flags", ARM "Features"; the same on every core.
+        # x86 calls its features "flags", ARM "Features". Every core has the same ones.
         kinds = r"^(?:model name|flags|Features|CPU part|CPU implementer).*"
         processor |= set(re.findall(kinds, info.read_text(encoding="utf-8"), re.M))
     name = hashlib.sha256("\n".join(sorted(processor)).encode()).hexdigest()[:16]
@@ -83,10 +83,10 @@ def cache_folder() -> pathlib.Path:
 
 
 def end(status: int) -> NoReturn:
-    """Ends the process, without a wait for threads that compile or write in vain."""
+    """Ends the process, without waiting for threads that compile or write in vain."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     if status:
         os._exit(status)
-    gc.freeze()  # Python would look through all objects; the process's end frees them
+    gc.freeze()  # else Python looks through all objects, which the process's end frees
     sys.exit()

@@ -1,4 +1,4 @@
-"""Turns an exception into the line and exit status that the user sees."""
+"""Turns an exception into a line for the user and an exit status."""
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
@@ -7,7 +7,7 @@ _BUCKETS = ("gcsfs", "google", "aiohttp", "botocore")  # their clients' modules
 
 
 def describe(error: BaseException) -> tuple[int | None, str]:
-    """Exit status and error line; the status is None if the user did not cause it."""
+    """Returns exit status (None if the user did not cause it) and error line."""
     named = f"{type(error).__name__}: {str(error)[:300]}"
     client = type(error).__module__.partition(".")[0]
     match error:

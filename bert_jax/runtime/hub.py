@@ -34,29 +34,29 @@ class NoRevision(UserError):
 
 
 def path(text: str | os.PathLike[str]) -> storage.Path:
-    """The folder of a model, by its path (`storage.path`) or its name on the Hub
-    (`snapshot`)."""
+    """Returns the folder of a model, by its path (`storage.path`) or its name on the
+    Hub (`snapshot`)."""
     name = os.fspath(text)
     is_path = not name.startswith(PREFIX)
     return storage.path(name) if is_path else snapshot(name, "model", _FILES)
 
 
 def resolved(name: str) -> str:
-    """The name with the commit as its revision; a path as it is."""
+    """Returns the name with the commit as its revision. A path is unchanged."""
     is_path = not name.startswith(PREFIX)
     return name if is_path else f"{name.partition('@')[0]}@{path(name).name}"
 
 
 @functools.cache
 def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
-    """The folder of a repository's files, downloaded unless they are in the cache.
+    """Returns the folder of a repository's files, downloaded unless in the cache.
 
     Args:
       kind: "model" or "dataset".
-      patterns: of the files' names, such as "*.parquet", in which * matches a / too.
+      patterns: Patterns of file names, such as "*.parquet", where * matches a / too.
 
     Raises:
-      UserError: the Hub has no such repository or revision, or it cannot be reached and
+      UserError: The Hub has no such repository or revision, or it cannot be reached and
         the cache lacks them.
     """
     match = _NAME.fullmatch(name)
@@ -73,7 +73,7 @@ def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
 
 @contextlib.contextmanager
 def _one_line_errors(name: str) -> Iterator[None]:
-    """Turns what the Hub's client raises into a UserError."""
+    """Turns exceptions of the Hub's client into a UserError."""
     from huggingface_hub import errors, utils
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # the rest is noise

@@ -40,8 +40,8 @@ def start(trains: bool) -> None:
     from jax._src import distributed
 
     jax.config.update("jax_enable_preemption_service", trains)
-    # Two programs in flight may run in a different order in each process and deadlock;
-    # on the CPU nothing else keeps them in order.
+    # Two programs in flight may run in a different order in each process and deadlock.
+    # On the CPU nothing else keeps them in order.
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         # Sends Gloo's messages about connections to /dev/null, not to our stdout.
@@ -61,7 +61,7 @@ def start(trains: bool) -> None:
 
 
 def _arguments() -> dict[str, Any] | None:
-    """Arguments of `jax.distributed.initialize`; None for a single process."""
+    """Returns arguments of `jax.distributed.initialize`, None for a single process."""
     given = os.environ
     if given.get("BERT_JAX_PROCESSES") == "1":
         return None
@@ -89,12 +89,12 @@ def _arguments() -> dict[str, Any] | None:
 
 
 def count() -> int:
-    """The number of processes in this run."""
+    """Returns the number of processes in this run."""
     return _count
 
 
 def is_first() -> bool:
-    """Whether this is process 0, which writes the files that only one may write."""
+    """Returns whether this is process 0, which writes files that only one may write."""
     return _index == 0
 
 
@@ -111,7 +111,7 @@ def barrier() -> None:
 
 
 def of_first(value: Any) -> Any:
-    """Returns process 0's value, JSON, in every process; all must call it."""
+    """Returns process 0's value, JSON, in every process. All must call it."""
     if _count == 1:
         return value
     key = f"first/{next(_names)}"
@@ -121,7 +121,7 @@ def of_first(value: Any) -> Any:
 
 
 def all_true(value: bool) -> bool:
-    """Whether `value` is true in every process; all must call it."""
+    """Returns whether `value` is true in every process. All must call it."""
     if _count == 1:
         return value
     from jax.experimental import multihost_utils
@@ -130,7 +130,7 @@ def all_true(value: bool) -> bool:
 
 
 def check_same(what: str, facts: Mapping[str, Any]) -> None:
-    """Raises UserError if process 0's facts differ from this one's; all must call it.
+    """Raises UserError if process 0's facts differ from this one's. All must call it.
 
     Processes that continued with different facts would deadlock.
     """
@@ -144,7 +144,7 @@ def check_same(what: str, facts: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def first_alone() -> Iterator[None]:
-    """Process 0 runs the block first, then the others do."""
+    """Runs the block in process 0 first, then in the others."""
     if not is_first():
         barrier()
     yield
@@ -153,7 +153,7 @@ def first_alone() -> Iterator[None]:
 
 
 def close(seconds: float | None = None) -> None:
-    """Disconnects once all have called it; after an error waits some `seconds` only."""
+    """Disconnects once all have called it. After an error waits at most `seconds`."""
     global _count, _index
     if _count > 1:
         import jax

@@ -22,7 +22,7 @@ _points = itertools.count()
 
 @contextlib.contextmanager
 def handled() -> Iterator[None]:
-    """Handles the signals in this context; an ignored one stays ignored (nohup)."""
+    """Handles the signals in this context. An ignored one stays ignored (nohup)."""
     global _received
     _received = None
     with contextlib.ExitStack() as stack:
@@ -36,7 +36,7 @@ def handled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """In this context a signal only sets the flag that `check` reads."""
+    """Makes a signal in this context only set the flag that `check` reads."""
     global _deferred
     before, _deferred = _deferred, True
     try:
@@ -46,9 +46,9 @@ def deferred() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raises Interrupted if a signal has arrived; the processes of a run stop together.
+    """Raises Interrupted if a signal has arrived. The processes of a run stop together.
 
-    All must call it as often: JAX picks the first call that none has passed.
+    All must call it equally often: JAX picks the first call that none has passed.
     """
     stops = _received is not None
     if processes.count() > 1:
@@ -67,4 +67,4 @@ def _handle(number: int, _: FrameType | None) -> None:
     if is_first and not _deferred:
         raise Interrupted(number)
     if _deferred and processes.count() > 1 and number != signal.SIGTERM:
-        signal.raise_signal(signal.SIGTERM)  # JAX tells the other processes
+        signal.raise_signal(signal.SIGTERM)  # JAX notifies the other processes

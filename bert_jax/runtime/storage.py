@@ -29,7 +29,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def path(text: str | os.PathLike[str]) -> Path:
-    """The path of this name; raises UserError if its bucket's client is missing."""
+    """Returns a name's path. Raises UserError if its bucket's client is missing."""
     if not in_bucket(text):
         return pathlib.Path(text)
     _set_up_client(os.fspath(text))
@@ -37,7 +37,7 @@ def path(text: str | os.PathLike[str]) -> Path:
 
 
 def in_bucket(place: str | os.PathLike[str]) -> bool:
-    """Whether a path is in a bucket."""
+    """Returns whether a path is in a bucket."""
     return os.fspath(place).startswith(tuple(_CLIENTS))
 
 
@@ -57,10 +57,10 @@ def _set_up_client(text: str) -> None:
     client = _CLIENTS[text[:5]]
     if importlib.util.find_spec(client) is None:
         raise UserError(f"{text}: buckets need a client: pip install {client}")
-    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises what it logs
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it raises its errors too
     # An installed TensorFlow may lack support for Google's storage.
     os.environ.setdefault("EPATH_USE_TF", "false")
-    # Else a request to another service asks for the kind of each bucket.
+    # Otherwise a request to another service looks up the kind of each bucket.
     os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     # TensorStore and other processes create and delete objects too.
     for name in ("gcs", "s3"):
@@ -68,9 +68,9 @@ def _set_up_client(text: str) -> None:
 
 
 def find(pattern: str) -> dict[str, tuple[int, int | str]]:
-    """The files that match a pattern, sorted by name; `**` matches any folders.
+    """Finds the files that match a pattern, sorted by name. `**` matches any folders.
 
-    Each has its size and its time (ns) or version, which change as it does.
+    Each has its size and its time (ns) or version, which change when the file does.
     """
     if in_bucket(pattern):
         client, _ = fsspec.url_to_fs(pattern)
@@ -94,14 +94,14 @@ def reading(place: Path) -> Iterator[io.BufferedReader]:
 
 
 def absolute(place: Path) -> Path:
-    """The absolute path."""
+    """Returns the absolute path."""
     return place if in_bucket(place) else place.absolute()
 
 
 def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
-    """HOME and the number of HOME/`name`/NUMBER; any other path, and None.
+    """Returns HOME and the number of HOME/`name`/NUMBER, or any other path and None.
 
-    A folder with a config.json of its own is any other path, whatever its name.
+    A folder with its own config.json counts as any other path, whatever its name.
     """
     home = place.parent.parent
     is_named = place.name.isdecimal() and place.parent.name == name
@@ -111,7 +111,7 @@ def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
 
 
 def move(folder: Path, target: Path) -> None:
-    """Moves a folder and replaces an existing `target`; in a bucket, file by file."""
+    """Moves a folder and replaces an existing `target`, in a bucket file by file."""
     epath.Path(target).rmtree(missing_ok=True)
     if in_bucket(target):
         client, _ = fsspec.url_to_fs(str(target))
@@ -122,7 +122,7 @@ def move(folder: Path, target: Path) -> None:
 
 
 def output(text: str, flag: str = "--output") -> Path:
-    """The path of a file to write; raises UserError if it cannot be one."""
+    """Returns the path of a file to write. Raises UserError if it cannot be one."""
     place = path(text)
     is_new = not os.path.lexists(place) and (in_bucket(place) or place.parent.is_dir())
     if not (place.is_file() or is_new):
@@ -132,7 +132,7 @@ def output(text: str, flag: str = "--output") -> Path:
 
 @contextlib.contextmanager
 def naming(place: object) -> Iterator[None]:
-    """Names the file in the error of a full disk: the system does not."""
+    """Adds the file name to a full disk's error, because the system does not."""
     try:
         yield
     except OSError as error:
@@ -143,7 +143,7 @@ def naming(place: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields an empty folder beside `target`, to be moved there; else deletes it."""
+    """Yields an empty folder next to `target`, to be moved there. Else deletes it."""
     with tempfile.TemporaryDirectory(
         prefix=".bert_jax.", dir=target.parent, ignore_cleanup_errors=True
     ) as home:
@@ -153,7 +153,7 @@ def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def replacing(place: Path) -> Iterator[TextIO]:
-    """Yields a file to write; replaces `place` with it at the end. Follows links."""
+    """Yields a file to write. Replaces `place` with it at the end. Follows links."""
     if in_bucket(place):
         text = io.StringIO()
         yield text
@@ -167,7 +167,7 @@ def replacing(place: Path) -> Iterator[TextIO]:
 
 
 def write_atomically(place: Path, content: str | bytes) -> None:
-    """Writes a file completely or not at all; makes its folders."""
+    """Writes a file completely or not at all. Makes its folders."""
     encoded = content.encode() if isinstance(content, str) else content
     if in_bucket(place):
         place.write_bytes(encoded)
@@ -184,7 +184,7 @@ def make_folder(folder: Path) -> None:
 
 
 def upload(folder: pathlib.Path, target: Path, last: str) -> None:
-    """Copies a folder's files; the file `last` comes last and marks completion."""
+    """Copies a folder's files. The file `last` comes last and marks completion."""
     names = {path.name for path in folder.iterdir()} - {last}
     for name in (*sorted(names), last):
         epath.Path(folder / name).copy(target / name, overwrite=True)

@@ -15,17 +15,17 @@ _SPEED = {"sequences_per_second": "{:,.1f} sequences/s", "mfu": "MFU {:.1%}"}
 
 
 def live_line(active: bool = True, **options: Any) -> tqdm:
-    """tqdm's line in a terminal or in Jupyter; elsewhere it only measures the time."""
+    """Opens tqdm's line in a terminal or Jupyter. Elsewhere it only measures time."""
     is_live = active and (sys.stderr.isatty() or "ipykernel" in sys.modules)
     file = sys.stderr if is_live else os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     return tqdm(file=file, dynamic_ncols=True, **options)
 
 
 class Progress:
-    """A line per `log`; in a terminal or in Jupyter a live one below them.
+    """A line per `log`, and in a terminal or in Jupyter a live one below them.
 
     Args:
-      total: steps of the whole run; it starts from `initial`.
+      total: Steps of the whole run, which starts from `initial`.
       active: False for processes other than process 0, which prints.
     """
 
@@ -44,7 +44,7 @@ class Progress:
         """Prints the loss, the step, the speed and the time left.
 
         Args:
-          values: `loss`; perhaps its terms, `..._loss`, `sequences_per_second`, `mfu`.
+          values: `loss`, perhaps its terms `..._loss`, `sequences_per_second`, `mfu`.
         """
         self.update(step)
         loss = f"loss {float(values['loss']):.4f}{_terms(values)}"
@@ -69,7 +69,7 @@ class Progress:
 
 
 def _terms(values: Mapping[str, SupportsFloat]) -> str:
-    """The terms of a loss by name; empty if it has one."""
+    """Formats the terms of a loss by name, empty if it has one."""
     names = [n for n in values if n.endswith("_loss") and n != "usual_loss"]
     words = [re.sub(r"\blm\b", "LM", n[:-5].replace("_", " ")) for n in names]
     terms = [f"{w} {float(values[n]):.4f}" for w, n in zip(words, names, strict=True)]
@@ -77,15 +77,15 @@ def _terms(values: Mapping[str, SupportsFloat]) -> str:
 
 
 def say(text: str) -> None:
-    """Prints a line to standard error, above live ones; any thread may call it."""
+    """Prints a line to standard error, above live ones. Any thread may call it."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
 
 def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
-    """Plain text with aligned columns; a column of numbers is right-aligned.
+    """Formats plain text with aligned columns. A column of numbers is right-aligned.
 
-    A number may be text with a unit, such as "12.3 s"; an empty cell counts as one.
+    A number may be text with a unit, such as "12.3 s". An empty cell counts as one.
     Floats have three decimals. Every row has as many cells as the header.
     """
     cells = [

@@ -8,12 +8,12 @@ from bert_jax.runtime.storage import Path
 
 
 def inside(folder: Path, name: str) -> Path | None:
-    """The path of a file in the folder; None if it does not exist."""
+    """Returns the path of a file in the folder, or None if it does not exist."""
     return path if (path := folder / name).is_file() else None
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """Reads an object from a folder's JSON file; raises UserError if it cannot."""
+    """Reads an object from a folder's JSON file. Raises UserError if it cannot."""
     path = inside(folder, name)
     if path is None:
         raise UserError(f"{folder}: has no {name}")
@@ -21,7 +21,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_object(path: Path, hint: str = "") -> dict[str, Any]:
-    """As `read_json`, for any file; `hint` is the end of an error message."""
+    """Reads an object from any JSON file. `hint` is the end of an error message."""
     try:
         value = parse(path.read_bytes(), str(path), hint)
     except OSError as error:
@@ -34,16 +34,16 @@ def read_object(path: Path, hint: str = "") -> dict[str, Any]:
 
 
 def parse(text: str | bytes, where: str, hint: str = "") -> Any:
-    """Parses JSON; raises UserError if it is none, not in UTF-8, or nested too deeply.
+    """Parses JSON. Raises UserError if it is invalid, not UTF-8, or nested too deeply.
 
     Args:
-      where: the file, and the line if it is one of many.
-      hint: the end of an error message.
+      where: The file, and the line if it is one of many.
+      hint: End of an error message.
     """
     try:
         plain = text if isinstance(text, str) else text.decode("utf-8-sig")
         value = json.loads(plain)
-        if "\\ud" in plain.lower():  # perhaps half a pair, which is no character
+        if "\\ud" in plain.lower():  # perhaps half a pair, which is not a character
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({first_line(error)}){hint}") from error
@@ -51,5 +51,5 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value from a file, for an error message: short, and on one line."""
+    """Formats a value from a file for an error message: short, and on one line."""
     return repr(value)[:80]

@@ -1,7 +1,7 @@
 """Rows of many requests, answered in batches by one thread.
 
 The thread also compiles: a program computes a number of rows of one length. One is
-compiled before requests need it, others in pauses; meanwhile rows are padded to a
+compiled before requests need it, others in pauses. Until then rows are padded to a
 longer length, which has one.
 """
 
@@ -24,10 +24,10 @@ from bert_jax.training.inference import Answerer, piece_sizes
 
 log = logging.getLogger(__name__)
 
-MAX_TOKENS = 512  # of a row compiled ahead: a longer one may not fit into memory
-_SHORT = 80  # characters; shorter rows are alike
+MAX_TOKENS = 512  # per precompiled row, because longer ones may not fit into memory
+_SHORT = 80  # characters, below which rows count as of one length
 _PAUSE = 0.2  # seconds without a row, after which a program is compiled
-_OFTEN = 4  # batches of a length that are padded more; the next waits for its program
+_OFTEN = 4  # batches of a length that are padded more before one awaits its program
 
 
 class CompiledLengths(BatchSize):
@@ -41,7 +41,7 @@ class CompiledLengths(BatchSize):
         self._batches: Counter[int] = Counter()  # by length
 
     def length(self, longest: int, limit: int) -> int:
-        """Returns the length to pad rows to; notes the programs of a new one."""
+        """Returns the length to pad rows to, and records the programs of a new one."""
         if self.compiling:
             return self.compiling
         best = super().length(longest, limit)
@@ -126,7 +126,7 @@ class Batcher:
             most = min(self._lengths.rows, max(1, self._most // first))
             if not is_alike or len(batch) == most:
                 others.append(row)
-            elif row.answer.set_running_or_notify_cancel():  # its client has not left
+            elif row.answer.set_running_or_notify_cancel():  # its client is connected
                 batch.append(row)
         self._waiting = others
         return batch
@@ -134,7 +134,7 @@ class Batcher:
     def _answer(self, batch: list[_Row]) -> None:
         try:
             answers = self._answerer.start([row.parsed for row in batch])()
-        except BaseException as error:  # the thread goes on for the others
+        except BaseException as error:  # the thread continues for the others
             for row in batch if len(batch) > 1 else ():
                 self._answer([row])
             if len(batch) == 1:
@@ -156,7 +156,7 @@ class Batcher:
             lengths.missing -= {one for one in lengths.missing if one[1] == negative}
             log.warning("not compiled: %d tokens: %s", -negative, first_line(error))
         lengths.compiling = 0
-        # Programs leave many objects, and stay: without this, requests wait up to 0.4 s
+        # Programs leave many objects, and stay. Without this, requests wait up to 0.4 s
         # whenever Python looks through those for garbage.
         gc.collect()
         gc.freeze()

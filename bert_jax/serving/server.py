@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
 log = logging.getLogger(__name__)
 
 PAGE = LocalPath(__file__).with_name("page.html")
-MAX_BYTES = 1_000_000  # of a request
+MAX_BYTES = 1_000_000  # per request
 MAX_CONNECTIONS = 512
 
 
@@ -47,7 +47,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       port: 0 means any free port. The address is logged.
 
     Raises:
-      UserError: The port cannot be used; nothing is loaded then.
+      UserError: The port cannot be used. Nothing is loaded then.
       Interrupted: A signal arrived. The requests in work are answered before.
     """
     listening = listen(host, port)
@@ -67,7 +67,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Takes a port, whose clients wait until they are served; or raises UserError."""
+    """Opens a port, whose clients wait until they are served, or raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = family == socket.AF_INET6
     try:
@@ -85,7 +85,7 @@ def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
         log_config=None,
         log_level="critical",  # the application logs its failures itself
         http="h11",  # limits the bytes of headers
-        # Types are as said, and no other site shows the page in a frame.
+        # Types are as declared, and no other site shows the page in a frame.
         headers=[("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")],
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=grace,
@@ -100,8 +100,8 @@ def application(
 
     Args:
       about: The answer to /health.
-      host: The name of this server, besides localhost and addresses.
-      hosts: More names, of which pages may call it too.
+      host: The name of this server, in addition to localhost and addresses.
+      hosts: More names, whose pages may call it too.
     """
 
     async def predict(request: Request) -> Response:
@@ -113,7 +113,7 @@ def application(
         try:
             await asyncio.wait({answered, left}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if answered.cancel():  # the client has left, or the server ends
+            if answered.cancel():  # the client is gone, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
         found = answered.result()
         return JSONResponse(found if rows is content else found[0])  # refuses NaN

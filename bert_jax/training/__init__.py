@@ -1,1 +1,1 @@
-"""Training: the step, and what opens, saves, evaluates and reports a run."""
+"""Training: the step, and the code that opens, saves, evaluates and reports a run."""

@@ -3,9 +3,9 @@
 A step is an anomaly if its loss or gradient norm is not finite or, with
 `train.spike_factor`, more than that many times its running mean. The compiled step
 detects it and leaves parameters and moments unchanged, on the device, without waiting
-for the host; so no anomaly is ever part of a saved or evaluated state. The host checks
+for the host. So no anomaly is ever part of a saved or evaluated state. The host checks
 a step after it has started the next one, and before it writes, saves or evaluates
-anything, and then does what `train.on_anomaly` says.
+anything, and then acts as `train.on_anomaly` specifies.
 
 All of it is a function of the state and the batch: a run that is killed and restarted
 finds the same anomalies and does the same.
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from bert_jax.training.log import Log
     from bert_jax.training.seeds import Seeds
 
-DECAY = 0.99  # of the running means: they cover about the last hundred good steps
-KNOWN_AFTER = 100  # good steps; before that, no finite value counts as a spike
+DECAY = 0.99  # the running means cover about the last hundred good steps
+KNOWN_AFTER = 100  # good steps, before which no finite value counts as a spike
 # With more anomalies than this among about the last hundred steps, the run stops. Ten
 # in a row count for 9.56.
 TOO_MANY = 9.5
@@ -37,7 +37,7 @@ _SHOWN = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
 
 
 class RunningStats(NamedTuple):
-    """Running means over the good steps; part of the state, saved and restored."""
+    """Running means over the good steps: a part of the state, saved and restored."""
 
     loss: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
     grad_norm: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
@@ -52,13 +52,14 @@ def detect(
     grad_norm: Float[Array, ""],
     spike_factor: int | float,
 ) -> tuple[Bool[Array, ""], RunningStats, dict[str, Array]]:
-    """Whether a step is an anomaly, the running means after it, and its metrics.
+    """Returns whether a step is an anomaly, the next running means, and its metrics.
 
     Args:
-      running: before the step.
-      loss: of the step's batch, nats.
-      grad_norm: before clipping.
-      spike_factor: times the running mean; 0: no finite value is an anomaly.
+      running: Running means before the step.
+      loss: Loss of the step's batch, nats.
+      grad_norm: Gradient norm before clipping.
+      spike_factor: Multiple of the running mean that counts as a spike. 0 means that no
+        finite value is an anomaly.
     """
     values = jnp.stack([loss, grad_norm])
     # As in Adam, the means start at 0, and this corrects the bias.
@@ -81,14 +82,14 @@ def detect(
 
 
 class Unless:
-    """`old` after an anomaly, else `new`; integers count steps and are always new."""
+    """A choice of `old` after an anomaly, else `new`. Integer counts are always new."""
 
     def __init__(self, bad: Bool[Array, ""]):
         self._bad = bad
         self._chosen: dict[int, Array] = {}
 
     def __call__(self, new: Any, old: Any) -> Any:
-        """Chooses leaf by leaf; what `stored` gave is chosen already."""
+        """Chooses leaf by leaf. Results of `stored` are chosen already."""
 
         def choose(n: Array, o: Array) -> Array:
             same = id(n) in self._chosen or not _is_float(n)
@@ -97,7 +98,7 @@ class Unless:
         return jax.tree.map(choose, new, old)
 
     def stored(self, new: Any, old: Any) -> Any:
-        """The same for moments that an update uses: a CPU computes them only once."""
+        """Chooses moments that an update uses. A CPU computes them only once."""
         moments = jax.lax.platform_dependent(
             self(new, old), cpu=jax.lax.optimization_barrier, default=lambda x: x
         )
@@ -113,9 +114,9 @@ class Anomalies:
     """The host's side: checks each step one step later, and acts.
 
     Args:
-      stops: an anomaly ends the run (`config.train.on_anomaly=stop`).
-      seeds: those of the run.
-      log: gets the numbers of each seed with an anomaly, and a line.
+      stops: Whether an anomaly ends the run (`config.train.on_anomaly=stop`).
+      seeds: Seeds of the run.
+      log: Log that receives the numbers of each seed with an anomaly, and a line.
     """
 
     def __init__(self, stops: bool, seeds: "Seeds", log: "Log"):
@@ -123,8 +124,8 @@ class Anomalies:
         self._pending: tuple[int, dict[str, Array]] | None = None
 
     def add(self, step: int, metrics: dict[str, Array]) -> None:
-        """Stores a step's metrics, removes from `metrics` those that the log does not
-        have, and does what `check_last` does for the step before."""
+        """Calls `check_last` for the step before, stores a step's metrics, and removes
+        from `metrics` those that the log does not have."""
         self.check_last()
         self._pending = (step, dict(metrics))
         for name in _UNLOGGED:
@@ -134,7 +135,7 @@ class Anomalies:
         """Waits for the last step.
 
         Raises:
-          UserError: it is an anomaly that stops the run, or there were too many.
+          UserError: It is an anomaly that stops the run, or there were too many.
         """
         pending, self._pending = self._pending, None
         if pending is None:

@@ -42,7 +42,7 @@ def require_score(task: Task, mesh: Mesh, params: Any) -> None:
 
 
 class Evaluator:
-    """Evaluates parameters on a split; compiled once for each shape of a batch."""
+    """Evaluation of parameters on a split, compiled once for each shape of a batch."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class Evaluator:
         *,
         learns: bool = True,
     ):
-        """Stores its arguments; compiles nothing yet.
+        """Stores its arguments. Compiles nothing yet.
 
         Args:
-          learns: the first dev split's outputs set `task.facts`.
+          learns: Whether the first dev split's outputs set `task.facts`.
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
@@ -65,12 +65,12 @@ class Evaluator:
         self._facts = [dict(task.facts) for _ in seeds.numbers]
 
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
-        """Each seed's results on a split; caches those of the last `now`.
+        """Yields each seed's results on a split. Caches those of the last `now`.
 
         `task.facts` belong to the seed last yielded: writing its files may need them.
 
         Raises:
-          Interrupted: a signal arrived; between two batches.
+          Interrupted: A signal arrived. Raised between two batches.
         """
         if self._kept[0] != now:
             self._kept = (now, {})
@@ -85,7 +85,7 @@ class Evaluator:
             yield kept[seed]
 
     def fetch(self, params: Any, split: str, now: int) -> list[Any]:
-        """The outputs of all batches of a split, for one seed's parameters."""
+        """Returns the outputs of all batches of a split, for one seed's parameters."""
         size = self.task.config.evaluate.batch_size
         rows = sharding.local_rows(self.mesh, size)
         fetched: list[Any] = []

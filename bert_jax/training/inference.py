@@ -1,4 +1,4 @@
-"""The answerer: rows in, answers out, for every mode that asks a model."""
+"""The answerer: rows in, answers out, for every mode that queries a model."""
 
 import math
 from collections import deque
@@ -18,13 +18,13 @@ from bert_jax.tasks import row_files
 from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
 from bert_jax.training import setup, sharding
 
-# On a CPU a batch has at most so many rows, and is computed in pieces: a few rows cost
-# only their own.
+# On a CPU a batch has at most `_ROWS` rows, and is computed in sub-batches: a few rows
+# cost only their own.
 _ROWS, _FEW = 16, 4
-# Bytes of outputs that may wait on the device, besides those of one batch.
+# Bytes of outputs that may wait on the device, in addition to one batch's.
 _WAITING = 1 << 28
 
-# What moves numbers and leaves them as they are.
+# Operations that move numbers and do not change them.
 _MOVES = {
     *("broadcast_in_dim", "concatenate", "copy", "reshape", "sharding_constraint"),
     *("slice", "squeeze", "transpose"),
@@ -61,7 +61,7 @@ class Answerer:
         self._compiled = Compiled(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
-        """Returns what to add to each row.
+        """Returns the fields to add to each row.
 
         Raises:
           ValueError: A row is wrong. Names its number, from 0.
@@ -76,7 +76,7 @@ class Answerer:
         return self.start(parsed)()
 
     def parse(self, row: Any) -> Any:
-        """Returns what `start` takes for a row.
+        """Returns the form of a row that `start` takes.
 
         Raises:
           ValueError: The row is wrong.
@@ -86,7 +86,7 @@ class Answerer:
         return self.predictor.parse(dict(row))
 
     def start(self, parsed: Sequence[Any]) -> Callable[[], list[Row]]:
-        """Starts the computation; returns a function that waits for the answers."""
+        """Starts the computation. Returns a function that waits for the answers."""
         if not parsed:
             return list
         features = self.predictor.encode(parsed, "predict")
@@ -158,7 +158,7 @@ def of_task(task: Task, folder: Path) -> Answerer:
     """Restores the task's checkpoint in `folder`, or else the weights of `init_from`.
 
     Raises:
-      UserError: There are none, or they lack what the task needs.
+      UserError: There are no weights, or they lack a part that the task needs.
     """
     with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
         predictor = task.predictor(restored.missing)
@@ -175,7 +175,7 @@ class Compiled:
         self._programs: dict[tuple, jax.stages.Compiled] = {}
 
     def program(self, params: Any, batch: Mapping[str, Any]) -> jax.stages.Compiled:
-        """Returns the program for a batch; it needs no active mesh."""
+        """Returns the program for a batch. It needs no active mesh."""
         shapes = tuple((name, column.shape) for name, column in batch.items())
         if shapes not in self._programs:
             traced = trace_outputs(self._function, self._mesh, params, batch)
@@ -204,12 +204,12 @@ def trace_outputs(
 
 
 def is_one_cpu(mesh: Mesh) -> bool:
-    """Whether the mesh is a single CPU device."""
+    """Returns whether the mesh is a single CPU device."""
     return mesh.size == 1 and mesh.devices.flat[0].platform == "cpu"
 
 
 def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
-    """Returns the size of batches of about so many rows; smaller on one CPU.
+    """Returns the size of batches of about `rows` rows, smaller on one CPU.
 
     Args:
       width: Size of a token's vector.
@@ -219,20 +219,20 @@ def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
 
 
 def piece_sizes(whole: int) -> list[int]:
-    """Returns the numbers of rows of a piece, of which the largest has `whole`."""
+    """Returns the possible sizes of a sub-batch, of which the largest is `whole`."""
     return sorted({1, min(_FEW, whole), whole})
 
 
 def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
-    """Splits rows into pieces of at most three sizes, so that few programs are
+    """Splits rows into sub-batches of at most three sizes, so that few programs are
     compiled.
 
     Args:
-      whole: Number of rows of the largest piece.
+      whole: Number of rows of the largest sub-batch.
 
     Yields:
-      The rows of a piece, and the number of rows that are computed for it: not many
-      more.
+      The rows of a sub-batch, and the number of rows that are computed for it: not
+      many more.
     """
     sizes, start = piece_sizes(whole), 0
     while start < count:
@@ -250,8 +250,9 @@ def _bytes(waiting: Iterable[tuple[Any, OnDevice]]) -> int:
 def round_once(params: Any, traced: jax.stages.Traced) -> Any:
     """Returns parameters with which a function of (params, batch) computes the same.
 
-    A parameter is rounded if all that reads it rounds it first, to one dtype: with
-    `model.dtype=bfloat16` kernels, but no embeddings, which are summed in float32.
+    A parameter is rounded if every operation that reads it rounds it first, to one
+    dtype: with `model.dtype=bfloat16` kernels, but no embeddings, which are summed in
+    float32.
 
     Args:
       traced: The function, traced with `params`.

@@ -35,17 +35,17 @@ PEAK_FLOPS = {
 
 
 class Log:
-    """Prints lines and writes metrics; of several seeds each one's and their means.
+    """A log that prints lines and writes metrics: each seed's and the seeds' means.
 
     Attributes:
-      clock: seconds by what they were spent on.
-      finished: whether the run has ended well, for the trackers.
+      clock: Seconds by activity.
+      finished: Whether the run has ended well, for the trackers.
     """
 
     def __init__(
         self, seeds: Seeds, folder: Path, config: ConfigDict, resume_step: int | None
     ):
-        """Opens the files; cuts those of a run that resumes to its step."""
+        """Opens the files. Cuts those of a run that resumes to its step."""
         is_first = processes.is_first()
         self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
         self._trackers = None
@@ -66,12 +66,12 @@ class Log:
         steps = config.train.num_steps
         self._progress = Progress(steps, resume_step or 0, active=is_first)
         self.note, self.tell = self._progress.note, self._progress.tell
-        # Since the last line: seconds before it; sequences, positions, model FLOPs.
+        # Seconds before the last line. Sequences, positions, model FLOPs since then.
         self._seconds, self._done = 0.0, np.zeros(3)
 
     @contextlib.contextmanager
     def compiling(self, batch: Arrays) -> Iterator[None]:
-        """Times a compilation of the step, and says that it takes place."""
+        """Times a compilation of the step, and prints that it is running."""
         self.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
         with self.clock("compile"):
             yield
@@ -83,8 +83,8 @@ class Log:
         """Counts a step on a batch, [batch, ...] or [seeds, batch, ...].
 
         Args:
-          step: the number of steps so far.
-          counted: see `Task.counted`.
+          step: Number of steps so far.
+          counted: See `Task.counted`.
         """
         seeds = self._seeds.count
         shapes = {
@@ -105,10 +105,10 @@ class Log:
         self._progress.log(step, means)
 
     def _speed(self) -> dict[str, float]:
-        """The speed of steps, including waits for data but nothing else.
+        """Returns the speed of steps, including waits for data but nothing else.
 
         `tokens_per_second` counts positions, including padding, but not in packed
-        rows; `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
+        rows. `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
         totals = self.clock.totals
         seconds = totals["step"] + totals["data wait"]
@@ -121,7 +121,7 @@ class Log:
     def write(
         self, step: int, split: str, numbers: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """Writes each seed's numbers; returns their means."""
+        """Writes each seed's numbers. Returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
         if self._trackers is not None:
@@ -140,7 +140,7 @@ class Log:
                 writer.write(step, "anomaly", values)
 
     def has(self, step: int, split: str) -> bool:
-        """Whether every seed has a line for this step and split."""
+        """Returns whether every seed has a line for this step and split."""
         return all(writer.has(step, split) for writer in self._every)
 
     def flush(self) -> None:

@@ -22,12 +22,12 @@ UPDATE_RMS = 0.2
 def muon(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """The update of an encoder's matrix is its momentum with all singular values near 1
-    (Newton-Schulz, five steps); that of all else is Adam's, with `beta1` and `beta2`.
-    Both decay as AdamW.
+    """Makes the optimizer. The update of an encoder's matrix is its momentum with all
+    singular values near 1 (Newton-Schulz, five steps). Other parameters' updates are
+    Adam's, with `beta1` and `beta2`. Both decay as AdamW.
 
     Raises (its `init`):
-      UserError: no parameter that learns is a matrix of an encoder.
+      UserError: No parameter that learns is a matrix of an encoder.
     """
     matrices = optax.chain(
         contrib.scale_by_muon(
@@ -44,13 +44,13 @@ def muon(
 
 
 def axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
-    """The axes of a parameter's inputs and of its outputs, between which it is a
-    matrix; None where it is none of an encoder's. Layers that are stacked in one array
-    are matrices apart.
+    """Returns the axes of a parameter's inputs and of its outputs, between which it is
+    a matrix. None means that it is not an encoder's matrix. Layers that are stacked in
+    one array are separate matrices.
 
     Args:
-      name: the path, as bert/encoder/layer_0/attention/query/kernel.
-      rank: its number of axes.
+      name: Path, such as bert/encoder/layer_0/attention/query/kernel.
+      rank: Number of axes.
     """
     if "encoder/" not in name or not name.endswith("/kernel"):
         return None
@@ -76,7 +76,7 @@ def _labels(params: PyTree) -> PyTree[str]:
         lambda name, param: "matrices" if axes(name, param.ndim) else "rest", params
     )
     labels = jax.tree.leaves(label_tree)
-    # `optax.tree.map_params` asks with a placeholder, which has no leaves.
+    # `optax.tree.map_params` passes a placeholder, which has no leaves.
     if labels and "matrices" not in labels:
         raise UserError(
             "config.optimizer.name=muon: no matrix of a Transformer encoder learns in "

@@ -27,7 +27,7 @@ def layer_axes(name: str, rank: int) -> tuple[int, ...]:
     """Returns the axes of one layer's parameter, for norms and means of it alone.
 
     With `model.scan_layers` an array has the parameters of all layers, [layers, ...],
-    and its first axis is none of them.
+    and its first axis is not one of them.
 
     Args:
       name: Path of the parameter, such as bert/encoder/layers/attention/query/kernel.
@@ -47,21 +47,22 @@ def map_named(function: Callable, params: PyTree, *rest: PyTree) -> PyTree:
 
 
 def _is_in(name: str, prefixes: Collection[str]) -> bool:
-    """Whether a path has one of these prefixes; bert/enc is none of bert/encoder."""
+    """Returns whether a path has one of these prefixes. bert/enc is not a prefix of
+    bert/encoder."""
     return any(f"{name}/".startswith(f"{prefix}/") for prefix in prefixes)
 
 
 def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
-    """The schedule that `config.optimizer.schedule` names.
+    """Returns the schedule that `config.optimizer.schedule` names.
 
     Args:
-      config: the whole config.
+      config: The whole config.
 
     Returns:
       A function from the step (number of updates before this one) to the rate.
 
     Raises:
-      UserError: an unknown name; see also `polynomial`.
+      UserError: The name is unknown. See also `polynomial`.
     """
     make = SCHEDULES.of(config.optimizer.schedule)
     schedule: optax.Schedule = make(config)
@@ -69,18 +70,18 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:
-    """The schedule's rate of each of `config.train.num_steps` steps."""
+    """Returns the schedule's rate of each of `config.train.num_steps` steps."""
     schedule = learning_rate_schedule(config)
     rates = jax.jit(jax.vmap(schedule))(jnp.arange(config.train.num_steps))
     return np.asarray(rates, np.float32)
 
 
 def warmup_steps(config: ConfigDict, num_steps: int) -> int:
-    """Steps of linear warm-up of a schedule of `num_steps`.
+    """Returns the steps of linear warm-up of a schedule of `num_steps`.
 
     Raises:
-      UserError: they are given twice, or more than the schedule has; the run has no
-        steps.
+      UserError: The steps are given twice, or more than the schedule has, or the run
+        has no steps.
     """
     if config.train.num_steps < 1:
         raise UserError("config.train.num_steps=0: at least 1 is needed")
@@ -100,7 +101,7 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
 
 
 def polynomial(config: ConfigDict) -> optax.Schedule:
-    """Linear warm-up from 0, then polynomial decay to 0 at `config.train.num_steps`.
+    """Builds linear warm-up from 0, then polynomial decay to 0 at `train.num_steps`.
 
     The decay starts at step 0, as in create_optimizer and in LAMB's paper: when the
     warm-up ends, the rate drops from the peak to the decay's value at that step. Steps
@@ -110,7 +111,7 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
     re-warm-up), and the first decays to 0 at the start of the second.
 
     Args:
-      config: the whole config; reads `optimizer.learning_rate`,
+      config: The whole config. Reads `optimizer.learning_rate`,
         `optimizer.warmup_steps` or `optimizer.warmup_fraction` (of the schedule's
         steps), `optimizer.decay_power`, `train.num_steps` and `phase2`.
 
@@ -118,7 +119,7 @@ def polynomial(config: ConfigDict) -> optax.Schedule:
       A function from the step (number of updates before this one) to the rate, float32.
 
     Raises:
-      UserError: a warm-up given twice or longer than the schedule.
+      UserError: A warm-up is given twice or longer than the schedule.
     """
     peak, power = config.optimizer.learning_rate, config.optimizer.decay_power
     num_steps, second = config.train.num_steps, config.phase2
@@ -165,13 +166,13 @@ def _rise_and_fall(
 
 
 def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
-    """True for parameters that decay: all except LayerNorm's and biases.
+    """Returns True for parameters that decay: all except LayerNorm's and biases.
 
-    Decided by the parameter's path, not its shape; embeddings decay. What the loss
-    does not depend on keeps its values, as in optimization.py.
+    The parameter's path decides, not its shape. Embeddings decay. Parameters on which
+    the loss does not depend keep their values, as in optimization.py.
 
     Args:
-      unused: parts without a gradient, such as `bert/pooler` (`Task.unused`).
+      unused: Parts without a gradient, such as `bert/pooler` (`Task.unused`).
     """
 
     def decays(name: str, _: Any) -> bool:
@@ -190,7 +191,7 @@ class ScaleByBertAdamState(NamedTuple):
 def scale_by_bert_adam(
     beta1: float, beta2: float, eps: float
 ) -> optax.GradientTransformation:
-    """Adam without bias correction, `eps` outside the square root."""
+    """Makes Adam without bias correction, with `eps` outside the square root."""
 
     def init(params: optax.Params) -> ScaleByBertAdamState:
         # Two trees: one array used twice could not be donated.
@@ -222,11 +223,11 @@ def make(
 
     BERT was trained with `bert_adam`, GPT with `openai_adam`, which as `adamw` and
     `lamb` (the paper's algorithm 2) corrects the moments' bias. All first clip the
-    gradients' global norm to `clip_norm` (0: no clipping), and decay the weights that
-    `decay_mask` selects, separately from the moments.
+    gradients' global norm to `clip_norm` (0 means no clipping), and decay the weights
+    that `decay_mask` selects, separately from the moments.
 
     Args:
-      unused: see `decay_mask`.
+      unused: See `decay_mask`.
 
     Returns:
       An optimizer whose `update` needs the parameters. With `learning_rate`, the rate
@@ -234,7 +235,7 @@ def make(
       serves all schedules.
 
     Raises:
-      UserError: an unknown name; see also `learning_rate_schedule`.
+      UserError: The name is unknown. See also `learning_rate_schedule`.
     """
     fields = config.optimizer
     maker, prefixes = OPTIMIZERS.of(fields.name), tuple(fields.frozen)
@@ -263,7 +264,7 @@ def make(
 
 
 def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
-    """True for parameters of `config.optimizer.frozen`: prefixes of their paths.
+    """Returns True for parameters of `config.optimizer.frozen`, prefixes of paths.
 
     They get no gradient, no moments and no weight decay, and have no part in the
     gradient's norm.
@@ -272,7 +273,7 @@ def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
 
 
 def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
-    """A loss function whose gradient is 0 for the frozen parameters."""
+    """Returns a loss function whose gradient is 0 for the frozen parameters."""
 
     def frozen_loss(params: Any, *rest: Any) -> Any:
         stop, frozen = jax.lax.stop_gradient, frozen_mask(params, prefixes)
@@ -285,7 +286,7 @@ def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
 def leaving_out(
     optimizer: optax.GradientTransformation, prefixes: Collection[str]
 ) -> optax.GradientTransformation:
-    """The optimizer, of the parameters that learn; it holds nothing for the others.
+    """Restricts the optimizer to parameters that learn. It holds no state for others.
 
     Its `init` raises UserError if a prefix names no parameter, or all are frozen.
     """
@@ -366,7 +367,7 @@ def check_state(
 
 
 def _shapes(tree: Any) -> dict[str, str]:
-    """The dtype and shape of each array, such as int32[2, 3], by its path."""
+    """Returns each array's dtype and shape, such as int32[2, 3], by its path."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): (
             f"{leaf.dtype}{list(leaf.shape)}"
@@ -376,7 +377,7 @@ def _shapes(tree: Any) -> dict[str, str]:
 
 
 def _clip(norm: float) -> optax.GradientTransformation:
-    """Clips by one factor: Optax divides each element, into an array more."""
+    """Clips by one factor. Optax divides each element, into another array."""
     if not norm:
         return optax.identity()
     return optax.stateless(
@@ -389,11 +390,11 @@ def _clip(norm: float) -> optax.GradientTransformation:
 def bert_adam(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """Adam as in google-research/bert, an entry of OPTIMIZERS.
+    """Makes Adam as in google-research/bert, an entry of OPTIMIZERS.
 
     Args:
-      optimizer: the fields of config.optimizer.
-      mask: gives the parameters that decay.
+      optimizer: Fields of config.optimizer.
+      mask: Function that selects the parameters that decay.
     """
     return optax.chain(
         scale_by_bert_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
@@ -405,7 +406,7 @@ def bert_adam(
 def adamw(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """Adam with bias correction, as Optax has it."""
+    """Makes Adam with bias correction, as in Optax."""
     return optax.adamw(
         schedule,
         b1=optimizer.beta1,
@@ -419,8 +420,8 @@ def adamw(
 def adagrad(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """As TensorFlow's (Duchi et al. 2011): the squares' sum starts at 1, without an
-    eps."""
+    """Makes Adagrad as in TensorFlow (Duchi et al. 2011): the squares' sum starts at 1,
+    without an eps."""
     scaled = optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0)
     decayed = optax.add_decayed_weights(optimizer.weight_decay, mask)
     return optax.chain(scaled, decayed, optax.scale_by_learning_rate(schedule))
@@ -429,7 +430,7 @@ def adagrad(
 def lamb(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """LAMB, algorithm 2 of You et al. 2020 (arXiv:1904.00962v5)."""
+    """Makes LAMB, algorithm 2 of You et al. 2020 (arXiv:1904.00962v5)."""
     return optax.chain(
         optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps),
         optax.add_decayed_weights(optimizer.weight_decay, mask),
@@ -442,7 +443,7 @@ def _scaled_by_trust_ratio(name: str, update: Array, param: Array) -> Array:
     """Scales an update by (parameter norm / update norm).
 
     The paper's phi is the identity, as in its experiments. Its "layer" is a parameter
-    array; for stacked arrays, each layer's slice. As in the authors' code
+    array, or each layer's slice of a stacked array. As in the authors' code
     (tensorflow/addons, optimizers/lamb.py), the ratio is 1 for biases and LayerNorm,
     which do not decay, and if one of the norms is 0.
     """

@@ -1,4 +1,4 @@
-"""What a run prints when it starts, and prints and writes when it ends."""
+"""Messages at a run's start, and messages and files at its end."""
 
 import contextlib
 import functools
@@ -29,8 +29,8 @@ LINE = 79  # columns of a line in the log
 
 
 def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
-    """Yields lines: what is trained, on what, where the log is, how to stop, and where
-    it starts; and that nothing will be scored, where no split has data."""
+    """Yields lines: the model, its data, where the log is, how to stop, and where the
+    run starts. One warns that nothing will be scored, where no split has data."""
     task, mesh, seeds = run.task, run.mesh, run.seeds.count
     phases = ", then ".join(
         f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
@@ -69,8 +69,8 @@ def closing(run: "Run", params: Any, now: int) -> None:
     """Prints every split's scores and writes its prediction files.
 
     Args:
-      params: the run's final weights, of all seeds.
-      now: their step.
+      params: The run's final weights, for all seeds.
+      now: Step of these weights.
     """
     task, seeds, is_first = run.task, run.seeds, processes.is_first()
     folders = [path / "predictions" for path in seeds.folders(run.folder)]
@@ -113,8 +113,8 @@ def closing(run: "Run", params: Any, now: int) -> None:
 
 @contextlib.contextmanager
 def _unless_first_unseen(folder: Path) -> Iterator[Path]:
-    """Yields process 0 the folder; the others, which must take part in the computation,
-    a temporary folder, with standard output discarded."""
+    """Yields the folder to process 0. The others, which must take part in the
+    computation, get a temporary folder, with standard output discarded."""
     if processes.is_first():
         yield folder
         return
@@ -126,7 +126,7 @@ def _unless_first_unseen(folder: Path) -> Iterator[Path]:
 
 
 def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
-    """An evaluation for the progress log: the main score, and others while they fit."""
+    """Formats an evaluation for the progress log: the main score, others that fit."""
     shown = [f"{name} {value:.4g}" for name, value in scores.items() if name != main]
     line = f"step {now} {split}: {main} {scores[main]:.4g}"
     for more in shown:
@@ -147,7 +147,7 @@ def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
 
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:
-    """Describes the tokenizer; warns if much of the text is [UNK]."""
+    """Describes the tokenizer. Warns if much of the text is [UNK]."""
     its = family.of(task.config)
     if its.vocabulary is None and task.config.task.name not in FAMILIES:
         return f"words: {its.words(task.config)}"

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 
 class Due:
-    """Whether to log, save or evaluate after a number of finished steps.
+    """The schedule of logging, saving and evaluating, by number of finished steps.
 
     Args:
-      epoch_size: training rows.
+      epoch_size: Number of training rows.
     """
 
     def __init__(self, config: ConfigDict, epoch_size: int):
@@ -74,29 +74,29 @@ class BestScore:
                 self.add(int(line["step"]), line)
 
     def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
-        """Adds the scores after `now` steps; returns whether they are the best."""
+        """Adds the scores after `now` steps. Returns whether they are the best."""
         if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.quality(numbers)
-        # A comparison with NaN is always false: it would stay the best for good.
+        # A comparison with NaN is always false: it would remain the best forever.
         value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
         self._seen.append((now, value))
         return best
 
     def stops(self, patience: int) -> bool:
-        """Whether none of the last `patience` evaluations beat the best before them;
-        always False if `patience` is 0."""
+        """Returns whether none of the last `patience` evaluations beat the best before
+        them. Always False if `patience` is 0."""
         if not patience or len(self._seen) <= patience:
             return False
         values = [value for _, value in self._seen]
         return max(values[-patience:]) <= max(values[:-patience])
 
     def early_stop(self, now: int, taken: int) -> str:
-        """A line that says why a run ended at step `now`, and which weights it uses.
+        """Returns a line: why a run ended at step `now`, and which weights it uses.
 
         Args:
-          taken: the step of these weights.
+          taken: Step of these weights.
         """
         best, _ = max(self._seen, key=lambda seen: seen[1])
         since = sum(step > best for step, _ in self._seen)
@@ -106,7 +106,7 @@ class BestScore:
         )
 
     def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of the last step's batch, without the number of rows."""
+        """Returns the shapes of the last step's batch, without the number of rows."""
         shapes = self._task.phase_at(now - 1).shapes
         return {name: shape[1:] for name, shape in shapes.items()}
 
@@ -115,8 +115,8 @@ def require_dev(task: Task) -> None:
     """Reads the evaluation data, before a run claims its folder.
 
     Raises:
-      UserError: a file is missing or wrong; a field needs scores on dev, and there are
-        none.
+      UserError: A file is missing or wrong, or a field needs scores on dev and there
+        are none.
     """
     config = task.config
     needs = {
@@ -134,31 +134,31 @@ def require_dev(task: Task) -> None:
 
 
 class Run:
-    """A run: its `state` after `now` steps, and what the loop does with it.
+    """A run: its `state` after `now` steps, and the operations of the loop on it.
 
-    Building it reads and, where that is not done, prepares the data, and writes nothing
+    Building it reads the data, which it prepares if necessary, and writes nothing
     to the folder. Entering it claims the folder and restores the newest checkpoint.
     All processes do both together.
 
     Args:
-      task: its config is resolved.
-      folder: the work directory.
+      task: The task, whose config is resolved.
+      folder: The work directory.
 
     Attributes:
-      step: the training step.
-      log: what is printed and written.
-      due: when to log, save and evaluate.
-      best_score: the scores on the first dev split.
-      anomalies: steps whose loss is not finite or spikes.
-      learning_rates: of each step.
+      step: The training step.
+      log: The printed lines and written metrics.
+      due: The schedule of logging, saving and evaluating.
+      best_score: Scores on the first dev split.
+      anomalies: Steps whose loss is not finite or spikes.
+      learning_rates: Learning rate of each step.
 
     Raises (both):
-      UserError: what the user can fix; leaves no half-written file.
+      UserError: A problem that the user can fix. Leaves no half-written file.
     """
 
     state: TrainState
     now: int
-    counted: tuple[float, float]  # of the last batch, see `Task.counted`
+    counted: tuple[float, float]  # for the last batch, see `Task.counted`
 
     def __init__(self, task: Task, folder: Path):
         config = task.config
@@ -209,7 +209,7 @@ class Run:
             storage.write_atomically(path, self.weights[1].to_json())
 
     def _restore(self, stack: contextlib.ExitStack) -> int | None:
-        """Sets `state` and `now`; gives the checkpoint's step, None for a new run."""
+        """Restores `state` and `now`. Returns the step, or None for a new run."""
         config = self.task.config
         keep, keep_every = config.checkpoint.keep, config.checkpoint.keep_every
         self._checkpoints = stack.enter_context(
@@ -230,7 +230,7 @@ class Run:
         return self.now if saved else None
 
     def _first_state(self) -> TrainState:
-        """The state before the first step, of all seeds."""
+        """Returns the state before the first step, for all seeds."""
         first = self.step.first_state()
         if self.weights is None:
             return first._replace(params=self.task.start(first.params))
@@ -252,19 +252,19 @@ class Run:
         self._batches = self.seeds.batches(task, self.now, rows)
 
     def next_batch(self) -> dict[str, Array]:
-        """Waits for the batch of the next step; puts it on the devices."""
+        """Waits for the batch of the next step, and puts it on the devices."""
         with self.log.clock("data wait"):
             rows, size = next(self._batches), self.task.phase_at(self.now).batch_size
             self.counted = self.task.counted(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
-        """(state, batch, seeds, its rate) -> (state, metrics), for these shapes."""
+        """Returns (state, batch, seeds, rate) -> (state, metrics), for these shapes."""
         micro_batches = self.task.phase_at(self.now).micro_batches
         return self.step.compiled(self.state, batch, micro_batches, self.log)
 
     def evaluate(self) -> None:
-        """Evaluates the dev splits that lack scores at this step; saves the best."""
+        """Evaluates the dev splits that lack scores at this step. Saves the best."""
         # The first split's line is written last: it marks the evaluation complete.
         dev = self.task.dev_splits
         for split in reversed(dev):
@@ -284,7 +284,7 @@ class Run:
                 self.log.note(report.one_line(self.now, split, means, main))
 
     def save(self, *, wait: bool = False) -> None:
-        """Starts saving the state; perhaps waits until it is on disk."""
+        """Starts saving the state. With `wait`, waits until it is on disk."""
         with self.log.clock("checkpoint"):
             self.log.flush()  # a run that resumes here needs the lines before it
             self._checkpoints.save(self.state.items(), self.now)
@@ -292,7 +292,7 @@ class Run:
                 self._checkpoints.wait()
 
     def save_on_signal(self) -> None:
-        """Saves the current state; only seconds may be left."""
+        """Saves the current state. Only seconds may be left."""
         self.anomalies.check_last()
         self.log.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
         self.save(wait=True)

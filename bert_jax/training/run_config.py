@@ -1,8 +1,8 @@
-"""The config that a mode uses: what a run or weights record, a file, the command line.
+"""The config of a mode, from a run or weights, a file and the command line.
 
-A mode that asks a model (predict, evaluate, ...) does what the model's run would do, so
+A mode that queries a model (predict, evaluate, ...) does as the model's run would, so
 task, lengths, labels and choice of checkpoint are as recorded. Each field's definition
-says whether the command line may have another value (bert_jax/config/fields.py).
+specifies whether the command line may have another value (bert_jax/config/fields.py).
 """
 
 import logging
@@ -32,7 +32,7 @@ from bert_jax.workdir.checkpoint import has_checkpoint
 
 log = logging.getLogger(__name__)
 
-# The task that answers with a head.
+# Each head's task.
 TASKS = {
     "sequence_classification": "text",
     "token_classification": "ner",
@@ -49,16 +49,16 @@ def config_of(
     *,
     asks: bool,
 ) -> ConfigDict:
-    """The config of a mode: what is recorded, with what weights decide, then what the
-    command line says.
+    """Returns the config of a mode: the recorded one, the values that weights decide,
+    then the command line's.
 
     Args:
-      given: the command line's `--config` with its overrides, if any.
-      overrides: the command line's `--config.FIELD=VALUE`.
-      asks: the mode does not train.
+      given: The command line's `--config` with its overrides, if any.
+      overrides: The command line's `--config.FIELD=VALUE`.
+      asks: Whether the mode does not train.
 
     Raises:
-      UserError: no config is named; a field that the mode does not allow to differ.
+      UserError: No config is named, or a field differs that must not in this mode.
     """
     asked_run = asks and has_checkpoint(folder)
     named = {*map(field_of, overrides)}
@@ -82,7 +82,7 @@ def config_of(
         decided = _decided(folder, config, asks) if config.init_from else {}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
     if not asks and workdir.has_config(folder):
-        decided = {}  # `workdir.check` refuses what differs on resuming
+        decided = {}  # `workdir.check` refuses differences on resuming
     for text in overrides:
         if asks and not asked_run:
             _require_use(config, text)
@@ -108,13 +108,13 @@ def _require_use(config: ConfigDict, text: str) -> None:
 def _refuse(
     config: ConfigDict, name: str, there: Any, here: Any, folder: Path | None
 ) -> None:
-    """Raises UserError if a field must not differ; else says that it does, if that may
-    surprise.
+    """Raises UserError if a field must not differ. Otherwise prints that it does, if
+    that may surprise.
 
     Args:
-      there: its recorded value.
-      here: the command line's.
-      folder: the run that is asked; None means the weights of `init_from`.
+      there: Recorded value.
+      here: The command line's value.
+      folder: The run that is queried. None means the weights of `init_from`.
     """
     field = fields.of(config).get(name, PLAIN)
     run, weights = folder is not None, config.init_from
@@ -130,10 +130,10 @@ def _refuse(
 
 
 def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
-    """The config of a run, to ask it on this machine.
+    """Returns the config of a run, to query it on this machine.
 
     Raises:
-      UserError: `given` has another task; the run has several seeds.
+      UserError: `given` has another task, or the run has several seeds.
     """
     config = workdir.recorded(folder)
     if given is not None and given.task.name != config.task.name:
@@ -147,8 +147,8 @@ def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
 
 
 def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
-    """The config that the weights of `init_from` record, or else one with which they
-    answer as they are, to ask them on any device."""
+    """Returns the config that the weights of `init_from` record, or else one with which
+    they answer unchanged, to query them on any device."""
     here = configuration.defaults()
     for text in overrides:
         if field_of(text) == "init_from":
@@ -180,7 +180,7 @@ def _released(path: str, source: Source) -> ConfigDict:
     # Nothing is prepared or trained: the length only has to fit.
     task = config.task
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
-    config.evaluate.batch_size = config.predict.batch_size  # of rows that long
+    config.evaluate.batch_size = config.predict.batch_size  # for rows that long
     labels = source.labels() if "labels" in task else ()
     match name:
         case "pretraining":
@@ -200,11 +200,12 @@ def _released(path: str, source: Source) -> ConfigDict:
 
 
 def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
-    """What the weights of `init_from` decide, by `GROUP.NAME`: their sizes; where they
-    are asked all of the task that they were trained on, or else what they predict.
+    """Returns the values that the weights of `init_from` decide, by `GROUP.NAME`: their
+    sizes. With `asks` these include the whole task that they were trained on or, if
+    that is not recorded, the kind of their outputs.
 
     Raises:
-      UserError: there are no such weights, or they are of another family.
+      UserError: There are no such weights, or they are of another family.
     """
     if not asks and workdir.has_config(folder):  # the weights may be gone
         run = workdir.recorded(folder, code=False)
@@ -229,7 +230,7 @@ def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
 def _check_family(config: ConfigDict, there: Family) -> None:
     """Raises UserError if the weights are of another family than the config."""
     ours = FAMILIES[config.model.architecture]
-    # A config of a family's own pre-training starts from no weights, and says so.
+    # A config of a family's pre-training starts from no weights, and reports that.
     if there is not ours and config.task.name not in FAMILIES:
         add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
         hint = f"{leave if there.name == 'bert' else add} the arguments of --config"
@@ -265,7 +266,7 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
 
 
 def source(folder: Path, config: ConfigDict) -> Path:
-    """The weights to export if `folder` has no run: those of `init_from`.
+    """Returns the weights to export if `folder` has no run: those of `init_from`.
 
     Raises:
       UserError: `init_from` is empty.
@@ -281,8 +282,9 @@ def nothing_to_ask(folder: Path) -> UserError:
 
 
 def beside(folder: Path, config: ConfigDict) -> str:
-    """The subfolder of `predictions` for these answers: "" for the run's own data and
-    checkpoint, else a name of what differs; files of one name have different ones."""
+    """Returns the subfolder of `predictions` for these answers: "" for the run's own
+    data and checkpoint, else a name for the differences. Different files with the same
+    name have different subfolders."""
     run, names = workdir.recorded(folder), []
     for field, definition in fields.of(config).items():
         group, _, name = field.rpartition(".")
@@ -298,7 +300,7 @@ def beside(folder: Path, config: ConfigDict) -> str:
 
 
 def _place(value: Any) -> str | None:
-    """A file's absolute path, so that ./dev.json equals dev.json."""
+    """Returns a file's absolute path, so that ./dev.json equals dev.json."""
     if not value or ":" in value:  # empty, tfds:NAME, gs://BUCKET
         return value or None
     return os.path.abspath(value)

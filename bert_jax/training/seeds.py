@@ -1,4 +1,4 @@
-"""Trains several seeds in one program: everything a seed changes gets a first axis."""
+"""Several seeds in one program: everything that a seed changes gets a first axis."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,13 +21,13 @@ from bert_jax.workdir.checkpoint import Checkpoints
 
 
 class Seeds:
-    """The seeds of a run: with one, arrays keep their shapes; several are stacked."""
+    """The seeds of a run: with one, arrays keep their shapes. Several are stacked."""
 
     def __init__(self, config: ConfigDict):
         """Uses `config.train.seeds` seeds: `config.seed`, `config.seed + 1`, ...
 
         Raises:
-          UserError: the config sets a field that only works with one seed.
+          UserError: The config sets a field that only works with one seed.
         """
         self.count = config.train.seeds
         self.numbers = range(config.seed, config.seed + self.count)
@@ -42,14 +42,14 @@ class Seeds:
 
     @classmethod
     def single(cls, config: ConfigDict) -> "Seeds":
-        """One seed, for evaluation."""
+        """Returns one seed, for evaluation."""
         single = config.copy_and_resolve_references()
         single.train.seeds = 1
         return cls(single)
 
     @property
     def array(self) -> Int[np.ndarray, "*seeds"]:
-        """The seeds, as the functions of `each` take them."""
+        """Returns the seeds, in the form that functions of `each` take."""
         numbers = np.asarray(self.numbers, np.int32)
         return numbers if self.count > 1 else numbers.reshape(())
 
@@ -79,7 +79,7 @@ class Seeds:
         return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(self.count)]
 
     def floats(self, metrics: Arrays) -> list[dict[str, float]]:
-        """Fetches all seeds' metrics; returns a dict per seed."""
+        """Fetches all seeds' metrics. Returns a dict per seed."""
         fetched = jax.device_get(metrics)
         return [
             {name: float(np.ravel(value)[i]) for name, value in fetched.items()}
@@ -87,7 +87,7 @@ class Seeds:
         ]
 
     def batches(self, task: Task, step: int, rows: RowIndex) -> Iterator[Batch]:
-        """Each seed's own batches, padded to the longest and stacked."""
+        """Yields each seed's batches, padded to the longest and stacked."""
         streams = [task.batches(step, rows, seed) for seed in self.numbers]
         if self.count == 1:
             yield from streams[0]
@@ -95,7 +95,7 @@ class Seeds:
             yield _stacked(batches, task.padding)
 
     def folders(self, folder: Path) -> list[Path]:
-        """Each seed's work directory, with the layout of a single run's."""
+        """Returns each seed's work directory, with the layout of a single run's."""
         if self.count == 1:
             return [folder]
         return [folder / f"seed_{number}" for number in self.numbers]
@@ -103,7 +103,7 @@ class Seeds:
     def means(
         self, split: str, numbers: Sequence[Mapping[str, float]]
     ) -> dict[str, float]:
-        """The seeds' means and, for scores, standard deviations as `<score>_std`."""
+        """Returns the seeds' means, and scores' standard deviations, `<score>_std`."""
         if self.count == 1:
             return dict(numbers[0])
         means: dict[str, float] = {}
@@ -122,7 +122,7 @@ class Seeds:
         state: TrainState,
         now: int,
     ) -> None:
-        """Writes each seed's folder as a single run would; `data` is `Data.record`."""
+        """Writes each seed's folder as a single run would. `data` is `Data.record`."""
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)

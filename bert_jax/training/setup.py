@@ -1,4 +1,4 @@
-"""What a run starts from: its resolved config, and the weights of `init_from`."""
+"""The start of a run: its resolved config, and the weights of `init_from`."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
@@ -21,17 +21,17 @@ from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkp
 
 
 def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
-    """The task, with every open value of its config filled in.
+    """Builds the task, with every open value of its config filled in.
 
-    An existing run keeps its tokenizer; a new run with `init_from` and no vocabulary of
-    its own uses the checkpoint's.
+    An existing run keeps its tokenizer. A new run with `init_from` and without a
+    vocabulary uses the checkpoint's.
 
     Args:
-      folder: the work directory.
-      from_data: False to query a model: its training data may be gone.
+      folder: The work directory.
+      from_data: False to query a model, whose training data may be gone.
 
     Raises:
-      UserError: see `tasks.create` and `tokenization.of_config`.
+      UserError: See `tasks.create` and `tokenization.of_config`.
     """
     resolved = config.copy_and_resolve_references()
     tokenizer: Tokenizer | None
@@ -42,7 +42,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     trained = pretrains and not config.init_from
     keeps = not (from_data and trained)
     words = family.of(config).vocabulary is None
-    # The task has a rule; or refuses `init_from`, whose list of words has no pieces.
+    # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
     if words and (config.init_from or config.task.name not in FAMILIES):
         if not workdir.has_config(folder):
             _check(config)
@@ -59,7 +59,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         if config.init_from and "labels" in config.task and not config.task.labels:
             resolved.task.labels = weights.find(config.init_from).labels()
             _check_outputs(resolved)
-        # Does not train, so it need not read the data to count epochs.
+        # Does not train, so it does not have to read the data to count epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
     task = tasks.create(resolved, tokenizer)
     task.resolve()
@@ -67,14 +67,14 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
 
 
 def _check(config: ConfigDict) -> None:
-    """Raises UserError if `init_from` is no folder of weights."""
+    """Raises UserError if `init_from` is not a folder of weights."""
     if config.init_from:
         weights.find(config.init_from).check()
 
 
 def _check_outputs(config: ConfigDict) -> None:
-    """Raises UserError for a choice among one output, whose probability is always 1,
-    and for several numbers."""
+    """Raises UserError for classification with one output, whose probability is always
+    1, and for regression with several."""
     count, kind = len(config.task.labels), config.task.get("kind")
     one = count == 1 and kind == "classification"
     if one or (kind == "regression" and count > 1):
@@ -89,18 +89,19 @@ def _check_outputs(config: ConfigDict) -> None:
 
 
 def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] | None:
-    """Reads `config.init_from`; None if it is empty.
+    """Reads `config.init_from`. Returns None if it is empty.
 
     Args:
-      abstract: shapes and shardings of the task's parameters.
-      name: of a work directory's folder of checkpoints; empty: as its config says.
+      abstract: Shapes and shardings of the task's parameters.
+      name: Name of a work directory's folder of checkpoints. Empty means the one that
+        its config selects.
 
     Returns:
       The parameters, placed on the mesh, with the entries of `abstract` for those that
-      the checkpoint lacks; and a `merge.Report` of what was read.
+      the checkpoint lacks, and a `merge.Report` of the weights that were read.
 
     Raises:
-      UserError: the weights or their vocabulary do not fit this model.
+      UserError: The weights or their vocabulary do not fit this model.
     """
     source = task.config.init_from
     if not source:
@@ -126,12 +127,12 @@ def restored_params(
     *,
     encoder: bool = False,
 ) -> Iterator[Restored]:
-    """The checkpoint's parameters, or those of `init_from`; sets `task.facts`.
+    """Yields the checkpoint's or `init_from`'s parameters. Sets `task.facts`.
 
     Args:
-      unused: parts of the model that may be missing.
-      uses: see `sharding.make_mesh`.
-      encoder: of `init_from`, only the parameters of the trunk.
+      unused: Parts of the model that may be missing.
+      uses: See `sharding.make_mesh`.
+      encoder: Whether to read only the trunk's parameters from `init_from`.
     """
     mesh = sharding.make_mesh(task.config, uses)
     abstract = sharding.abstract_params(task.init_params, mesh)

@@ -19,7 +19,7 @@ from bert_jax.models.kernels import requirements
 
 AXES = ("data", "fsdp", "tensor")
 
-# Maps logical axes of parameters and activations to mesh axes; others are not split.
+# Maps logical axes of parameters and activations to mesh axes. Others are not split.
 RULES = (
     ("batch", ("data", "fsdp")),
     ("vocab", "tensor"),
@@ -43,14 +43,14 @@ def make_mesh(
     uses: Collection[str] = ("train", "evaluate"),
     devices: Sequence[jax.Device] | None = None,
 ) -> Mesh:
-    """Arranges devices as `config.mesh` says.
+    """Arranges devices as `config.mesh` specifies.
 
     Args:
-      uses: the config groups whose batches must divide over it.
-      devices: None: all that there are.
+      uses: Config groups whose batches must divide over it.
+      devices: Devices to arrange. None means all devices.
 
     Raises:
-      UserError: sizes that do not multiply to the number of devices, a batch that
+      UserError: Sizes that do not multiply to the number of devices, a batch that
         does not divide over them, or an attention that these devices cannot compute.
     """
     devices = jax.devices() if devices is None else devices
@@ -112,22 +112,22 @@ def _check_batches(
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same array on every device."""
+    """Returns the sharding with the same array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows split over the data axes."""
+    """Returns the sharding with rows split over the data axes."""
     return NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
 
 
 def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
-    """Shardings of a tree of parameters from their logical axis names.
+    """Returns shardings of a tree of parameters from their logical axis names.
 
     A vocabulary that the tensor axis does not divide (30,522 by 4) is not split.
 
     Raises:
-      UserError: the mesh does not divide another axis.
+      UserError: The mesh does not divide another axis.
     """
 
     def sharding(box: nn.LogicallyPartitioned) -> NamedSharding:
@@ -150,7 +150,7 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
-    """The rows of a global batch that this process's devices hold, in order.
+    """Returns the rows of a global batch that this process's devices hold, in order.
 
     On a TPU slice they may not be contiguous: the mesh follows the chips' links, not
     the hosts.
@@ -160,7 +160,7 @@ def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
 
 
 def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
-    """The union of the spans: a slice if the rows are contiguous, else an array."""
+    """Returns the union of the spans: a slice if they are contiguous, else an array."""
     held = np.zeros(batch_size, bool)
     for span in spans:
         held[span] = True
@@ -196,7 +196,7 @@ def place_batch(
 
 
 def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
-    """Shapes, dtypes and shardings of the parameters; allocates nothing."""
+    """Returns shapes, dtypes and shardings of the parameters. Allocates nothing."""
     boxed = jax.eval_shape(init_params, jax.random.key(0))
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(
@@ -208,13 +208,13 @@ def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
 
 
 def shardings_of(abstract: Any) -> Any:
-    """The shardings of a tree of arrays or of their shapes."""
+    """Returns the shardings of a tree of arrays or of their shapes."""
     return jax.tree.map(lambda leaf: leaf.sharding, abstract)
 
 
 @contextlib.contextmanager
 def activate(mesh: Mesh) -> Iterator[None]:
-    """In this context (and thread), logical axis names map to axes of this mesh."""
+    """Maps logical axis names to axes of this mesh, in this context (and thread)."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield
 
@@ -230,11 +230,11 @@ def bytes_per_device(tree: Any) -> int:
 def require_memory(tree: Any) -> None:
     """Compares the bytes of a tree of shapes with the memory of a device.
 
-    A model that is far too large would else end the process without a message: a CPU's
-    memory is promised first, and found missing when it is written.
+    A model that is far too large would otherwise end the process without a message: a
+    CPU's memory is promised first, and found missing when it is written.
 
     Raises:
-      UserError: the arrays do not fit.
+      UserError: The arrays do not fit.
     """
     stats = jax.local_devices()[0].memory_stats() or {}
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -22,14 +22,14 @@ class _State(NamedTuple):
 def stable_adamw(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
-    """AdamW whose rate is divided, for each parameter, by the root mean square of its
-    gradient over Adam's denominator, where that is above 1 (Wortsman et al. 2023,
+    """Makes AdamW whose rate is divided, for each parameter, by the root mean square of
+    its gradient over Adam's denominator, where that is above 1 (Wortsman et al. 2023,
     arXiv:2304.13013, algorithm 2). Decay is at that rate too. Stacked layers are
-    parameters apart.
+    separate parameters.
 
     Args:
-      optimizer: the fields of config.optimizer.
-      mask: gives the parameters that decay.
+      optimizer: Fields of config.optimizer.
+      mask: Function that selects the parameters that decay.
     """
     beta1, beta2, eps = optimizer.beta1, optimizer.beta2, optimizer.eps
 
@@ -42,8 +42,8 @@ def stable_adamw(
     ) -> tuple[optax.Updates, _State]:
         assert params is not None
         count = state.steps + 1
-        # These shares of the newest gradient leave the means without bias.
-        # 1 - beta^count: what a running mean of `count` ones has gathered.
+        # These fractions of the newest gradient leave the means without bias.
+        # 1 - beta^count, the running mean of `count` ones.
         times = count.astype(jnp.float32)
         new1, new2 = ((1 - b) / (1 - jnp.float32(b) ** times) for b in (beta1, beta2))
         mu = jax.tree.map(lambda m, g: m + new1 * (g - m), state.mu, updates)
@@ -70,15 +70,15 @@ def stable_adamw(
 
 
 def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
-    """Linear warm-up from 0, the peak, and in the last `optimizer.decay_fraction` of
-    the steps the peak times 1 - sqrt of the share that is over (Hagele et al. 2024,
-    arXiv:2405.18392).
+    """Builds linear warm-up from 0, then the peak, and in the last
+    `optimizer.decay_fraction` of the steps the peak times 1 - sqrt of the fraction of
+    those steps that is over (Hagele et al. 2024, arXiv:2405.18392).
 
     Args:
-      config: as for `optimizer.polynomial`, with one phase.
+      config: Config as for `optimizer.polynomial`, with one phase.
 
     Raises:
-      UserError: warm-up and decay take more than all steps; see also `warmup_steps`.
+      UserError: Warm-up and decay take more than all steps. See also `warmup_steps`.
     """
     if config.phase2.learning_rate:
         raise UserError(

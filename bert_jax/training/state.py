@@ -22,10 +22,10 @@ class TrainState(NamedTuple):
     params: Params
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
-    carry: Any = ()  # what a step hands to the next one, [batch, ...]; () is nothing
+    carry: Any = ()  # arrays [batch, ...] for the next step, () without any
 
     def items(self) -> dict[str, Any]:
-        """The parts that are saved: all but `step`, which is the checkpoint's name."""
+        """Returns the saved parts: all but `step`, which is the checkpoint's name."""
         items = {
             "params": self.params,
             "opt_state": self.opt_state,
@@ -34,7 +34,7 @@ class TrainState(NamedTuple):
         return {**items, "carry": self.carry} if self.carry else items
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
-        """The state of a checkpoint's items, with this state's shardings."""
+        """Returns the state of a checkpoint's items, with this state's shardings."""
         counter = jnp.full(self.step.shape, step, jnp.int32)
         return TrainState(
             jax.device_put(counter, self.step.sharding),
@@ -48,7 +48,7 @@ class TrainState(NamedTuple):
 def init_state(
     params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
 ) -> TrainState:
-    """The state before the first step."""
+    """Returns the state before the first step."""
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
     return TrainState(count, params, optimizer.init(params), stats, carry)
 
@@ -56,9 +56,9 @@ def init_state(
 def abstract_state(
     task: Task, optimizer: optax.GradientTransformation, mesh: Mesh
 ) -> TrainState:
-    """Shapes, dtypes and shardings of the whole state; allocates nothing.
+    """Returns shapes, dtypes and shardings of the whole state. Allocates nothing.
 
-    Moments are split as `config.mesh.optimizer` says, a carry like a batch.
+    Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
     """
     boxed = jax.eval_shape(task.init_params, jax.random.key(0))
     shardings = sharding.parameter_shardings(boxed, mesh)
@@ -98,12 +98,12 @@ def abstract_state(
 
 
 def _is_frozen(leaf: Any) -> bool:
-    """Whether it stands for the moments of a parameter that has none."""
+    """Returns whether a leaf replaces the moments of a parameter that has none."""
     return isinstance(leaf, optax.MaskedNode)
 
 
 def _over_data(unsplit: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:
-    """Splits an array over the data axis too, along the longest divisible axis; prefers
+    """Splits an array over the data axis too, along the longest divisible axis. Prefers
     axes that are not split yet. Without a divisible axis, returns it unchanged."""
     mesh, spec = unsplit.mesh, list(unsplit.spec)
     parts = [1 if name is None else mesh.shape[name] for name in spec]

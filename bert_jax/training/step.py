@@ -26,16 +26,16 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.training.state import TrainState, abstract_state, init_state
 from bert_jax.types import Arrays, Params, Scalars
 
-# For XLA's GPU compiler: gradients of an embedding are else added up in any order.
+# For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
 IN_ORDER = {"xla_gpu_exclude_nondeterministic_ops": True}
-# It would join products that share an array, and cut and join their results in memory;
-# its own products hide from cuBLASLt the sums that follow them.
+# It would join products that share an array, and cut and join their results in memory.
+# Its own products hide from cuBLASLt the sums that follow them.
 PRODUCTS = {
     "xla_gpu_dot_merger_threshold_mb": 0,
     "xla_gpu_enable_triton_gemm": False,
 }
 
-# (parameters, batch, key) -> named sums; of a state with a carry: (parameters, batch,
+# (parameters, batch, key) -> named sums. With a carry in the state: (parameters, batch,
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Arrays], Scalars]
@@ -57,20 +57,21 @@ def train_step(
     spike_factor: int | float = 0.0,
     vectors: VectorFunction | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
-    """Takes one step; an anomaly changes only the counters.
+    """Takes one step. An anomaly changes only the counters.
 
     Args:
-      state: do not use it afterwards (its buffers are donated).
-      batch: arrays [batch, ...].
-      seed: of the root key of dropout.
-      learning_rate: passed to `optimizer.update`, and logged.
-      loss: returns the named sums of a batch or a part of it; see `LossFunction`.
-      loss_weights: returns what each named sum of a whole batch is divided by.
-      optimizer: from `optimizer.make`.
-      micro_batches: the number of parts that the batch is split into; 1 with a carry.
-      spike_factor: see `anomaly.detect`.
+      state: State before the step. Do not use it afterwards (its buffers are donated).
+      batch: Arrays [batch, ...].
+      seed: Seed of the dropout root key.
+      learning_rate: Rate that is passed to `optimizer.update`, and logged.
+      loss: Function that returns the named sums of a batch or a part of it. See
+        `LossFunction`.
+      loss_weights: Function that returns the divisor of each named sum of a batch.
+      optimizer: Result of `optimizer.make`.
+      micro_batches: Number of parts that the batch is split into, 1 with a carry.
+      spike_factor: See `anomaly.detect`.
       vectors: None means that `loss` takes (parameters, batch, key). Otherwise it takes
-        (vectors, batch), those of the whole batch, whatever the number of parts.
+        (vectors, batch), those of the whole batch, for any number of parts.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
@@ -118,7 +119,7 @@ def _gradients(
     micro_batches: int,
     carry: Any,
 ) -> tuple[Params, tuple[dict[str, Array], Any]]:
-    """The gradients of the summed losses; the losses by name and the next carry."""
+    """Returns the summed losses' gradients, the losses by name, and the next carry."""
     carried = (carry,) if carry else ()
     weights = _at_least_some(loss_weights(batch))
 
@@ -144,7 +145,7 @@ def _gradients_of_vectors(
     loss_weights: WeightFunction,
     micro_batches: int,
 ) -> tuple[Params, dict[str, Array]]:
-    """The gradients of losses that compare the rows of the whole batch, and the losses.
+    """Returns gradients of losses that compare rows of the whole batch, and the losses.
 
     Computes the vectors part by part, then the loss of all of them, then each part
     again with its vectors' gradients (Gao et al. 2021, gradient caching).
@@ -182,7 +183,7 @@ def _at_least_some(weights: Scalars) -> Scalars:
 
 
 def _added(function: Callable[..., Any], parts: Any) -> Any:
-    """The sum of `function(index, part)` over parts [parts, rows, ...]."""
+    """Returns the sum of `function(index, part)` over parts [parts, rows, ...]."""
 
     def add(carry: Any, index_and_rows: tuple) -> tuple:
         return jax.tree.map(jnp.add, carry, function(*index_and_rows)), None
@@ -194,7 +195,7 @@ def _added(function: Callable[..., Any], parts: Any) -> Any:
 
 
 def _cut(batch: Arrays, parts: int) -> dict[str, Array]:
-    """[batch, ...] -> [parts, batch / parts, ...], each part on every device.
+    """Reshapes [batch, ...] to [parts, batch / parts, ...], each part on every device.
 
     Part i takes rows i, i + parts, ...: each device cuts the rows it already has.
     """
@@ -209,14 +210,14 @@ class Step:
     """A training step on a mesh, compiled once for each shape of a batch.
 
     Attributes:
-      abstract: shapes, dtypes and shardings of one seed's state.
+      abstract: Shapes, dtypes and shardings of one seed's state.
     """
 
     def __init__(self, task: Task, mesh: Mesh):
         """Computes nothing.
 
         Raises:
-          UserError: the optimizer is wrong, or several seeds where one is needed.
+          UserError: The optimizer is wrong, or several seeds where one is needed.
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
@@ -227,7 +228,7 @@ class Step:
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
     def first_state(self) -> TrainState:
-        """Creates the state before the first step, of all seeds, from random values.
+        """Creates the state before the first step, for all seeds, from random values.
 
         The processor draws them: a GPU's compiler takes most of a minute for this, and
         a seed gives the same values on all devices.
@@ -256,12 +257,12 @@ class Step:
     def trace(
         self, state: TrainState, batch: Mapping[str, Any], micro_batches: int
     ) -> jax.stages.Traced:
-        """Traces a step, for any kind of device; computes nothing.
+        """Traces a step, for any kind of device. Computes nothing.
 
         Args:
-          state: arrays, or their shapes with shardings; of all seeds.
-          batch: likewise.
-          micro_batches: the number of parts that the batch is split into.
+          state: Arrays of all seeds, or their shapes with shardings.
+          batch: Arrays or shapes, like `state`.
+          micro_batches: Number of parts that the batch is split into.
 
         Returns:
           A function of (state, batch, `seeds.array`, the learning rate), which donates
@@ -317,10 +318,10 @@ class Step:
         micro_batches: int,
         log: Log | None = None,
     ) -> jax.stages.Compiled:
-        """The step for a batch of these shapes, as `trace` gives it.
+        """Returns the step for a batch of these shapes, as traced by `trace`.
 
         Args:
-          log: times the compilation, and says that it takes place. None means neither.
+          log: Log that times and reports the compilation. None means neither.
         """
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
@@ -332,7 +333,8 @@ class Step:
 
 
 def _processor() -> jax.Device | None:
-    """None: JAX_PLATFORMS leaves it out, and the first device takes its place."""
+    """Returns the CPU device. None means that JAX_PLATFORMS leaves it out, and the
+    first device is used instead."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Saves and restores checkpoints: the only file that knows Orbax.
+"""Saves and restores checkpoints: the only file that imports Orbax.
 
 `checkpoints/<step>` has trees by name (`params`, `opt_state`, ...), so that loading
 the weights alone does not read the optimizer's state, two thirds of the bytes.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Silences what Orbax logs."""
+    """Silences Orbax's log messages."""
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.FATAL)
     try:
@@ -36,7 +36,7 @@ def _quietly() -> Iterator[None]:
 
 
 # After a read or write has failed, TensorStore raises "Event loop is closed" for each
-# one in progress; the error itself is raised, too.
+# one in progress. The error itself is raised, too.
 _show = sys.unraisablehook
 sys.unraisablehook = lambda x: "loop is closed" in str(x.exc_value) or _show(x)
 
@@ -48,24 +48,24 @@ with _quietly():  # Orbax warns that this replaces its default
 
 
 def checkpoint_name(config: ConfigDict) -> str:
-    """The folder of the checkpoint that `config.evaluate.checkpoint` selects."""
+    """Returns the checkpoint folder that `config.evaluate.checkpoint` selects."""
     return {"last": "checkpoints", "best": "best"}[config.evaluate.checkpoint]
 
 
 def has_checkpoint(workdir: Path) -> bool:
-    """Whether there is a finished checkpoint; creates nothing."""
+    """Returns whether there is a finished checkpoint. Creates nothing."""
     return bool(ocp.utils.checkpoint_steps(workdir / "checkpoints"))
 
 
 class Checkpoints:
-    """The checkpoints of a work directory; saves in the background, keeps a few.
+    """The checkpoints of a work directory, saved in the background, the newest kept.
 
     Args:
-      keep: number of newest checkpoints to keep. None reads those of another run:
+      keep: Number of newest checkpoints to keep. None reads those of another run:
         creates, moves and deletes nothing.
-      name: of the folder in the work directory.
-      keep_every: also keeps checkpoints at multiples of this step. 0 means none.
-      only: reads the checkpoint of this step. None means the newest.
+      name: Name of the folder in the work directory.
+      keep_every: Step whose multiples are kept too. 0 means none.
+      only: Step of the checkpoint to read. None means the newest.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Checkpoints:
             self._manager.close()  # after an error it may raise the same error again
 
     def latest_step(self) -> int | None:
-        """The newest finished checkpoint's step; None if there is none."""
+        """Returns the newest finished checkpoint's step, or None if there is none."""
         return self._manager.latest_step()
 
     def save(self, items: Mapping[str, Any], step: int) -> None:
-        """Starts saving trees by name; returns once their arrays may be donated. Raises
+        """Starts saving trees by name. Returns once their arrays may be donated. Raises
         UserError if this or the previous save fails, of which nothing is left."""
         if step != self.latest_step():
             # Orbax saves no tree without arrays, such as the state of plain SGD.
@@ -118,7 +118,7 @@ class Checkpoints:
                 self._manager.save(step, args=ocp.args.Composite(**args), force=True)
 
     def wait(self) -> None:
-        """Waits until all saves are on disk; raises UserError if one failed."""
+        """Waits until all saves are on disk. Raises UserError if one failed."""
         with self._one_line_errors("written"):
             self._manager.wait_until_finished()
 
@@ -131,14 +131,14 @@ class Checkpoints:
             raise UserError(f"{self._folder}: {text}") from error
 
     def restore(self, abstract: Mapping[str, Any]) -> tuple[dict[str, Any], int] | None:
-        """The newest checkpoint's trees by name, and its step; None if there is none.
+        """Restores the newest checkpoint's trees by name, and its step, or None.
 
-        Skips a damaged checkpoint with a warning; a run moves its own damaged ones to
+        Skips a damaged checkpoint with a warning. A run moves its own damaged ones to
         `damaged_checkpoints/`. Raises UserError if none can be read.
 
         Args:
-          abstract: shapes, dtypes and shardings by name, of any mesh; or one sharding
-            for whatever tree was saved.
+          abstract: Shapes, dtypes and shardings by name, for any mesh, or one sharding
+            for any saved tree.
         """
         damaged: dict[int, str] = {}
         steps = self._manager.all_steps() if self._only is None else [self._only]
@@ -166,7 +166,7 @@ class Checkpoints:
         return None
 
     def restore_params(self, abstract: Any) -> tuple[Any, int] | None:
-        """As `restore`, the parameters only."""
+        """Restores only the parameters, like `restore`."""
         restored = self.restore({"params": abstract})
         return restored and (restored[0]["params"], restored[1])
 
@@ -178,7 +178,7 @@ class Checkpoints:
         args = {
             name: ocp.args.StandardRestore(tree)
             for name, tree in trees.items()
-            if tree is None or jax.tree.leaves(tree)  # None: as it was saved
+            if tree is None or jax.tree.leaves(tree)  # None means as saved
         }
         restored = self._manager.restore(step, args=ocp.args.Composite(**args))
         return {**trees, **dict(restored.items())}

@@ -1,4 +1,4 @@
-"""The work directory: which run it belongs to, and the run's vocabulary."""
+"""The work directory: the run it belongs to, and the run's vocabulary."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
 
 
 def has_config(workdir: Path) -> bool:
-    """Whether the folder has a run's config.json."""
+    """Returns whether the folder has a run's config.json."""
     return (workdir / "config.json").exists()
 
 
@@ -76,7 +76,7 @@ def require_one_seed(workdir: Path, config: ConfigDict) -> None:
 
 
 def read_config(workdir: Path) -> dict[str, Any]:
-    """The fields of the run's config.json; raises UserError if it is none."""
+    """Reads the fields of the run's config.json. Raises UserError if it is invalid."""
     if not has_config(workdir):
         raise UserError(f"--workdir={workdir}: has no run; train one first")
     found = _read_json(workdir / "config.json")
@@ -86,13 +86,13 @@ def read_config(workdir: Path) -> dict[str, Any]:
 
 
 def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
-    """The run's config, complete; arguments as in `configuration.complete`."""
+    """Returns the run's complete config. `configuration.complete` has the arguments."""
     path = workdir / "config.json"
     return configuration.complete(read_config(workdir), path, code=code)
 
 
 def check(workdir: Path, config: ConfigDict) -> int:
-    """Returns the run's `train.num_steps`; without a run that of `config`.
+    """Returns the run's `train.num_steps`, or without a run that of `config`.
 
     Raises UserError if config.json, where newer fields have their defaults, differs in
     fields that shape the run.
@@ -107,7 +107,7 @@ def check(workdir: Path, config: ConfigDict) -> int:
         )
     there, here = _flat(recorded(workdir, code=False)), _flat(config)
     known = definitions(config)
-    for name in here.keys() & known - there.keys():  # of a user's own task
+    for name in here.keys() & known - there.keys():  # for a custom task
         there[name] = json.loads(json.dumps(known[name].default))
     differ = sorted(
         name
@@ -136,26 +136,26 @@ def _flat(config: ConfigDict) -> dict[str, Any]:
 
 
 def fields(config: ConfigDict) -> dict[str, Any]:
-    """The fields that all processes of a run must agree on: all but corpus.data_dir."""
+    """Returns the fields that all processes must agree on: all but corpus.data_dir."""
     return {n: value for n, value in _flat(config).items() if n != "corpus.data_dir"}
 
 
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:
-    """What a run has learned besides weights: of its data (`facts` in data.json), and
-    at the checkpoint of a step (task.json)."""
+    """Reads a run's fitted values other than weights: from its data (`facts` in
+    data.json), and at the checkpoint of a step (task.json)."""
     facts = _read_json(workdir / "task.json").get(str(step), {})
     return {**read_data(workdir).get("facts", {}), **facts}
 
 
 def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
-    """Saves what a run has learned besides weights at a step, if anything."""
+    """Saves a run's fitted values other than weights at a step, if any."""
     if facts:
         known = _read_json(workdir / "task.json") | {str(step): facts}
         write_atomically(workdir / "task.json", json.dumps(known, indent=2) + "\n")
 
 
 def read_data(workdir: Path) -> dict[str, Any]:
-    """The record of the run's prepared data that `claim` wrote; empty without a run."""
+    """Reads the record of prepared data that `claim` wrote, empty without a run."""
     return _read_json(workdir / "data.json")
 
 
@@ -167,7 +167,7 @@ def drop_best(workdir: Path, after: int = -1) -> None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file; empty if it does not exist."""
+    """Reads a JSON file. Returns an empty dict if it does not exist."""
     hint = "; is this a work directory?"
     return untrusted.read_object(path, hint) if path.exists() else {}
 

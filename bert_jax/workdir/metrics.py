@@ -1,4 +1,4 @@
-"""A run's metrics: metrics.jsonl, and TensorBoard's event files beside it."""
+"""A run's metrics: metrics.jsonl, and TensorBoard's event files next to it."""
 
 import contextlib
 import json
@@ -16,15 +16,15 @@ from bert_jax.runtime.storage import Path, in_bucket, naming, write_atomically
 
 
 class MetricWriter:
-    """Appends to `workdir`/metrics.jsonl and to a TensorBoard event file beside it.
+    """A writer of `workdir`/metrics.jsonl and a TensorBoard event file next to it.
 
     A line is an object: `step`, `split`, `time` (seconds since 1970), then the numbers,
-    floats in full precision; "nan", "inf" and "-inf" are strings, which float() reads.
+    floats in full precision. "nan", "inf" and "-inf" are strings, which float() reads.
     Every line is flushed. A bucket cannot append: both files stay on this machine, and
     `flush` copies them. Raises OSError if the files cannot be written.
 
     Args:
-      resume_step: the step of the checkpoint that the run resumes from. Drops lines of
+      resume_step: Step of the checkpoint that the run resumes from. Drops lines of
         later steps, which will be written again. None means no checkpoint.
       active: False for processes other than process 0, which writes.
     """
@@ -51,7 +51,7 @@ class MetricWriter:
         if not self._active:
             return
         now = time.time()
-        plain: dict[str, int | float] = {  # of NumPy's and JAX's scalars too
+        plain: dict[str, int | float] = {  # from NumPy's and JAX's scalars too
             name: int(value) if isinstance(value, numbers.Integral) else float(value)
             for name, value in values.items()
         }
@@ -69,7 +69,7 @@ class MetricWriter:
                 (self._workdir / path.name).write_bytes(path.read_bytes())
 
     def has(self, step: int, split: str) -> bool:
-        """Whether there is such a line, also from before resuming, in any process."""
+        """Returns whether a line exists, also from before resuming, in any process."""
         return (step, split) in self._written
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class _Events:
 
 
 def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
-    """The complete lines of one split: `step`, `time` and the numbers."""
+    """Reads the complete lines of one split: `step`, `time` and the numbers."""
     return [
         {n: float(x) if isinstance(x, str) else x for n, x in line.items()}
         for line in _lines_until(workdir / "metrics.jsonl", math.inf).values()
@@ -120,7 +120,7 @@ def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
 
 
 def _lines_until(path: Path, last: int | float) -> dict[bytes, dict[str, Any]]:
-    """The complete lines up to step `last`, raw and parsed."""
+    """Reads the complete lines up to step `last`, raw and parsed."""
     records = {}
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else ():
         with contextlib.suppress(ValueError):  # half a line

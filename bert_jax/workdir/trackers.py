@@ -1,4 +1,4 @@
-"""Sends metrics to Weights & Biases and MLflow, beside metrics.jsonl.
+"""Sends metrics to Weights & Biases and MLflow, in addition to metrics.jsonl.
 
 Both read their own variables: WANDB_PROJECT, MLFLOW_TRACKING_URI, ...
 """
@@ -28,7 +28,7 @@ def require(names: Sequence[str]) -> None:
             raise UserError(f"config.train.trackers: pip install '.[{name}]'")
 
 
-# The name of a service's run, and how to send a step and to end the run.
+# The name of a service's run, and functions to send a step and to end the run.
 _Run: TypeAlias = tuple[str, Callable[..., Any], Callable[..., Any]]
 
 
@@ -87,7 +87,7 @@ class Trackers:
             write_atomically(path, json.dumps(runs) + "\n")
 
     def write(self, step: int, split: str, values: Mapping[str, float]) -> None:
-        """Sends numbers as `split/name`; leaves out those that are not finite."""
+        """Sends numbers as `split/name`. Leaves out those that are not finite."""
         numbers = {
             f"{split}/{n}": float(x) for n, x in values.items() if math.isfinite(x)
         }
@@ -95,7 +95,7 @@ class Trackers:
             self._try(name, run[1], step, numbers)
 
     def close(self, finished: bool) -> None:
-        """Ends the runs; `finished` is False if the run was interrupted."""
+        """Ends the runs. `finished` is False if the run was interrupted."""
         for name, run in list(self._open.items()):
             self._try(name, run[2], finished)
 

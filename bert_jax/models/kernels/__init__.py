@@ -1,1 +1,1 @@
-"""Kernels for GPUs and TPUs, imported where a config asks for one."""
+"""Kernels for GPUs and TPUs, imported where a config selects one."""

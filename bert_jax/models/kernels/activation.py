@@ -20,18 +20,18 @@ from bert_jax.models.layers import ACTIVATION_FUNCTIONS
 
 _COLUMNS = PartitionSpec("tensor")
 _ROWS = PartitionSpec(("data", "fsdp"), None, "tensor")
-# What a program computes: rows at once, columns, and how often before it writes its
-# sums; and its warps. The fastest of eight on an H200 (experiments/results/gpu.txt).
+# A program's rows at a time, columns, iterations before it writes its sums, and warps.
+# The fastest of eight on an H200 (experiments/results/gpu.txt).
 _BLOCK_ROWS, _BLOCK_COLUMNS, _LOOPS, _WARPS = 8, 512, 16, 8
 
 # 1 - erf(z) = polynomial(1 / (1 + _STEP z)) exp(-z^2) for z >= 0, within 1.5e-7
-# (Abramowitz and Stegun 1964, 7.1.26); Triton has no erf.
+# (Abramowitz and Stegun 1964, 7.1.26). Triton has no erf.
 _STEP = 0.3275911
 _COEFFICIENTS = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 
 
 def _gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """The normal distribution function, and x times its density."""
+    """Returns the normal distribution function plus x times its density."""
     density = jnp.exp(-0.5 * x * x)
     t = 1.0 / (1.0 + (_STEP / math.sqrt(2.0)) * jnp.abs(x))
     polynomial = jnp.zeros_like(x)
@@ -66,13 +66,13 @@ def fused_activation(
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length columns"]:
-    """activation(x + bias), computed in float32.
+    """Computes activation(x + bias) in float32.
 
     Args:
-      name: of ACTIVATION_FUNCTIONS.
-      x: a linear layer's product.
-      bias: that layer's bias.
-      interpret: run the kernel as JAX operations; otherwise it needs a GPU.
+      name: Name in ACTIVATION_FUNCTIONS.
+      x: A linear layer's product.
+      bias: That layer's bias.
+      interpret: Whether to run the kernel as JAX operations. Otherwise it needs a GPU.
     """
     return _activate(name, interpret, x, bias)
 
@@ -105,7 +105,7 @@ _activate.defvjp(_forward, _backward)
 def _backward_call(
     name: str, interpret: bool, x: Array, bias: Array, gradient: Array
 ) -> tuple[Array, Array]:
-    """For one device: the gradient of x, and partial sums [programs, columns]."""
+    """Computes one device's gradient of x, and partial sums [programs, columns]."""
     columns = x.shape[-1]
     flat, outer = (each.reshape(-1, columns) for each in (x, gradient))
     padding = -len(flat) % _BLOCK_ROWS

@@ -20,8 +20,8 @@ def fused(
     key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    """FlashAttention's method on a GPU; on a TPU a kernel of whole rows, and JAX's
-    splash attention for longer ones."""
+    """Runs FlashAttention's method on a GPU. On a TPU it runs a kernel of whole rows,
+    or JAX's splash attention for longer ones."""
     if layers.platform() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
@@ -48,7 +48,7 @@ def cudnn(
     key: DropoutKey,
     causal: bool = False,
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
-    """cuDNN's own kernel."""
+    """Runs cuDNN's own kernel."""
     from bert_jax.models.kernels.cudnn import cudnn_attention
 
     _require_no_dropout("cudnn", rate, key)

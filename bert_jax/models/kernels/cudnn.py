@@ -2,8 +2,8 @@
 
 JAX calls it (jax.nn.dot_product_attention). It has a dropout that JAX keeps private,
 whose bits a resumed run could not draw again, so it trains only models whose attention
-drops nothing; and it takes a length for each row, so no packed ones. A mask would be
-an array of length x length, which cuDNN reads and differentiates.
+drops nothing. It takes a length for each row, so it cannot compute packed ones. A mask
+would be an array of length x length, which cuDNN reads and differentiates.
 """
 
 import jax
@@ -18,17 +18,18 @@ def cudnn_attention(
     seen: tuple[Int[Array, "batch 1"], Int[Array, "batch length"]],
     causal: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention of every query over a row's tokens, without dropout.
+    """Computes softmax attention of every query over a row's tokens, without dropout.
 
     Args:
-      query: bfloat16, as keys and values; head_dim is one of `config.HEADS`.
-      seen: the id of a row's tokens, which come before its padding, and each key's. A
-        row of padding alone sees its first position.
-      causal: a query attends to no position after its own.
+      query: Queries in bfloat16, like keys and values. head_dim is one of
+        `config.HEADS`.
+      seen: The id of a row's tokens, which come before its padding, and each key's. A
+        row with only padding attends to its first position.
+      causal: Whether a query attends to no position after its own.
     """
     lengths = jnp.sum(seen[1] == seen[0], axis=1, dtype=jnp.int32)
     places = query.shape[1]
-    if places % 2:  # which JAX refuses here
+    if places % 2:  # an odd length, which JAX refuses here
         one = ((0, 0), (0, 1), (0, 0), (0, 0))
         query, keys, value = (jnp.pad(x, one) for x in (query, keys, value))
     mixed = jax.nn.dot_product_attention(
@@ -36,7 +37,7 @@ def cudnn_attention(
         keys,
         value,
         is_causal=causal,
-        # All queries are computed, those of padding too, as everywhere else.
+        # All queries are computed, padding's too, as in the other attentions.
         key_value_seq_lengths=jnp.maximum(lengths, 1),
         implementation="cudnn",
     )

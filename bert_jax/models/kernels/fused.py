@@ -1,8 +1,8 @@
 """Attention in one GPU kernel: no array of length x length leaves the chip.
 
-The method is FlashAttention's (Dao et al. 2022; Dao 2023): the softmax over blocks of
-keys, and its probabilities computed again in the backward pass. Dropout is that of
-`layers.dropout`, from the same words, so the same elements are dropped.
+The method is FlashAttention's (Dao et al. 2022, Dao 2023): the softmax over blocks of
+keys, and its probabilities computed again in the backward pass. Dropout uses the same
+words as `layers.dropout`, so the same elements are dropped.
 
 Queries, keys and values come in one array and their gradients leave in one, so that a
 single product computes them, and nothing is sliced or joined in memory. The backward
@@ -34,18 +34,18 @@ class Tiling(NamedTuple):
     block: int  # queries or keys at a time: a power of 2 that divides the length
     # A program of the backward pass computes a whole row of one head: five products of
     # each pair of blocks. Otherwise it computes the gradients of one block of keys, and
-    # those of the same block of queries: seven.
+    # those for the same block of queries: seven.
     whole: bool = False
-    stages: int = 2  # of loads ahead of the products, in the backward pass
+    stages: int = 2  # loads ahead of the products, in the backward pass
 
 
 def tiling(length: int, size: int, dtype: Any) -> Tiling:
-    """The fastest blocks on an H200 for bfloat16 vectors of 64.
+    """Returns the fastest blocks on an H200 for bfloat16 vectors of 64.
 
     Args:
-      length: a multiple of 16.
-      size: of the vectors.
-      dtype: of the vectors.
+      length: Length of a row, a multiple of 16.
+      size: Size of the vectors.
+      dtype: Dtype of the vectors.
     """
     block = next(block for block in (64, 32, 16) if length % block == 0)
     small = dtype == jnp.bfloat16 and size <= 64
@@ -53,12 +53,12 @@ def tiling(length: int, size: int, dtype: Any) -> Tiling:
 
 
 class _Setting(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants of a kernel."""
 
-    scale: float  # of the scores
+    scale: float  # factor of the scores
     causal: bool  # a query attends to no position after its own
-    window: int  # nor to one farther away; 0 means to any
-    rate: float  # of dropout; 0 means none
+    window: int  # nor to one farther away, where 0 means no limit
+    rate: float  # dropout rate, 0 without dropout
     tiling: Tiling
     biased: bool  # the backward pass computes the biases' gradients
     interpret: bool  # run as JAX operations: for tests, on any device
@@ -75,21 +75,22 @@ def fused_attention(
     bias: Float[Array, "heads 3 head_dim"] | None = None,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention of each query over the keys with its id.
+    """Computes softmax attention of each query over the keys with its id.
 
     Args:
-      packed: queries, keys and values; head_dim is one of `config.HEADS`.
-      seen: the ids of queries and keys. One id for all queries of a row is faster.
-      rate: of dropout of the probabilities.
-      key: for dropout; None for evaluation.
-      causal: a query attends to no position after its own.
-      window: it attends to at most so many on each side; 0 means to all.
-      bias: is part of `packed` already, as a constant: its gradient comes from here.
-      interpret: run the kernel as JAX operations; otherwise it needs a GPU.
+      packed: Queries, keys and values. head_dim is one of `config.HEADS`.
+      seen: Ids of queries and keys. One id for all queries of a row is faster.
+      rate: Dropout rate of the probabilities.
+      key: Dropout key. None means evaluation.
+      causal: Whether a query attends to no position after its own.
+      window: Maximum number of positions it attends to on each side. 0 means all.
+      bias: Biases that are part of `packed` already, as a constant. Their gradient is
+        computed here.
+      interpret: Whether to run the kernel as JAX operations. Otherwise it needs a GPU.
     """
     batch, length, heads, _, size = packed.shape
     query_ids: Array | None = None
-    if seen[0].shape[1] == 1:  # what is added to a key's scores
+    if seen[0].shape[1] == 1:  # the term added to a key's scores
         key_ids = jnp.where(seen[0] == seen[1], 0.0, HIDDEN * _LOG2_E)
     else:
         query_ids, key_ids = seen
@@ -101,7 +102,7 @@ def fused_attention(
         packed = jnp.pad(packed, wider)
         if query_ids is None:
             key_ids = jnp.pad(key_ids, wider[:2], constant_values=HIDDEN * _LOG2_E)
-        else:  # padding sees padding alone
+        else:  # padding attends only to padding
             query_ids, key_ids = (
                 jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
             )
@@ -116,7 +117,7 @@ def fused_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(setting: _Setting, bias: Array | None, *inputs: Any) -> Array:
-    """The inputs are those of `_forward_call`."""
+    """Takes the inputs of `_forward_call`."""
     return _forward(setting, bias, *inputs)[0]
 
 
@@ -151,7 +152,7 @@ def _forward_call(
     query_ids: Array | None,
     words: tuple[Array, Array] | None,
 ) -> tuple[Array, ...]:
-    """For the rows and heads of one device: the output, and the logarithm of each
+    """Computes for one device's rows and heads the output, and the logarithm of each
     query's sum [batch, heads, length]."""
     batch, length, heads, _, size = packed.shape
     specs = _Specs(packed.shape, setting.tiling.block)
@@ -169,8 +170,8 @@ def _forward_call(
 
 
 def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
-    """For the rows and heads of one device: the gradient of packed and, with biases,
-    partial sums of those of queries and values [batch, blocks, heads, 2, head_dim]."""
+    """Computes for one device's rows and heads the gradient of packed and, with biases,
+    partial sums for queries and values [batch, blocks, heads, 2, head_dim]."""
     packed, _, query_ids, words, *_ = kept
     batch, length, heads, _, size = packed.shape
     block, whole, _ = setting.tiling
@@ -198,7 +199,7 @@ def _backward_call(setting: _Setting, *kept: Any) -> tuple[Array, ...]:
 
 
 class _Specs:
-    """What a program of the grid (head, block, row) reads of each array."""
+    """The blocks of each array that a program of the grid (head, block, row) reads."""
 
     def __init__(self, shape: tuple[int, ...], own: int):
         batch, length, heads, _, size = shape
@@ -229,7 +230,7 @@ class _Specs:
         self.ids = pl.BlockSpec((None, length), lambda h, i, row: (row, 0))
 
     def inputs(self, query_ids: Any, words: Any) -> list:
-        """Of what both passes read; None where there is none."""
+        """Returns the specs of arrays that both passes read. None means no array."""
         ids = None if query_ids is None else self.ids
         return [self.packed, self.ids, ids, None if words is None else (self.row,) * 2]
 
@@ -237,7 +238,7 @@ class _Specs:
 def _call(
     setting: _Setting, kernel: Any, specs: _Specs, ins: list, outs: list, shapes: list
 ) -> Any:
-    """`pl.pallas_call` of one of the kernels below."""
+    """Wraps one of the kernels below in `pl.pallas_call`."""
     forward = kernel is _forward_kernel
     return pl.pallas_call(
         functools.partial(kernel, setting),
@@ -254,28 +255,28 @@ def _call(
 
 
 class _Queries(NamedTuple):
-    """A block of queries, and what belongs to each of them."""
+    """A block of queries, and the data that belongs to each query."""
 
     vectors: Array
     positions: Array
     ids: Array | None
     words: tuple[Array, Array] | None
-    gradient: Any = None  # of the output
-    log_sum: Any = None  # of the powers of 2 of the scores, as a logarithm to base 2
-    expected: Any = None  # of the gradient of the probabilities, times 1 - rate
+    gradient: Any = None  # gradient of the output
+    log_sum: Any = None  # log2 of the sum of the powers of 2 of the scores
+    expected: Any = None  # expected gradient of the probabilities, times 1 - rate
 
 
 class _Keys(NamedTuple):
-    """A block of keys, and what belongs to each of them."""
+    """A block of keys, and the data that belongs to each key."""
 
     vectors: Array
     values: Array
     positions: Array
-    ids: Array  # or what is added to the scores
+    ids: Array  # or the terms added to the scores
 
 
 def _queries(setting: _Setting, start: Any, packed, ids, words, *outputs) -> _Queries:
-    """Loads a block. `outputs`: the refs of output, log_sum and gradient."""
+    """Loads a block. `outputs` are the refs of output, log_sum and gradient."""
     rows = pl.ds(start, setting.tiling.block)
     loaded = _Queries(
         packed[rows, 0, :],
@@ -322,7 +323,7 @@ class _Pair:
         return triton.dot(of_queries, of_keys.T)
 
     def scores(self) -> Array:
-        """In float32, to base 2."""
+        """Returns the scores in float32, to base 2."""
         setting, queries, keys = self.setting, self.queries, self.keys
         scores = self.products(queries.vectors, keys.vectors)
         scores *= setting.scale * _LOG2_E
@@ -340,7 +341,7 @@ class _Pair:
         return scores + added
 
     def kept(self) -> Array:
-        """Whether dropout keeps a probability."""
+        """Returns whether dropout keeps each probability."""
         assert self.queries.words is not None
         first, second = map(self.of_query, self.queries.words)
         columns = self.of_key(self.keys.positions.astype(jnp.uint32))
@@ -348,8 +349,8 @@ class _Pair:
         return bits >= jnp.uint32(round(self.setting.rate * 2**32))
 
     def gradients(self) -> tuple[Array, Array]:
-        """The probabilities after dropout, and the gradients of the scores: the first
-        are to be divided by 1 - rate, the second too, and multiplied by the scale."""
+        """Returns the probabilities after dropout, and the gradients of the scores. The
+        caller divides both by 1 - rate, and multiplies the second by the scale."""
         queries, dtype = self.queries, self.keys.values.dtype
         probs = jnp.exp2(self.scores() - self.of_query(queries.log_sum))
         to_probs = self.products(queries.gradient, self.keys.values)
@@ -368,8 +369,9 @@ class _Pair:
 def _others(
     setting: _Setting, index: Array, length: int, queries: bool
 ) -> tuple[Any, Any]:
-    """The first block of keys that a block of queries sees, and the one after the last;
-    or with `queries` those of queries that see a block of keys."""
+    """Returns the first block of keys to which a block of queries attends, and the one
+    after the last. With `queries`, returns the blocks of queries that attend to a block
+    of keys."""
     first: Any = 0
     end: Any = length // setting.tiling.block
     if setting.window:
@@ -418,7 +420,7 @@ def _forward_kernel(
 def _backward_kernel(
     setting: _Setting, packed, key_ids, query_ids, words, *outputs
 ) -> None:
-    """A program computes the gradients of one block of keys and values, over all
+    """Computes, in a program, the gradients of one block of keys and values, over all
     queries, and of the same block of queries, over all keys."""
     given, results = outputs[:3], outputs[3:]
     block, length = setting.tiling.block, packed.shape[0]
@@ -457,8 +459,8 @@ def _backward_kernel(
 def _whole_backward_kernel(
     setting: _Setting, packed, key_ids, query_ids, words, *outputs
 ) -> None:
-    """A program computes all gradients of a row of one head, whose keys are one block
-    or two."""
+    """Computes, in a program, all gradients of a row of one head, whose keys are one
+    block or two."""
     given, results = outputs[:3], outputs[3:]
     block = setting.tiling.block
     starts = range(0, packed.shape[0], block)

@@ -1,7 +1,8 @@
 """Lookups on a GPU, whose gradients are summed in one order, and fast.
 
-XLA adds rows to a table in any order. Asked for one order, it sorts every element by
-itself: 23 of 77 ms of a step of Base on an H100 (experiments/results/gpu.txt).
+XLA adds rows to a table in any order. If forced to use one order, it sorts every
+element separately: 23 of 77 ms of a step of Base on an H100
+(experiments/results/gpu.txt).
 """
 
 import functools
@@ -12,14 +13,14 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.models.kernels.on_mesh import IDS, on_mesh
 
-_BLOCK = 128  # of sorted vectors that a matrix product sums
+_BLOCK = 128  # sorted vectors that a matrix product sums
 
 
 @jax.custom_vjp
 def lookup(
     table: Float[Array, "rows hidden"], ids: Int[Array, "batch length"]
 ) -> Float[Array, "batch length hidden"]:
-    """The rows of the table that `ids` name; all ids are less than `rows`."""
+    """Returns the rows of the table that `ids` name. All ids are less than `rows`."""
     return jnp.take(table, ids, axis=0)
 
 
@@ -30,7 +31,7 @@ def _forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
     table, ids = kept
 
-    # Each device sums its own rows of the batch; the sum of the sums is XLA's.
+    # Each device sums its own rows of the batch. XLA adds the sums.
     def own_sums(ids: Array, gradient: Array) -> Array:
         return sum_by_row(len(table), ids, gradient)[None]
 
@@ -44,9 +45,10 @@ lookup.defvjp(_forward, _backward)
 def sum_by_row(
     rows: int, ids: Int[Array, "..."], vectors: Float[Array, "... hidden"]
 ) -> Float[Array, "rows hidden"]:
-    """The sum of the vectors of each id from 0 to `rows`, in float32.
+    """Sums the vectors of each id from 0 to `rows`, in float32.
 
-    Sorted, the vectors of an id stand together, and the last of them has their sum.
+    After sorting, the vectors of an id are adjacent, and the last of them has their
+    running sum.
     """
     ids, vectors = ids.reshape(-1), vectors.reshape(-1, vectors.shape[-1])
     order = jnp.argsort(ids)
@@ -60,10 +62,11 @@ def sum_by_row(
 def _running(
     ids: Int[Array, "n"], vectors: Float[Array, "n hidden"]
 ) -> Float[Array, "n hidden"]:
-    """The sum up to each vector of those with its id; the ids are sorted.
+    """Returns, for each vector, the running sum of the vectors with its id. The ids are
+    sorted.
 
-    A product with a matrix of zeros and ones sums within blocks. What the blocks before
-    have of a block's first id is the running sum of the blocks' last vectors.
+    A product with a matrix of zeros and ones sums within blocks. The earlier blocks'
+    sum of a block's first id is the running sum of the blocks' last vectors.
     """
     count, padding = len(ids), -len(ids) % _BLOCK
     blocks = jnp.pad(ids, (0, padding), mode="edge").reshape(-1, _BLOCK)
@@ -91,8 +94,7 @@ def pick(
     x: Float[Array, "batch length ..."],
     places: Int[Array, "batch places ..."],
 ) -> Float[Array, "batch places ..."]:
-    """What stands at some places of each row of `length`; `places` has an axis for each
-    of `x`."""
+    """Gathers x at `places` in each row of `length`. `places` has as many axes as x."""
     del length
     return jnp.take_along_axis(x, places, axis=1)
 
@@ -102,7 +104,7 @@ def _picked(length: int, x: Array, places: Array) -> tuple[Array, Array]:
 
 
 def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]:
-    """A product with a matrix of zeros and ones."""
+    """Multiplies by a matrix of zeros and ones."""
     places = places.reshape(*places.shape[:2], 1)
     chosen = (places == jnp.arange(length)).astype(gradient.dtype)
     return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None

@@ -2,8 +2,8 @@
 
 XLA makes some ten kernels of them, each of which reads and writes whole arrays. Here
 the forward pass reads two arrays and writes one. The backward pass reads three,
-computes the sums again and writes two. Dropout is that of `layers.dropout`, from the
-same words, so the same elements are dropped.
+computes the sums again and writes two. Dropout uses the same words as `layers.dropout`,
+so the same elements are dropped.
 """
 
 import functools
@@ -23,7 +23,7 @@ from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.types import DropoutKey
 
 _WHOLE = PartitionSpec()
-_MOST_PIECES = 3  # of equal sizes, as in 768 = 3 x 256
+_MOST_PIECES = 3  # equal slices of the columns, as in 768 = 3 x 256
 
 
 class Blocks(NamedTuple):
@@ -31,7 +31,7 @@ class Blocks(NamedTuple):
 
     rows: int  # at once
     warps: int
-    loops: int = 1  # so many times, before it writes its sums
+    loops: int = 1  # number of times, before it writes its sums
 
 
 # The fastest of some twenty on an H200, or within 4% of it
@@ -40,9 +40,9 @@ FORWARD, BACKWARD = Blocks(2, 2), Blocks(2, 2, 16)
 
 
 class _Setting(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants of a kernel."""
 
-    rate: float  # of dropout; 0 means none
+    rate: float  # dropout rate, 0 without dropout
     eps: float  # added to the variance
     interpret: bool  # run as JAX operations: for tests, on any device
 
@@ -60,19 +60,19 @@ def fused_norm(
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length hidden"]:
-    """LayerNorm(residual + dropout(x + bias)), computed in float32.
+    """Computes LayerNorm(residual + dropout(x + bias)) in float32.
 
     Args:
-      x: a linear layer's product.
-      bias: that layer's bias.
+      x: A linear layer's product.
+      bias: That layer's bias.
       scale: LayerNorm's factors.
       offset: LayerNorm's bias.
-      rate: of dropout.
-      key: for dropout; None for evaluation.
-      eps: added to the variance.
-      positions: the rows' positions in the array of which they are a part, as in
-        `layers.dropout`; None means that it is whole.
-      interpret: run the kernel as JAX operations; otherwise it needs a GPU.
+      rate: Dropout rate.
+      key: Dropout key. None means evaluation.
+      eps: Number added to the variance.
+      positions: The rows' positions in the array of which they are a part, as in
+        `layers.dropout`. None means that it is whole.
+      interpret: Whether to run the kernel as JAX operations. Otherwise it needs a GPU.
     """
     words = None
     if key is not None and rate > 0.0:
@@ -83,7 +83,7 @@ def fused_norm(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _norm(setting: _Setting, *inputs: Any) -> Array:
-    """The arguments are those of `_forward`."""
+    """Takes the same arguments as `_forward`."""
     return _forward(setting, *inputs)[0]
 
 
@@ -120,7 +120,7 @@ _norm.defvjp(_forward, _backward)
 
 
 class _Specs:
-    """What a program reads of arrays [rows, hidden], [rows] and [hidden]."""
+    """The blocks that a program reads of arrays [rows, hidden], [rows] and [hidden]."""
 
     def __init__(self, rows: int, hidden: int):
         self.rows = pl.BlockSpec((rows, hidden), lambda i: (i, 0))
@@ -137,7 +137,7 @@ def _forward_call(
     scale: Array,
     offset: Array,
 ) -> tuple[Array, Array, Array]:
-    """The rows of one device: [batch, length, hidden] and two of [batch, length]."""
+    """Computes one device's rows: [batch, length, hidden] and two [batch, length]."""
     rows, hidden = FORWARD.rows, x.shape[-1]
     flat, flat_residual, flat_words = _flat(rows, hidden, (x, residual, words))
     specs, numbers = (
@@ -175,8 +175,8 @@ def _backward_call(
     inverse: Array,
     gradient: Array,
 ) -> tuple[Array, Array, Array]:
-    """For one device's rows: the gradients of x and residual, and partial sums of those
-    of offset, scale and bias [programs, 3, hidden]."""
+    """Computes for one device's rows the gradients of x and residual, and partial sums
+    of the gradients of offset, scale and bias [programs, 3, hidden]."""
     rows, hidden = BACKWARD.rows, x.shape[-1]
     flat, flat_residual, flat_words, mean, inverse, gradient = _flat(
         rows, hidden, (x, residual, words, mean, inverse, gradient)
@@ -215,7 +215,7 @@ def _backward_call(
 
 
 def _flat(rows: int, hidden: int, arrays: tuple) -> Any:
-    """[batch, length, hidden] -> [rows, hidden], padded to a multiple of `rows`."""
+    """Flattens [batch, length, hidden] to [n, hidden], padded so `rows` divides n."""
 
     def flat(x: Array) -> Array:
         x = x.reshape(-1, hidden) if x.ndim == 3 else x.reshape(-1)
@@ -230,10 +230,10 @@ def _params(blocks: Blocks) -> triton.CompilerParams:
 
 
 def _pieces(hidden: int) -> list[Any]:
-    """Slices of the columns; Triton's arrays have powers of 2.
+    """Returns slices of the columns, because sizes of Triton's arrays are powers of 2.
 
-    They are equal where they are few; else there is one for each bit of the number,
-    because compiling 39 of 8 columns takes minutes.
+    They are equal where they are few. Otherwise there is one for each bit of `hidden`,
+    because compiling 39 slices of 8 columns takes minutes.
     """
     size = hidden & -hidden
     sizes = [size] * (hidden // size)
@@ -247,7 +247,7 @@ def _pieces(hidden: int) -> list[Any]:
 def _kept(
     rate: float, words: tuple[Array, Array], columns: Any
 ) -> Float[Array, "rows columns"]:
-    """1 / (1 - rate) where dropout keeps an element, else 0."""
+    """Returns 1 / (1 - rate) where dropout keeps an element, else 0."""
     numbers = (columns.start + jnp.arange(columns.size)).astype(jnp.uint32)
     bits = hash_column(words[0][:, None], words[1][:, None], numbers[None, :])
     return jnp.where(bits >= jnp.uint32(round(rate * 2**32)), 1.0 / (1.0 - rate), 0.0)
@@ -256,7 +256,7 @@ def _kept(
 def _sum(
     setting: _Setting, x: Array, bias: Array, residual: Array, words: Any, columns: Any
 ) -> tuple[Array, Array | None]:
-    """residual + dropout(x + bias) in float32, and dropout's factors."""
+    """Returns residual + dropout(x + bias) in float32, and dropout's factors."""
     biased, factors = x.astype(jnp.float32) + bias[None, :], None
     if words is not None:
         factors = _kept(setting.rate, words, columns)

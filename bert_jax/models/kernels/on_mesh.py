@@ -19,13 +19,13 @@ def on_mesh(
     in_specs: tuple[PartitionSpec, ...],
     out_specs: Any = VECTORS,
 ) -> Callable[..., Any]:
-    """A function of rows and heads, as attention is, for those of each device of the
-    mesh in use.
+    """Wraps a function of rows and heads, such as attention, so that each device of the
+    mesh in use computes its own.
 
     Args:
       compute: arrays -> one array, for the rows and heads given.
-      in_specs: one of the above for each of its arguments.
-      out_specs: likewise, of its result.
+      in_specs: One of the specs above for each of its arguments.
+      out_specs: The same for its result.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty or mesh.size == 1:

@@ -1,4 +1,4 @@
-"""What each kernel requires of a config and its devices."""
+"""Requirements of each kernel on a config and its devices."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from bert_jax.models.config import KERNELS, LONGEST_WHOLE_ROW
 def check(
     model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
 ) -> None:
-    """Checks that a config's attention can be computed as the config asks.
+    """Checks that a config's attention can be computed as the config specifies.
 
     Args:
       model: `config.model`.
-      platform: of the devices: gpu, tpu or cpu.
-      trains: the model is trained, with dropout.
-      packed: the rows of training hold several sequences.
-      seeds: models that are trained in one program.
+      platform: Platform of the devices: gpu, tpu or cpu.
+      trains: Whether the model is trained, with dropout.
+      packed: Whether the training rows hold several sequences.
+      seeds: Number of models that are trained in one program.
 
     Raises:
-      UserError: it cannot.
+      UserError: The attention cannot be computed.
     """
     if model.epilogue == "fused" and platform != "gpu":
         raise UserError(

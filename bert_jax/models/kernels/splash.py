@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.models.kernels.on_mesh import IDS, VECTORS, on_mesh
 
-BLOCKS = (512, 384, 256, 128)  # queries or keys of a block; a TPU's registers have 128
+BLOCKS = (512, 384, 256, 128)  # queries or keys per block (a TPU's registers have 128)
 _SPECS = (VECTORS, VECTORS, VECTORS, IDS, IDS)
 
 
@@ -26,16 +26,16 @@ def splash_attention(
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention of each query over the keys with its id, without dropout.
+    """Computes attention of each query over the keys with its id, without dropout.
 
     A length that 128 does not divide is padded to one that it does. The output of a
-    query that sees no key is the mean of all values, and of no use.
+    query that attends to no key is the mean of all values, and of no use.
 
     Args:
-      seen: the ids of queries and keys.
-      causal: a query attends to no position after its own.
-      window: it attends to at most so many on each side; 0: to all.
-      interpret: run the kernel as JAX operations; by itself it runs on a TPU only.
+      seen: Ids of queries and keys.
+      causal: Whether a query attends to no position after its own.
+      window: Maximum number of positions it attends to on each side. 0 means all.
+      interpret: Whether to run the kernel as JAX operations. Otherwise it needs a TPU.
     """
     batch, length, _, size = query.shape
     query_ids, key_ids = jnp.broadcast_to(seen[0], (batch, length)), seen[1]
@@ -43,7 +43,7 @@ def splash_attention(
     padded = -length % BLOCKS[-1]
     wider = ((0, 0), (0, padded), (0, 0), (0, 0))
     query, keys, value = (jnp.pad(x, wider) for x in (query, keys, value))
-    # Padding sees padding alone.
+    # Padding attends only to padding.
     query_ids, key_ids = (
         jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
     )
@@ -62,7 +62,7 @@ def _attend(
     query_ids: Array,
     key_ids: Array,
 ) -> Array:
-    """The rows and heads of one device."""
+    """Computes the rows and heads of one device."""
     # Here, because they take a second to import, and only TPUs need them.
     from jax.experimental.pallas.ops.tpu.splash_attention import (
         splash_attention_kernel as kernels,

@@ -1,14 +1,13 @@
 """Attention in one TPU kernel, for rows that fit in the chip's memory.
 
-No array of length x length leaves the chip, and the softmax sees a whole row at once.
-Dropout is that of `layers.dropout`, from the same words, so the same elements are
-dropped.
+No array of length x length leaves the chip, and the softmax is over a whole row.
+Dropout uses the same words as `layers.dropout`, so the same elements are dropped.
 
 Vectors are [batch, length, hidden] as the linear layers have them, with all heads side
 by side: no copy takes the heads apart. A product of 128 columns costs no more than one
 of 64, so heads are told apart by zeros in the others' columns. Scores are [keys,
-queries]: sums over keys are then those of registers, and what belongs to a query is a
-row, as in memory.
+queries]: sums over keys are then sums of registers, and a query's values are a row, as
+in memory.
 """
 
 import functools
@@ -28,17 +27,17 @@ from bert_jax.types import DropoutKey
 
 _SPECS = (*(VECTORS,) * 3, *(IDS,) * 2, WORDS)
 _LANES = 128  # columns of a register, and queries at a time
-_BLOCK = 128 * 1024  # most elements of an array that a program reads
+_BLOCK = 128 * 1024  # maximum elements of an array that a program reads
 _LOG2_E = math.log2(math.e)  # the exponential function is one of 2
 
 
 class _Setting(NamedTuple):
     """The constants of a kernel."""
 
-    size: int  # of a head
+    size: int  # size of a head
     causal: bool  # a query attends to no position after its own
-    window: int  # nor to one farther away; 0 means to any
-    rate: float  # of dropout; 0 means none
+    window: int  # nor to one farther away, where 0 means no limit
+    rate: float  # dropout rate, 0 without dropout
     interpret: bool  # run as JAX operations: for tests, on any device
 
     @property
@@ -59,20 +58,20 @@ def whole_row_attention(
     *,
     interpret: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
-    """Softmax attention of each query over the keys with its id.
+    """Computes softmax attention of each query over the keys with its id.
 
     A length that 128 does not divide is padded to one that it does. The output of a
-    query that sees no key is of no use.
+    query that attends to no key is of no use.
 
     Args:
-      query: of at most `config.LONGEST_WHOLE_ROW` tokens; head_dim is one of
+      query: Queries of at most `config.LONGEST_WHOLE_ROW` tokens. head_dim is one of
         `config.HEADS`.
-      seen: the ids of queries and keys.
-      rate: of dropout of the probabilities.
-      key: for dropout; None for evaluation.
-      causal: a query attends to no position after its own.
-      window: it attends to at most so many on each side; 0 means to all.
-      interpret: run the kernel as JAX operations; otherwise it needs a TPU.
+      seen: Ids of queries and keys.
+      rate: Dropout rate of the probabilities.
+      key: Dropout key. None means evaluation.
+      causal: Whether a query attends to no position after its own.
+      window: Maximum number of positions it attends to on each side. 0 means all.
+      interpret: Whether to run the kernel as JAX operations. Otherwise it needs a TPU.
     """
     batch, length, heads, size = query.shape
     words: Any = None
@@ -91,7 +90,7 @@ def whole_row_attention(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(setting: _Setting, *inputs: Any) -> Array:
-    """The inputs are query, keys, value, the ids of queries and keys, and words."""
+    """Takes query, keys, value, the ids of queries and keys, and words."""
     return _forward(setting, *inputs)[0]
 
 
@@ -163,11 +162,11 @@ def _product(one: Array, other: Array, axis: int, other_axis: int) -> Array:
 
 
 class _Queries(NamedTuple):
-    """Some queries of a row, and what is the same for all heads."""
+    """Some queries of a row, and the values that are the same for all heads."""
 
-    at: Any  # where they stand
-    added: Array  # to scores [keys, queries]
-    positions: Array  # of keys, for dropout
+    at: Any  # slice of the row
+    added: Array  # added to scores [keys, queries]
+    positions: Array  # the keys' positions, for dropout
 
     @classmethod
     def of(cls, setting: _Setting, index: Any, query_ids: Any, key_ids: Any) -> Any:
@@ -187,8 +186,8 @@ class _Queries(NamedTuple):
     def weights(
         self, setting: _Setting, head: int, query: Array, keys: Array, words: Any
     ) -> tuple[Array, Array, Array | None]:
-        """Probabilities before dropout and division by their sums; these; and which
-        are kept. `query` is zero in other heads' columns."""
+        """Returns the probabilities before dropout and division by their sums, these
+        sums, and which are kept. `query` is zero in other heads' columns."""
         scores = _product(keys, query, 1, 1) * (setting.scale * _LOG2_E) + self.added
         weights = jnp.exp2(scores - jnp.max(scores, axis=0, keepdims=True))
         mass = jnp.sum(weights, axis=0, keepdims=True)
@@ -200,7 +199,7 @@ class _Queries(NamedTuple):
 
 
 def _heads(setting: _Setting, lanes: int, width: int) -> Any:
-    """The columns of each group of heads; its heads' numbers, and columns in it."""
+    """Yields each group's columns, with its heads' numbers and their columns in it."""
     for start in range(0, width, lanes):
         heads = range(start // setting.size, (start + lanes) // setting.size)
         own = (slice(n, n + setting.size) for n in range(0, lanes, setting.size))
@@ -208,7 +207,7 @@ def _heads(setting: _Setting, lanes: int, width: int) -> Any:
 
 
 def _alone(own: slice, x: Array) -> Array:
-    """Zero in other heads' columns."""
+    """Sets other heads' columns to zero."""
     column = jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
     return jnp.where((column >= own.start) & (column < own.stop), x, jnp.zeros_like(x))
 

@@ -1,1 +1,1 @@
-"""How the processes of a run find each other, and stop at the same step."""
+"""Processes of a run: finding each other, and stopping at the same step."""

@@ -16,7 +16,7 @@ from types import FrameType
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs bert_jax.main in N processes; returns the status of the first that fails."""
+    """Runs bert_jax.main in N processes. Returns the first failing one's status."""
     parser = argparse.ArgumentParser("local", usage="local N [--devices=D] -- ...")
     parser.add_argument("number", type=int)
     parser.add_argument("--devices", type=int, default=1)
@@ -27,8 +27,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(number: int, devices: int, program: Sequence[str]) -> int:
-    """Runs `program`, which calls bert_jax.main, in `number` processes with so many
-    simulated `devices` each; returns the first exit status that is not 0."""
+    """Runs `program`, which calls bert_jax.main, in `number` processes with
+    `devices` simulated devices each. Returns the first exit status that is not 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
