@@ -60,8 +60,8 @@ class Run(Source):
         weights, step = self._checkpoint(as_it_is, name)
         config = workdir.read_config(self.folder)
         if weights.left_over:
-            parts = ", ".join(weights.left_over)
-            log.warning("exported without %s: transformers has no such parts", parts)
+            gone = ", ".join(weights.left_over)
+            log.warning("exported without %s: transformers has no such parts", gone)
         if parts := weights.config.of_your_own():
             raise UserError(
                 f"{self.folder}: the {' and '.join(parts)} of your own cannot be "
