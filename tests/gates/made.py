@@ -5,7 +5,7 @@
 writes two files of tests/golden/743dd25e. `made.tar.xz` holds a run that SIGTERM
 stopped (`run`), its prepared data (`data`) and its export (`export`). `numbers.json`
 holds the losses of the runs, and the digests of the prepared texts. Commit 743dd25e
-made both, on a CPU, with the packages of requirements.txt. They are never made again:
+made both, on a CPU, with the packages of requirements.txt. They are never made anew:
 the code that reads them may change, they may not.
 """
 
@@ -128,8 +128,7 @@ def _write(folder: Path, extends: str, lines: str) -> Path:
 
 
 def _write_rows(folder: Path) -> None:
-    """Writes pairs whose last words show their label, and questions with their
-    answers."""
+    """Pairs whose last words tell their label, and questions with their answers."""
     rng = random.Random(0)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *NAMES]
     pieces += ["where", "is", "in", "."]
@@ -171,7 +170,7 @@ def metrics(workdir: Path) -> list[dict[str, Any]]:
 
 
 def losses(workdir: Path) -> list[float]:
-    """Returns the loss of each training step. Each step must be there once."""
+    """Returns the loss of each training step; each step must be there once."""
     lines = [line for line in metrics(workdir) if line["split"] == "train"]
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     return [line["loss"] for line in lines]
@@ -184,7 +183,7 @@ def scores(workdir: Path) -> dict[str, float]:
 
 
 def newest(workdir: Path) -> int:
-    """Returns the step of the newest complete checkpoint, or 0 if there is none."""
+    """Returns the step of the newest complete checkpoint; 0 if there is none."""
     names = [path.name for path in workdir.glob("checkpoints/*")]
     return max((int(name) for name in names if name.isdigit()), default=0)
 
@@ -238,7 +237,7 @@ def records(folder: Path) -> dict[str, str]:
 
 
 def prepared(name: str, folder: Path) -> dict[str, str]:
-    """Prepares the texts as PREPARED[name] specifies and returns digests of the result.
+    """Prepares the texts as PREPARED[name] says; returns digests of the result.
 
     The digest of the batches covers masking and packing.
     """
