@@ -1,4 +1,4 @@
-"""What a layer adds to a plan's activations."""
+"""The activations that a layer adds to a plan."""
 
 from pathlib import Path
 

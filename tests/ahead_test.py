@@ -59,7 +59,7 @@ def aliases(done) -> list[str]:
 
 
 def exchanges(mesh, done) -> set[tuple[str, tuple[str, ...]]]:
-    """What devices do together, and along which axes."""
+    """Returns what devices do together, and along which axes."""
     text = hlo.Program(done.as_text())
     return {(c.kind, c.axes) for c in hlo.collectives(text, mesh.shape)}
 
@@ -98,7 +98,7 @@ def test_a_loop_over_the_layers_keeps_the_program_small():
         return sum(map(len, hlo.Program(done.as_text()).computations.values()))
 
     looped = instructions("model.num_hidden_layers=24", "model.scan_layers=True")
-    assert looped < 2 * instructions()  # of one layer
+    assert looped < 2 * instructions()  # a single layer
 
 
 @pytest.mark.slow
@@ -178,10 +178,10 @@ def test_a_model_of_the_time_on_a_gpu():
     fields = [f"--config.{field}" for field in BASE]
     case = {"config": "configs/base.py", "fields": fields, "device": GPU}
     case |= {"mode": "evaluate", "phase": 0, "effort": "quick"}
-    found = {**case, **compiled.measure(case)}  # here, not in a process of its own
+    found = {**case, **compiled.measure(case)}  # here, not in a separate process
     assert all(map(IN_FLOAT32.search, found["float32"])) and found["products"]
     times = found["model"]["ms"]
-    # No less than at the data sheet's peak; training is three times as much.
+    # No less than at the data sheet's peak. Training is three times as much.
     model = programs.load(case["config"], fields).model
     least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64 / 3
     assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16

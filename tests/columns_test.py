@@ -1,4 +1,4 @@
-"""The columns that are planned with, beside those of each task's real batches."""
+"""The columns that are planned with, compared with each task's real batches."""
 
 import numpy as np
 import pytest
@@ -38,5 +38,5 @@ def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
         assert {k: (leaf.shape, leaf.dtype) for k, leaf in planned.items()} == {
             name: (np.shape(rows), rows.dtype) for name, rows in batch.items()
         }
-        # Predicting the next piece, a row has one position.
+        # Predicting the next token, a row has one position.
         assert set(programs.inputs(planned)) <= {*batch, "masked_lm_positions"}

@@ -30,7 +30,7 @@ OWN = {
 
 @pytest.fixture
 def write(micro, tmp_path, monkeypatch):
-    """Writes focal.py, which gives a field a value of its own."""
+    """Writes focal.py, which gives a field a custom value."""
     monkeypatch.chdir(tmp_path)
     Path("micro.py").write_text(Path(micro).read_text())
 

@@ -49,7 +49,7 @@ class Run(NamedTuple):
 
     Attributes:
       task: Class of the task, as MODULE:NAME.
-      arguments: Arguments of the command line, besides config and folder.
+      arguments: Command-line arguments other than config and folder.
       out: Output of the run.
     """
 

@@ -1,7 +1,7 @@
-"""What a run promises whatever its task: the same on any devices and after any stop.
+"""The guarantees of a run of any task: the same on any devices and after any stop.
 
-A task keeps it by its batches and its carry; the loop by `Session`, whose promise three
-whole runs check.
+A task keeps it by its batches and its carry. The loop keeps it by `Session`, whose
+promise three whole runs check.
 """
 
 import itertools
@@ -36,7 +36,7 @@ def assert_same(one, two) -> None:
 
 @pytest.fixture
 def make(request, tmp_path, monkeypatch):
-    """Creates the task of a kind; each call reads its data again."""
+    """Creates the task of a kind. Each call reads its data again."""
     monkeypatch.chdir(tmp_path)
 
     def make(name: str, **fields) -> Task:
@@ -146,7 +146,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
 SLOW = pytest.mark.slow
 
 
-# ELMo's carries a state from step to step; the gates have runs without one.
+# ELMo's carries a state from step to step. The gates have runs without one.
 @pytest.fixture(
     params=[
         pytest.param("packed", marks=SLOW),

@@ -27,15 +27,15 @@ from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
 
 COMMANDS = [command for page in PAGES for command in documented.commands(page)]
 COMMANDS += [c for path in MODULES for c in documented.of_docstring(path)]
-# Words that stand for a value, where the value's type or its file matters.
+# Words that represent a value, where the value's type or its file matters.
 EXAMPLES = {"TABLE": "table5", "N": "1", "X": "1", "FILE": "configs/tiny.py"}
 NOT_PARSED = {
     **dict.fromkeys(documented.STARTED[1:], "it takes no options"),
 }
 # Flags on the pages that are other programs'.
 THEIR_FLAGS = {"--constraint", "--logdir", "--accelerator-type", "--version", "--spot"}
-THEIR_FLAGS |= {"--against", "--language", "--map"}  # of scripts in examples/
-THEIR_FLAGS |= {"--private", "--xla_jf_dump_to"}  # of hf and of libtpu
+THEIR_FLAGS |= {"--against", "--language", "--map"}  # scripts in examples/
+THEIR_FLAGS |= {"--private", "--xla_jf_dump_to"}  # hf and libtpu
 # Ends of files' names, such as train.csv.
 NOT_FIELDS = {"py", "json", "jsonl", "csv", "tsv", "txt", "safetensors", "label"}
 
@@ -45,7 +45,7 @@ class _Parsed(BaseException):
 
 
 def words_of(command):
-    """Its words, with examples for what stands for a value; without `...` and the
+    """Returns its words, with examples for placeholders, without `...` and the
     variables before the program."""
     words: list[str] = []
     for word in command.words:
@@ -70,10 +70,10 @@ def every_field():
 
 
 def check_fields(overrides: Sequence[str]) -> None:
-    """Applies each --config.FIELD=VALUE; raises UserError if it cannot be."""
+    """Applies each --config.FIELD=VALUE. Raises UserError if it cannot be."""
     for text in overrides:
         config = every_field().copy_and_resolve_references()
-        # Of pre-training: packing, say, and steps instead of epochs.
+        # Pre-training fields: packing, say, and steps instead of epochs.
         if text.startswith(("--config.corpus.", "--config.train.num_")):
             del config.task.max_seq_length
         configuration.override(config, text)
@@ -104,7 +104,7 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
 
 
 def options_of(module: str, words: Sequence[str], monkeypatch):
-    """Stops a command at its parser; gives the parser, the options and the rest."""
+    """Stops a command at its parser. Returns the parser, the options and the rest."""
     found = []
     parse = argparse.ArgumentParser.parse_known_args
 
@@ -183,7 +183,7 @@ def shown_files(tmp_path_factory):
 
 @pytest.fixture
 def own_files(shown_files, monkeypatch):
-    """Those files; what they register goes with the test."""
+    """Those files. Their registry entries go with the test."""
     monkeypatch.chdir(ROOT)
     return shown_files
 

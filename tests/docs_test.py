@@ -58,7 +58,7 @@ def test_the_experiments_page_names_commands_that_are_there():
 
 
 def test_a_command_has_one_answer_on_all_pages():
-    """`$ COMMAND` and what it prints: the same wherever it is shown."""
+    """`$ COMMAND` and its output: the same everywhere that it is shown."""
     answers: dict[str, set[str]] = {}
     shown = re.compile(
         r"(?m)^\$ ((?:.*(?:\\|\|)\n)*.*)\n((?:(?!\$ ).*\n)*?)(?=```|\$ |\Z)"

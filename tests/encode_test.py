@@ -1,4 +1,4 @@
-"""`encode`: what the model was given, and where in the text each token stands."""
+"""`encode`: the model's inputs, and each token's position in the text."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""What a user can get wrong: one line, status 2, nothing half-written."""
+"""User errors: one line, status 2, nothing half-written."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""One line for a wrong config file, field or flag, which says what was meant."""
+"""One line for a wrong config file, field or flag, with the intended spelling."""
 
 from pathlib import Path
 

@@ -148,7 +148,7 @@ def test_fields_of_ones_own_task():
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A config file whose task has a field of its own, which is defined as ours are."""
+    """A config file whose task has a custom field, which is defined as ours are."""
     monkeypatch.setattr(fields, "OWN", {})
     path = tmp_path / "own.py"
     path.write_text(
@@ -190,7 +190,7 @@ def test_a_field_says_whether_it_may_change_on_resuming(own, tmp_path):
 
 
 def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
-    """task.words of a tagger may change, because it only cuts texts that are asked."""
+    """task.words of a tagger may change, because it only splits texts to predict."""
     for spec, word in (("elmo:size=tiny", "spaces"), ("finetune/ner", "spaces")):
         run = configuration.load(spec, [])
         run.train.num_steps = 7

@@ -1,4 +1,4 @@
-"""Hugging Face folders out: round trips, what stands in them, whole or not at all."""
+"""Hugging Face folders out: round trips, their contents, whole or not at all."""
 
 import dataclasses
 import json

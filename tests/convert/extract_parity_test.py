@@ -1,4 +1,4 @@
-"""Extracted vectors beside `transformers`' hidden states, from the same folder."""
+"""Extracted vectors against `transformers`' hidden states, from the same folder."""
 
 import itertools
 from types import SimpleNamespace

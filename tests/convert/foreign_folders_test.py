@@ -1,4 +1,4 @@
-"""Model folders of other programs: what they mean besides their numbers."""
+"""Model folders of other programs: their meaning apart from the numbers."""
 
 import json
 
@@ -126,7 +126,7 @@ def padded(tensors):
 
 @pytest.mark.slow
 def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
-    """As NVIDIA's 30,528 for 30,522 pieces."""
+    """As NVIDIA's 30,528 for 30,522 tokens."""
     names = {"id2label": LABELS}
     expected = ask(make_folder(CLASSIFIER, names), *TEXT)
     folder = make_folder(CLASSIFIER, {**names, "vocab_size": 56}, padded)
@@ -134,7 +134,7 @@ def test_spare_rows_to_a_multiple_are_taken(make_folder, ask):
     (folder / "vocab.txt").write_text("\n".join(lines))
     assert "does vocab.txt lack lines?" in ask(folder, *TEXT, status=2)
     tokenization.load(folder / "vocab.txt").save(str(folder / "tokenizer.json"))
-    assert ask(folder, *TEXT) == expected  # here each piece says its id
+    assert ask(folder, *TEXT) == expected  # here each token has an explicit id
 
 
 @pytest.fixture

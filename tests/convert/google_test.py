@@ -1,4 +1,4 @@
-"""Google's checkpoints in: by TensorFlow where it is there, else by a stand-in."""
+"""Google's checkpoints in: by TensorFlow if it is installed, else by a fake."""
 
 import json
 import sys

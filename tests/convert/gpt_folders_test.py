@@ -184,7 +184,7 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     expected = network(torch.tensor(inputs()[0])).logits.detach().numpy()
     found = bert_jax.load(source).apply(*inputs())["lm_logits"]
     assert_close(found, expected)
-    # A language model's tokenizer adds nothing: the text goes on where it ends.
+    # A language model's tokenizer adds nothing: the text continues where it ends.
     tokenizer = transformers.AutoTokenizer.from_pretrained(target)
     ours = tokenization.of_folder(target)
     text = "Seven DOGS jump over the fox"

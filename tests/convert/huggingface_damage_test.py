@@ -1,4 +1,4 @@
-"""Hugging Face folders that are damaged or do not fit: one line says what is wrong."""
+"""Hugging Face folders that are damaged or do not fit: one line names the problem."""
 
 import json
 

@@ -27,7 +27,7 @@ CASES = [
     "BertForQuestionAnswering-three_heads",
     "BertForMultipleChoice-three_heads",
 ]
-TOLERANCE = 1e-5  # of the largest magnitude
+TOLERANCE = 1e-5  # relative to the largest magnitude
 
 
 def real(array, mask):

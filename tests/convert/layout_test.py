@@ -1,4 +1,4 @@
-"""A family's layout is a table: the reader and the writer need no code of its own."""
+"""A family's layout is a table: the reader and the writer need no custom code."""
 
 import json
 import re

@@ -54,7 +54,7 @@ def test_outputs_and_gradients(golden, both, tmp_path, architecture, size):
     "architecture", ["BertLMHeadModel", "BertForQuestionAnswering"]
 )
 def test_attentions(golden, torch, both, tmp_path, architecture):
-    """Left to right, and of both directions; without a pooler."""
+    """Left to right and bidirectional, without a pooler."""
     model, batch = both(architecture, "three_heads")
     model.set_attn_implementation("eager")
     tensors = {name: torch.tensor(array) for name, array in batch.items()}
@@ -80,7 +80,7 @@ def test_attentions(golden, torch, both, tmp_path, architecture):
 def test_left_to_right_is_transformers_decoder(
     golden, torch, transformers, tmp_path, architecture
 ):
-    """Read, asked, exported and opened again."""
+    """Read, run, exported and opened again."""
     fields = golden.config_fields(architecture, "wide") | {"is_decoder": True}
     torch.manual_seed(0)
     model = getattr(transformers, architecture)(transformers.BertConfig(**fields))
@@ -133,8 +133,8 @@ TEXT = "Ab [MASK] é " + "a" * 150
 
 @pytest.fixture(scope="module")
 def opened(write_folder, transformers, tmp_path_factory):
-    """What `transformers` says of an export of each architecture, in a process that
-    knows nothing else; and where that export is."""
+    """Returns the output of `transformers` for an export of each architecture, in a
+    process that knows nothing else, and the location of that export."""
     folder, asked = tmp_path_factory.mktemp("exports"), []
     for architecture in ARCHITECTURES:
         out = folder / architecture

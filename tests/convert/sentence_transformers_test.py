@@ -32,7 +32,7 @@ HIDDEN, POSITIONS = 16, 32
 
 @pytest.fixture
 def make(torch, transformers, tmp_path):
-    """Makes a folder of an encoder and modules; returns it with the vectors of a text's
+    """Makes a folder of an encoder and modules. Returns it with the vectors of a text's
     tokens as `transformers` computes them."""
 
     def folder_of(modules, family="Bert", lowercase=True, inner="", **files):

@@ -45,7 +45,7 @@ def pids(_, chunk):
 
 
 def notes(job, chunk):
-    """A result; leaves a file for each call."""
+    """Returns a result and leaves a file for each call."""
     os.close(tempfile.mkstemp(prefix=f"call-{chunk.number}-", dir=job.folder)[0])
     return pids(job, chunk)
 
@@ -58,7 +58,7 @@ def dies_at_three(_, chunk):
 
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path, monkeypatch):
-    """No process and no file of Beam's stays; its workers find this module."""
+    """No process and no file of Beam's stays. Its workers find this module."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}", prepend=os.pathsep)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # for Beam's messages
     yield
@@ -90,7 +90,7 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
 def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
     with pytest.raises(UserError, match=r"worker process died.*same command"):
         list(mapped(dies_at_three, 8, TWO))
-    # The pool is asked for each bundle twice, and does nothing twice.
+    # Each bundle is requested from the pool twice, and nothing is done twice.
     shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
     assert len({shard.totals["pid"] for shard in shards}) == 2

@@ -171,7 +171,7 @@ def test_the_words_of_conll_u_are_not_in_its_first_column(tmp_path):
 @pytest.mark.parametrize(
     ("comments", "words"),
     [
-        # WNUT17: a word may be #, or start with it; a range is a word.
+        # WNUT17: a word may be #, or start with it. A range is a word.
         ("# text = a\n# b\tc d\n", "#\tO\n#Quake\tB-event\n1-2\tO\n1.5\tO\n"),
         # MultiCoNER: spaces between columns, a tab in the comment.
         ("# id 0f-1\tdomain=en\n", "# _ _ O\nthe _ _ B-CW\n"),

@@ -51,7 +51,7 @@ def read(name, source, split, notices=None):
 
 
 def plain(records):
-    """Rows without where they stand."""
+    """Returns rows without their positions."""
     return [{k: v for k, v in row.items() if k != "where"} for row in records]
 
 
@@ -127,8 +127,8 @@ QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 @pytest.fixture(scope="module")
 def as_tfds():
-    """Runs `read_by_tfds` in a process of its own: its import gives TFDS other ideas of
-    what is prepared under which name."""
+    """Runs `read_by_tfds` in a separate process, because its import changes which data
+    TFDS considers prepared under which name."""
     spawn = multiprocessing.get_context("spawn")
     with futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
         yield lambda *args: process.submit(read_by_tfds, *args).result()

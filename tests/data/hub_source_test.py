@@ -28,7 +28,7 @@ CLASSES = {
 
 
 def as_parquet(rows, **classes):
-    """As `datasets` writes it: the names of classes stand in the schema."""
+    """As `datasets` writes it: the names of classes are in the schema."""
     features = {
         column: {"names": names, "_type": "ClassLabel"}
         for column, names in classes.items()

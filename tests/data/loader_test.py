@@ -73,7 +73,7 @@ def test_the_running_loader_gives_batch_at(config, data):
     running = loader.batches(config, phase, data, 5)
     for step in range(5, 12):
         assert same(next(running), loader.batch_at(config, step))
-    assert len(list(loader.batches(config, phase, data, 98))) == 2  # of 100
+    assert len(list(loader.batches(config, phase, data, 98))) == 2  # there are 100
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])

@@ -13,7 +13,7 @@ from bert_jax.errors import UserError
 
 VOCAB, PAD, CLS, SEP, MASK = 2000, 0, 2, 3, 4
 CONTINUATION = np.zeros(VOCAB, bool)
-CONTINUATION[1000:] = True  # pieces "##..."
+CONTINUATION[1000:] = True  # tokens "##..."
 
 
 def config(**changes):
@@ -88,7 +88,7 @@ def test_shares_over_a_large_sample(whole_word):
     count = len(now)
     is_mask = now == MASK
     same = now == was
-    # A random piece is the old one or [MASK] once in 2,000 draws.
+    # A random token is the old one or [MASK] once in 2,000 draws.
     assert within(is_mask.sum(), count, 0.8 + 0.1 / VOCAB)
     assert within(same.sum(), count, 0.1 + 0.1 / VOCAB)
     random = now[~is_mask & ~same]

@@ -1,4 +1,4 @@
-"""What is held back stands nowhere in the training text."""
+"""Held-out text appears nowhere in the training text."""
 
 import hashlib
 import json
@@ -83,8 +83,8 @@ def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
 
 
 def write_copies(path):
-    """Twenty documents of sentences of their own, every fourth a copy but for its
-    case and marks; the same licence ends each."""
+    """Writes twenty documents of unique sentences, every fourth a copy except for its
+    case and marks. The same license ends each."""
     rng = random.Random(0)
     words = [f"word{n}" for n in range(200)]
     shared = [" ".join(rng.choices(words, k=6)) for _ in range(20)]
@@ -109,7 +109,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     totals = report(folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
-    # Of each document the tenth and the licence; training loses nothing.
+    # A tenth of each document and the license. Training loses nothing.
     assert totals["dev"]["left_out"] == 11 * documents
     assert totals["dev"]["sentences"] == 30 * documents
     assert totals["train"]["sentences"] == 41 * (20 - documents)

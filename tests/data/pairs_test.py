@@ -23,7 +23,7 @@ SHAPES = st.builds(
 
 
 def slow_truncate(a, b, longest, rng):
-    """One token after the other, as published; the tosses of A first, then B's."""
+    """One token after the other, as published, with A's tosses first, then B's."""
     length_a, length_b = len(a), len(b)
     while length_a + length_b > longest:
         if length_a > length_b:
@@ -106,7 +106,7 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
     shape = pairs.Settings(max_seq_length=64, short_seq_prob=0.1, nsp=True)
     drawn = list(pairs.draw(documents, rng, shape))
     # A put-back chunk at a document's end may hold a single sentence, so slightly
-    # more than half; the sample is 20,000 pairs and more: five deviations are 0.018.
+    # more than half. The sample is 20,000 pairs and more: five deviations are 0.018.
     share = sum(p.is_random_next for p in drawn) / len(drawn)
     assert 0.49 < share < 0.56
     longest = [0] * len(documents)
@@ -114,7 +114,7 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
         if not p.is_random_next:
             size = p.a.stop - p.a.start + p.b.stop - p.b.start
             longest[p.a.document] = max(longest[p.a.document], size)
-    # A short target is below the room of 61 for all of a document; targets near it
+    # A short target is below the room of 61 for all of a document. Targets near it
     # still fill the row, hence the lower bound. 0.1 of 2000: deviation 0.0067.
     short = sum(0 < size < 50 for size in longest) / len(documents)
     assert 0.04 < short < 0.11
@@ -147,7 +147,7 @@ def test_one_document_alone_is_its_own_random_next():
 
 
 def test_a_random_next_is_of_another_whole():
-    """Of a book in pieces no piece follows another at random; of one alone it does."""
+    """Parts of one book never follow each other at random, unless it is the only one."""
     shape = pairs.Settings(32, 0.1, nsp=True)
     wholes = [0, 0, 0, 1, 2, 2]
     rng = random.Random(0)
@@ -166,7 +166,7 @@ SEPARATOR = 9
 
 
 def full_rows(documents, longest):
-    """The rows' tokens; a document is a list of sentences, a sentence of ids."""
+    """The rows' tokens. A document is a list of sentences, and a sentence of ids."""
     tokens = [array("i", itertools.chain(*document)) for document in documents]
     lengths = [[len(sentence) for sentence in document] for document in documents]
     wholes = list(range(len(documents)))

@@ -78,7 +78,7 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     config.corpus.nsp = False
     folder = prepare.prepare(config, 128).folder
     lengths = np.array([len(a) for s in ("train", "dev") for a, _ in rows(folder, s)])
-    # All rows of a piece have one length, but for its last one; a piece of about 6,500
+    # All rows of a piece have one length, except its last one. A piece of about 6,500
     # tokens counts by its tokens. 0.1 of some 190 pieces: deviation 0.02.
     short = lengths[lengths < 126].sum() - 63 * 190  # the last rows' expected share
     assert 0.04 < short / lengths.sum() < 0.16
@@ -86,7 +86,7 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
 
 @pytest.mark.slow
 def test_one_file_is_a_corpus(shared_data, tmp_path):
-    """Through the command line; each token is kept, and on one side only."""
+    """Through the command line; each token is kept, on one side only."""
     path = shared_data("corpus/gutenberg/wells-war-of-the-worlds.txt")
     out, _ = runs.here(
         *("--config=configs/base.py", "--mode=prepare"),
@@ -106,7 +106,7 @@ def test_one_file_is_a_corpus(shared_data, tmp_path):
     tokens = Counter(token for encoding in encoded for token in encoding.ids)
     found = Counter(int(t) for split in written.values() for a, _ in split for t in a)
     assert not found - tokens
-    # Lost are the sentences of dev that stand in train as well ("Yes."), no others.
+    # Only the dev sentences that are in train as well ("Yes.") are lost.
     totals = prepare.open_folder(Path(folder)).report["totals"]
     left_out = totals["dev"]["left_out"]
     kept = totals["train"]["sentences"] + totals["dev"]["sentences"]

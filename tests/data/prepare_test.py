@@ -1,4 +1,4 @@
-"""Preparation as a whole: what is written, that it is complete, and its name."""
+"""Preparation as a whole: the output, its completeness and its name."""
 
 import hashlib
 import json
@@ -164,7 +164,7 @@ def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
 
 @pytest.mark.slow
 def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
-    """Nor what is left out of dev, which stands in other processes' shards."""
+    """Nor the text left out of dev, which is in other processes' shards."""
     path = tmp_path / "corpus.txt"
     path.write_text(path.read_text().replace("\n\n", "\nAll rights reserved.\n\n"))
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
@@ -202,7 +202,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     metadata = json.loads((folder / "metadata.json").read_text())
     special = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert metadata["special_ids"] == special
-    # Of the 12 documents two are held back: the vocabulary has not seen them.
+    # Two of the 12 documents are held out: the vocabulary has not seen them.
     assert metadata["sample"]["texts"] == 10
     vocabulary.prepare(config)
     assert capfd.readouterr().err == ""

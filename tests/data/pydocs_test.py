@@ -1,4 +1,4 @@
-"""Documentation strings: what is taken and what is left out."""
+"""Documentation strings: which are extracted and which are left out."""
 
 import ast
 import json

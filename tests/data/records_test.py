@@ -1,4 +1,4 @@
-"""Records: what is written here TFDS reads, and the other way round."""
+"""Records: TFDS reads the ones written here, and the other way around."""
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -21,7 +21,7 @@ def serialize(tokens_a, tokens_b, is_random_next):
 
 
 def in_order(record):
-    """The same message with its fields sorted; TFDS leaves them in hash order."""
+    """The same message with its fields sorted. TFDS leaves them in hash order."""
     example = tf_example_pb2.Example.FromString(record)
     return example.SerializeToString(deterministic=True)
 

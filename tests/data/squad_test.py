@@ -1,4 +1,4 @@
-"""SQuAD's JSON: what is read, and what a bad file ends with."""
+"""SQuAD's JSON: the parsed records, and the error for a bad file."""
 
 import copy
 import gzip
@@ -205,7 +205,7 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
             moved += not example["context"].startswith(
                 answer["text"], answer["answer_start"]
             )
-    # Of the 234 in the file, 21 stand in a context that Unicode can write otherwise:
+    # In the file, 21 of the 234 are in a context that Unicode can write otherwise:
     # their start is corrected as they are read.
     assert moved == (213 if "covid" in name else 0)
 

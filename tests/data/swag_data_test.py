@@ -1,4 +1,4 @@
-"""SWAG's official files, HellaSwag from TFDS, and what can be wrong in them."""
+"""SWAG's official files, HellaSwag from TFDS, and possible errors in them."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Labelled texts: what a label may be, what is held out, texts in folders."""
+"""Labeled texts: valid labels, held-out records, texts in folders."""
 
 import json
 from collections import Counter
@@ -156,7 +156,7 @@ def test_groups_stay_whole(drawn, tenths, random):
     counts = Counter(text["label"] for text in held)
     for label, count in Counter(name for name, _ in drawn).items():
         assert counts[label] <= int(count * (tenths / 10))
-    # The order of the records makes no difference to what is held out.
+    # The order of the records makes no difference to which are held out.
     order = list(range(len(texts)))
     random.shuffle(order)
     _, again = hold_out(

@@ -13,7 +13,7 @@ Downloads = tfds.download.DownloadManager
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """An empty TFDS_DATA_DIR; `home(FILES)` is what TFDS then downloads."""
+    """An empty TFDS_DATA_DIR. TFDS then downloads the files of `home(FILES)`."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
 
     def sent(files):

@@ -1,4 +1,4 @@
-"""How many pieces of texts that are too long remain."""
+"""How many tokens of texts that are too long remain."""
 
 from hypothesis import given
 from hypothesis import strategies as st

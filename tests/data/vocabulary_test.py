@@ -47,7 +47,7 @@ def test_trained_vocabulary(size, special, tmp_path):
     assert tokenization.special_ids(tokenizer) == special
     tokens = tokenizer.encode("Cats [MASK]").tokens
     assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
-    # The text is too small for so many pieces.
+    # The text is too small for that many tokens.
     assert tokenizer.id_to_token(size - 1).startswith("[unused")
     tokenization.save(tokenizer, tmp_path)
     assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size

@@ -1,4 +1,4 @@
-"""Text passages of articles as TFDS gives them; each line labelled by hand."""
+"""Text passages of articles as TFDS gives them, with each line labeled by hand."""
 
 import pytest
 import tensorflow_datasets as tfds
@@ -9,7 +9,7 @@ from bert_jax.data.sources import wikipedia
 # An article as tensorflow_datasets/text/wikipedia.py leaves it (mwparserfromhell's
 # strip_code): sections with an empty line between them, "== History ==" as "History ",
 # "* item" as " item" but "*item" as "item", "[[Datei:...|mini|...]]" as "mini|...".
-# P: a passage; H: a heading; L: of a list; T: of a table; C: a caption or category.
+# P: a passage, H: a heading, L: of a list, T: of a table, C: a caption or category.
 ARTICLE = """\
 P|Halden Ferry (also "the Crossing") is a village on the Orr. It has 412 inhabitants.
  |

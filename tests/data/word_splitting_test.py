@@ -157,7 +157,7 @@ def test_words_of_byte_level_tokens():
 
 
 def test_words_of_tokens():
-    """A token that two words share makes them one; white space is in none."""
+    """A token that two words share makes them one. White space is in none."""
     offsets = [(0, 2), (2, 3), (3, 4), (4, 4), (5, 7)]
     owners, found = words_of_tokens(offsets, [(0, 3), (3, 4), (5, 6), (6, 7)])
     assert owners == [0, 0, 1, 2, 3]

@@ -20,7 +20,7 @@ COUNTED = (
 
 
 def counted_slowly(pairs, pieces):
-    """Of every piece with every piece, by four loops."""
+    """Counts every token with every token, by four loops."""
     found, begin = np.zeros((pieces, pieces)), 0
     for length in pairs.lengths.ravel():
         part = pairs.tokens[begin : begin + length]
@@ -107,7 +107,7 @@ def test_a_run_starts_from_counted_vectors(start):
 def test_counted_vectors_are_the_same_for_all_seeds_and_devices(start, micro, tmp_path):
     own, bert, _ = start
     given = (*own, "--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
-    spare = "--config.model.vocab_size=128"  # rows that no piece has
+    spare = "--config.model.vocab_size=128"  # rows that no token has
     runs.run(micro, tmp_path / "run", *given, spare, "--config.train.seeds=2",
              *runs.MESH)  # fmt: skip
     tables = []

@@ -1,4 +1,4 @@
-"""Attention on the device itself, beside einsum in float32 on the processor."""
+"""Attention on the device itself, against einsum in float32 on the processor."""
 
 import functools
 
@@ -21,7 +21,7 @@ SHAPES = [
     *((4, 128, 12, 64), (2, 512, 12, 64), (2, 512, 16, 64)),
     *((3, 40, 3, 16), (2, 200, 2, 32), (2, 96, 2, 128), (1, 7, 1, 32)),
 ]
-# Of the largest value: products of TF32 (float32 by default), float32, bfloat16.
+# Relative to the largest value, by TF32 (float32 by default), float32, bfloat16.
 ERRORS = {"float32": 2e-3, "highest": 2e-5, "bfloat16": 2e-2}
 
 
@@ -126,7 +126,7 @@ def test_gradients_of_a_lookup(device, rows):
 
 
 def beside_the_processor(function, plain, given, gradient, precision, processor):
-    """Outputs and gradients beside plain code in float32; and their bits again."""
+    """Checks outputs and gradients against plain float32 code, and their bits again."""
 
     def outputs(function, given, gradient):
         return jax.jit(lambda *x: norm_test.results(function, *x))(given, gradient)

@@ -1,4 +1,4 @@
-"""The tiny job on the device: trained, killed, resumed and asked."""
+"""The tiny job on the device: trained, killed, resumed and queried."""
 
 import json
 import os

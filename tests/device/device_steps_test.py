@@ -1,4 +1,4 @@
-"""Training steps on the device, beside the processor's and beside themselves."""
+"""Training steps on the device, against the processor's and against themselves."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def expected() -> list[float]:
     ("precision", "error"), [("highest", 1e-5), ("float32", 1e-3), ("bfloat16", 1e-2)]
 )
 def test_losses_are_the_processor_s(expected, attention, precision, error):
-    """Dropout drops the same elements; float32 multiplies in TF32 by default."""
+    """Dropout drops the same elements. float32 multiplies in TF32 by default."""
     dtype = "bfloat16" if precision == "bfloat16" else "float32"
     with jax.default_matmul_precision("highest" if precision == "highest" else None):
         found = losses(attention, dtype, 5)
