@@ -18,7 +18,7 @@ def about_row(*names):
 
 @pytest.fixture
 def source(tmp_path):
-    """Row 0 in two parts; a head in which every token looks at the next one."""
+    """Row 0 in two parts, and a head in which every token looks at the next one."""
     pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
     count = len(TOKENS)
     tensors = {}
@@ -44,4 +44,4 @@ def test_the_map_is_that_head(source, tmp_path):
     one, none = (reader.imread(tmp_path / name) for name in ("one.png", "none.png"))
     assert one.shape == none.shape
     darker = (one[..., 0] < 0.1).mean() - (none[..., 0] < 0.1).mean()
-    assert 1 / 6 / 4 < darker < 1 / 6  # of the picture; the map fills most of it
+    assert 1 / 6 / 4 < darker < 1 / 6  # share of the picture, mostly the map

@@ -1,4 +1,4 @@
-"""What the benchmarks share, and small runs of each."""
+"""The code that the benchmarks share, and small runs of each."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def test_sides_take_turns():
         return step
 
     found = sides.alternate({"a": side("a"), "b": side("b")}, rounds=3, least=0.0)
-    # Two to learn the pace; then two a turn, of which the second counts.
+    # Two to learn the pace, then two a turn, of which the second counts.
     assert order == ["a", "b", *"aabb", *"bbaa", *"aabb"]
     assert found["a"]["best"] == min(found["a"]["turns"]) >= 0.01
     assert len(found["b"]["turns"]) == 3
@@ -79,7 +79,7 @@ def test_a_classifier_predicts_no_positions():
     batch = our_step.random_batch(config)
     assert set(batch["label"]) <= {0, 1} and batch["label"].shape == (4,)
     # A layer's four products of vectors, two of the intermediate layer's, and the
-    # scores' two; forward, and twice that backward.
+    # scores' two: forward, and twice that backward.
     layer = 16 * (4 * 128 * 128 + 2 * 128 * 512) + 2 * 16 * 16 * 128
     assert our_step.flops(config) == 4 * 3 * 2 * 2 * layer
 

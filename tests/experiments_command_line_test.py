@@ -1,4 +1,4 @@
-"""What the programs of experiments/ do with arguments that are wrong: one line."""
+"""The programs of experiments/ answer wrong arguments with one line."""
 
 import importlib
 

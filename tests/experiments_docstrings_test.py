@@ -9,7 +9,7 @@ SHARED = "All packages say this about what they return to you."
 
 
 def extracted(folder, each):
-    """What `pydocs.extract` writes, with `each` paragraphs of each package."""
+    """The output of `pydocs.extract`, with `each` paragraphs of each package."""
     lines = []
     for package in (*docstrings.PACKAGES, "rich"):
         texts = [f"The {package} way of doing it, number {n}." for n in "abcdef"[:each]]

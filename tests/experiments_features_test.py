@@ -55,7 +55,7 @@ def test_what_the_table_reads():
 
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_choice_in_numpy(name):
-    """What the BiLSTM reads of each of the six, beside sums written out."""
+    """The BiLSTM's input for each of the six, against sums written out."""
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(13, 2, 3, 4)).astype(np.float32)  # states, batch, words
     choice = CHOICES[name]
@@ -81,7 +81,7 @@ def test_a_choice_in_numpy(name):
         (found,) = kept["intermediates"]["mix"]["__call__"]
         np.testing.assert_allclose(found, inputs, rtol=1e-5, atol=1e-6)
         return
-    # Without a sum the BiLSTM reads them as they are, beside each other.
+    # Without a sum the BiLSTM reads them as they are, concatenated.
     width = params["bilstm"]["kernel_0"].value.shape[1]
     np.testing.assert_array_equal(given.reshape(2, 3, -1), inputs)
     assert width == inputs.shape[-1]
@@ -96,7 +96,7 @@ def mean(states, raw):
 
 @pytest.mark.parametrize("context", [False, True])
 def test_the_vectors_are_the_models(command, context):
-    """Each word's vectors are `apply`'s at its first piece, of its own row."""
+    """Each word's vectors are `apply`'s at its first token, in the word's row."""
     data = read([*command(), *["--document_context"] * context])
     array, bert, word = vectors(data)["dev"], data.bert, 0
     lengths = []

@@ -86,7 +86,7 @@ def reading(micro, tmp_path_factory):
 
 @pytest.fixture
 def command(data, plain, tmp_path, monkeypatch, capfd):
-    """Runs the command with the stand-in; gives status, what ran, stdout, stderr."""
+    """Runs the command with the fake. Returns status, runs, stdout and stderr."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
     stand_ins.put(monkeypatch, main=main_run)
     monkeypatch.setattr(runner, "MAIN", ("main",))
@@ -172,7 +172,7 @@ def test_runs_report_and_second_start(command, reading):
     lines = (output / "data").glob("*-draw1-4.jsonl")
     rows = [json.loads(line) for path in lines for line in path.open()]
     assert sorted(row["label"] for row in rows) == ["0", "0", "1", "1"]
-    # Again: nothing runs; another draw runs its own.
+    # Again: nothing runs, but another draw runs its own.
     status, ran, again, _ = command(*args)
     assert (status, ran) == (0, [])
     table = out[out.index("Test accuracy") :]
@@ -199,12 +199,12 @@ def test_real_runs(data, plain, tmp_path, capfd):
 
 
 def test_the_vectors_are_the_models(plain, data, tmp_path):
-    """[CLS] of the last layer, the pieces' mean in the one before; kept."""
+    """[CLS] of the last layer and the tokens' mean in the one before, both kept."""
     given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
     reviews = curves.read(given)
     bert = bert_jax.load(plain)
     row = [reviews.test[3]["text"]]
-    kinds = (("cls", 1), ("mean", 0))  # of one layer
+    kinds = (("cls", 1), ("mean", 0))  # a single layer
     read = {
         unit: curves.read_vectors(bert, unit, row, (layer,)) for unit, layer in kinds
     }

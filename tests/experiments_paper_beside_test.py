@@ -1,4 +1,4 @@
-"""Table 1 with GPT and ELMo beside BERT: planned, run, judged, refused."""
+"""Table 1 with GPT and ELMo next to BERT: planned, run, judged, refused."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_each_system_is_pretrained_and_tuned_on_the_same(data):
 
 
 def test_the_budget_becomes_the_run(micro, tmp_path, monkeypatch):
-    """Its steps read the words; they are kept, and counted once."""
+    """Its steps read the words, which are kept, and counted once."""
     started = []
     monkeypatch.setattr(budget.os, "execv", lambda *given: started.append(given[1]))
     fields = (f"--config.corpus.data_dir={tmp_path / 'prepared'}", "--config.seed=3")
@@ -164,7 +164,7 @@ def test_budget_of_an_epoch(name, tmp_path):
 
 
 def _words(batch, place):
-    """Pieces that begin a word, or end it, masked ones by what stood there."""
+    """Tokens that begin a word, or end it, masked ones by their original token."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(place / "tokenizer.json"))

@@ -12,7 +12,7 @@ __all__ = ["command", "data"]  # fixtures
 
 @pytest.fixture
 def weights(tmp_path):
-    """Gives a folder of a shape, named as it is; nothing reads its numbers."""
+    """Returns a folder of a shape, named as it is. Nothing reads its numbers."""
 
     def make(name, layers, hidden):
         folder = tmp_path / name

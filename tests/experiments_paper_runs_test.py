@@ -1,4 +1,4 @@
-"""The paper's tables by one command: what is run, stopped, resumed, reported."""
+"""The paper's tables by one command: run, stopped, resumed, reported."""
 
 import json
 
@@ -49,7 +49,7 @@ def test_features_and_fine_tuning_side_by_side(command):
 
 
 def test_a_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
-    """Pre-trained, fine-tuned, judged and drawn; a second start runs nothing.
+    """Pre-trained, fine-tuned, judged and drawn. A second start runs nothing.
 
     The program runs in this process: experiments_learning_curves_test.py starts it.
     """

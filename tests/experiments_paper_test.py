@@ -1,4 +1,4 @@
-"""The paper's tables by one command: what is planned, and what it refuses."""
+"""The paper's tables by one command: its plans and its refusals."""
 
 import pytest
 from paper_runs import command, data, kinds, planned
@@ -23,7 +23,7 @@ def test_table_5_is_four_pretrainings_and_five_systems(data):
 
 
 def test_what_tables_have_in_common_is_run_once(data):
-    """The same folders, whatever the table, the tasks asked for and the output."""
+    """The same folders for any table, requested tasks and output."""
     five, one, figure = (
         planned(data, table=name) for name in ("table5", "table1", "figure5")
     )

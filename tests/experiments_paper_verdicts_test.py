@@ -20,7 +20,7 @@ def measured(**systems):
 
 
 def judge(claim, scores, columns, seeds=None):
-    """By default as many seeds were asked for as the fullest system has."""
+    """By default as many seeds were requested as the fullest system has."""
     seeds = seeds or max(map(len, scores.values()))
     return verdicts.judge(claim, scores, columns, seeds)
 
@@ -54,7 +54,7 @@ def test_paired_by_seed_not_by_order():
         [scores["a", "x"][s] for s in range(5)], [scores["b", "x"][s] for s in range(5)]
     )
     np.testing.assert_allclose((part.low, part.high), test.confidence_interval(0.95))
-    # A seed that only one of them has does not count; and one that is missing may be
+    # A seed that only one of them has does not count, and one that is missing may be
     # the one that failed.
     scores["a", "x"][5] = -1000.0
     less = verdicts.judge(claim("x"), scores, ["x"], 6)

@@ -1,4 +1,4 @@
-"""Probes find what a layer has and nothing else; controls, parts, intervals, errors."""
+"""Probes find what a layer has and nothing else. Controls, parts, intervals, errors."""
 
 import json
 from collections import Counter
@@ -11,7 +11,7 @@ import bert_jax
 from experiments.insight import probes
 from experiments.insight.probes import Set
 
-# All are pieces of the run's small vocabulary.
+# All are tokens of the run's small vocabulary.
 WORDS = ("the", "watch", "cats", "seven", "it", "go", "while", "a", "la", "se")
 
 
@@ -125,7 +125,7 @@ def test_parts_share_no_sentence():
 
 
 def test_labels_stand_beside_their_vectors(plain):
-    """A word's vector is its first piece's; a long sentence's end is left out."""
+    """A word's vector is its first token's. A long sentence's end is left out."""
     bert = bert_jax.load(plain)
     long = tuple(WORDS * 4)
     given = [

@@ -1,4 +1,4 @@
-"""The runs of an experiment: done once, stopped, resumed; their logs whole."""
+"""The runs of an experiment: done once, stopped, resumed, with complete logs."""
 
 import json
 import signal

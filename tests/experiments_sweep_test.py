@@ -74,7 +74,7 @@ def test_a_score_that_is_no_number_stands_last(runs):
 
 
 def test_the_best_checkpoint_counts(tmp_path):
-    """It is the best by the task's main score; another may be higher elsewhere."""
+    """It is the best by the task's main score. Another may be higher elsewhere."""
     run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
     (run.folder / "best" / "1").mkdir(parents=True)
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
@@ -160,7 +160,7 @@ def test_a_file_of_another_text_is_another_run(files):
     Path("focal.py").write_text(OWN.replace("one's", "my"))
     Path("micro.py").write_text(Path("micro.py").read_text() + "# a comment\n")
     after = plan(*command)
-    assert before[0] != after[0]  # what it defines may have changed
+    assert before[0] != after[0]  # its definitions may have changed
     assert before[1] == after[1]  # its fields are the same, and it defines nothing
 
 

@@ -1,4 +1,4 @@
-"""docs/extending.md: each of its files, as it stands there, on a smaller model."""
+"""docs/extending.md: each of its files, verbatim, on a smaller model."""
 
 import re
 import shutil

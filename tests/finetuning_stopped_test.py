@@ -1,4 +1,4 @@
-"""Fine-tuning runs that stop early or collapse; killed ones: contract_test.py."""
+"""Fine-tuning runs that stop early or collapse. Killed ones: contract_test.py."""
 
 import json
 
@@ -73,7 +73,7 @@ def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
 
 @pytest.mark.slow
 def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
-    """Its steps come again, and what is kept under one of them is another attempt's:
+    """Its steps come again, and a file kept under one of them is another attempt's:
     before the first checkpoint, and after the one that the run resumes from."""
     workdir = tmp_path / "run"
     for late in (10, 25):
@@ -91,7 +91,7 @@ def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_p
 def test_a_collapsed_run_says_so(folder, tmp_path):
     _, err = run(folder, tmp_path / "run", NO_LEARNING)
     assert err.count("COLLAPSED") == 1
-    (tmp_path / "run" / "collapsed_0").mkdir()  # of an earlier version's restart
+    (tmp_path / "run" / "collapsed_0").mkdir()  # from an earlier version's restart
     (tmp_path / "run" / "collapsed_0" / "metrics.jsonl").touch()
     _, err = run(folder, tmp_path / "run", NO_LEARNING, status=2)
     assert "restarted this run with another seed" in err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Stands for a Python and its pip; it writes down what it is called with.
+# Replaces a Python and its pip, and records the arguments of each call.
 FAKE_PYTHON = r"""#!/bin/bash
 case "$*" in
   -c\ *importlinter*) echo "$PWD lint-imports" >>"$CALLS" ;;
@@ -39,7 +39,7 @@ def launch(*arguments, cwd=ROOT, root=ROOT, **environment):
 
 @pytest.fixture
 def fake(tmp_path):
-    """Runs launch.sh with a fake Python; returns its result and the Python's calls."""
+    """Runs launch.sh with a fake Python. Returns its result and the Python's calls."""
     python = executable(tmp_path / "python", FAKE_PYTHON)
     calls = tmp_path / "calls"
 
@@ -127,7 +127,7 @@ def test_a_gpu_gets_its_packages_and_a_cpu_run_keeps_them(
     ],
 )
 def test_tests_that_a_command_selects(fake, tmp_path, given, called):
-    """--all has an environment of its own; of named files every test runs."""
+    """--all has a separate environment. Every test of a named file runs."""
     done, calls = fake("test", *given)
     assert done.returncode == 0, done.stderr
     (pytest_call,) = (call for call in calls if " -m pytest " in call)

@@ -49,7 +49,7 @@ def pretraining(path: Path, corpus: Path, extends: str, own: str = "") -> Path:
 
     Args:
       extends: Config that it changes.
-      own: Lines of its own, which come last.
+      own: Additional lines, which come last.
     """
     text = _PRETRAINING.replace("CORPUS", str(corpus))
     return _written(path, text, extends, own)

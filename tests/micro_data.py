@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
     Attributes:
       extends: Config that it is made from.
-      lines: Lines of its config file, besides those of all.
+      lines: Lines of its config file, in addition to the common ones.
       files: Content by name.
     """
 

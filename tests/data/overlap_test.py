@@ -109,7 +109,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     totals = report(folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
-    # A tenth of each document and the license. Training loses nothing.
+    # Each document loses ten copies and the license. Training loses nothing.
     assert totals["dev"]["left_out"] == 11 * documents
     assert totals["dev"]["sentences"] == 30 * documents
     assert totals["train"]["sentences"] == 41 * (20 - documents)

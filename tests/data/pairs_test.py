@@ -147,7 +147,7 @@ def test_one_document_alone_is_its_own_random_next():
 
 
 def test_a_random_next_is_of_another_whole():
-    """Parts of one book never follow each other at random, unless it is the only one."""
+    """Parts of one book never follow each other at random, unless it is alone."""
     shape = pairs.Settings(32, 0.1, nsp=True)
     wholes = [0, 0, 0, 1, 2, 2]
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""The arithmetic of examples/, beside NumPy's by hand and other libraries'."""
+"""The arithmetic of examples/, against NumPy's by hand and other libraries'."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ SMALL = dict(
 
 @pytest.fixture(autouse=True)
 def registered():
-    """What the files add when they are imported is gone after the first test."""
+    """The entries that the files add on import are gone after the first test."""
     pre_norm.LAYERS["pre_norm"] = pre_norm.PreNorm
     rotary.POSITIONS["rotary"] = rotary.Positions(turned=rotary.turned)
 
@@ -184,7 +184,7 @@ def test_rows_that_are_packed_are_as_alone(name, shift):
 
 
 def test_replaced_tokens(corpus, tmp_path):
-    """The losses of a loop over pieces; the tied table learns from both."""
+    """The losses of a loop over tokens. The tied table learns from both."""
     task = tasks.create(toys.config("replaced", corpus, tmp_path / "data"))
     task.resolve()
     task.training_data()
@@ -231,7 +231,7 @@ def test_replaced_tokens(corpus, tmp_path):
     for grads in both:
         table = grads["bert"]["embeddings"]["word_embeddings"]["embedding"]
         assert np.abs(table).max() > 0
-    # The choice of a piece has no gradient: the generator learns from its own loss.
+    # The choice of a token has no gradient: the generator learns from its own loss.
     assert not any(np.any(x) for x in jax.tree.leaves(both[1]["generator"]))
     assert not any(np.any(x) for x in jax.tree.leaves(both[0]["bert"]["encoder"]))
     small = params["generator"]["layer_0"]["attention"]["query"]["kernel"]

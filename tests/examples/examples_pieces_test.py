@@ -1,4 +1,4 @@
-"""The arithmetic of examples/focal.py and examples/spans.py, beside NumPy's by hand."""
+"""The arithmetic of examples/focal.py and examples/spans.py, against NumPy by hand."""
 
 import jax
 import jax.numpy as jnp

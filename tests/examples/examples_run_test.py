@@ -1,4 +1,4 @@
-"""The files of examples/, run: what they save and answer, and what they refuse."""
+"""The files of examples/, run: their saved files, answers and refusals."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ NAMES = ("focal", "spans", "pre_norm", "rotary", "replaced")
 
 def test_all_files_are_tested_and_short():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    # Two are scripts; clean_text is for datatrove, which the tests do not have.
+    # Two are scripts. clean_text is for datatrove, which the tests do not have.
     scripts = {"clean_text", "search_texts"}
     assert files == {*NAMES, "layerwise", "__init__"} | scripts
     for path in (ROOT / "examples").glob("*.py"):
@@ -69,7 +69,7 @@ def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp
 
 
 def test_a_head_is_left_out_of_an_export(corpus, tmp_path):
-    """ELECTRA's encoder is what is fine-tuned later."""
+    """ELECTRA's encoder is the part that is fine-tuned later."""
     given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
     run(toys.path("replaced"), tmp_path / "run", *given)
     to = f"--output={tmp_path / 'out'}"
@@ -90,7 +90,7 @@ def test_weights_of_another_model_are_refused(name, corpus, plain, tmp_path):
 
 
 def fine_tune(config, folder, status=0):
-    """Starts from the run in `folder`; gives the error."""
+    """Starts from the run in `folder`. Returns the error."""
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -10,7 +10,7 @@ from families.elmo import characters
 
 def by_the_rules(word, length=50):
     """bilm's UnicodeCharsVocabulary and its Batcher: 0-255 are bytes, 256 and 257 begin
-    and end a sentence, 258 and 259 a word, 260 pads; the batcher adds one to all."""
+    and end a sentence, 258 and 259 a word, 260 pads. The batcher adds one to all."""
     ids = [258]
     if word == "<S>":
         ids.append(256)

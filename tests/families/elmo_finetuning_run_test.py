@@ -1,4 +1,4 @@
-"""ELMo's systems through main: trained, asked. Steps, batches: contract_test.py."""
+"""ELMo's systems through main: trained, queried. Steps, batches: contract_test.py."""
 
 import json
 
@@ -66,7 +66,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    """A run on pairs, with what it printed."""
+    """Trains a run on pairs, with its output."""
     config, workdir = folder / "own.py", folder / "run"
     out, err = finish(runs.start(f"--config={config}", f"--workdir={workdir}", PAIRS))
     return workdir, out, err

@@ -1,4 +1,4 @@
-"""ELMo's layers against NumPy and torch; what each direction sees."""
+"""ELMo's layers against NumPy and torch, and what each direction sees."""
 
 import dataclasses
 import functools
@@ -85,7 +85,7 @@ def test_the_lstm_is_torchs(torch):
     for direction in (0, 1):
         kernel, bias, down = numpy_weights(params, direction)
         theirs = torch.nn.LSTM(5, 10, proj_size=6, batch_first=True)
-        # Ours are i, j, f, o, theirs i, f, g, o; the forget bias of 1 is theirs to add.
+        # Ours are i, j, f, o, theirs i, f, g, o. The forget bias of 1 is theirs to add.
         i, j, f, o = np.split(kernel, 4, axis=1)
         both = np.concatenate([i, f, j, o], axis=1).T
         i, j, f, o = np.split(bias, 4)

@@ -1,4 +1,4 @@
-"""ELMo through main: trained, asked, exported. Stops, devices: contract_test.py."""
+"""ELMo through main: trained, queried, exported. Stops, devices: contract_test.py."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
 
 
 def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
-    """Of texts and of words, without an export; `mean` is their mean."""
+    """For texts and for words, without an export. `mean` is their mean."""
     _, workdir = trained
     texts = ["the quick cats", "a dog", "the quick brown fox jumps"]
     rows = [{"text": text} for text in texts] + [{"words": ["quick", "dog"]}]
@@ -111,7 +111,7 @@ def test_what_it_refuses_is_one_line(trained, arguments, message):
 
 
 def test_a_run_as_weights(trained, tmp_path):
-    """It can be exported; what would ask it says what to do."""
+    """It can be exported. Modes that would query it say what to do."""
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained
     named = [f"--workdir={tmp_path / 'none'}", f"--config.init_from={workdir}"]

@@ -16,7 +16,7 @@ def probabilities():
 
 
 def drawn_with_repetitions(rng):
-    """TensorFlow's: until there are enough; the distinct classes and the draws."""
+    """Draws as TensorFlow does, until there are enough distinct classes."""
     found, draws = [], 0
     while len(found) < SAMPLES:
         draws += 1
@@ -41,8 +41,8 @@ def test_classes_are_drawn_as_often_as_tensorflow_draws_them():
         theirs[found] += 1 / 1500
         expected += -np.expm1(draws * np.log1p(-probabilities())) / 1500
     np.testing.assert_allclose(ours, theirs, atol=0.05)
-    # What corrects the logits: each class stands for one, in the mean, and is near to
-    # what TensorFlow corrects by.
+    # The correction of the logits: each class counts as one, in the mean, and is
+    # near to TensorFlow's correction.
     every = jnp.arange(CLASSES)
     log = jax.vmap(lambda one: one.log_expected(every, CLASSES))(sample)
     own = np.exp(np.asarray(log))

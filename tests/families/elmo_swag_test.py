@@ -1,4 +1,4 @@
-"""SWAG with ELMo: rows of words, the four scores, a run, and what is refused."""
+"""SWAG with ELMo: rows of words, the four scores, a run, and refusals."""
 
 import json
 import random

@@ -33,7 +33,7 @@ OPTIONS = {
         "use_skip_connections": True,
     },
 }
-# Pairs of texts; of the last one there is no second.
+# Pairs of texts. The last one has no second text.
 PAIRS = (
     (("the", "bank", "was", "closed"), ("a", "river", "bank", "is", "wide", "here")),
     (("he", "sat"), ("by", "the", "bank")),
@@ -166,7 +166,7 @@ def test_single_texts_are_classified_as_published():
 @pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
 def test_fine_tuned_it_reads_the_top_layer(pairs):
-    """[last; largest; mean], Howard and Ruder 2018, section 3.3."""
+    """[last, largest, mean], Howard and Ruder 2018, section 3.3."""
     params, run = made(name="finetuned", pairs=pairs)
     assert params.keys() == {"elmo", "sequence_classification"}
     used = PAIRS[:2] if pairs else tuple((a, ()) for a, _ in PAIRS)

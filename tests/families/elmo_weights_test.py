@@ -1,4 +1,4 @@
-"""ELMo's released files: written here, read, mixed as NumPy does; and damaged."""
+"""ELMo's released files: written here, read, mixed as NumPy does, and damaged."""
 
 import builtins
 import json

@@ -1,4 +1,4 @@
-"""GPT computes what torch's does; what comes later changes nothing before it."""
+"""GPT computes what torch's does. Later tokens change nothing before them."""
 
 import dataclasses
 import functools
@@ -133,7 +133,7 @@ def test_later_tokens_change_nothing_before_them():
 
 @pytest.mark.slow
 def test_the_vector_is_that_of_the_last_token():
-    """Padding changes nothing; two sequences of an example are added."""
+    """Padding changes nothing. Two sequences of an example are added."""
     model = GptWithHeads(CONFIG, ("sequence_classification",), 3)
     params = drawn(model)
     ids, mask, segments = inputs()
@@ -193,7 +193,7 @@ def test_stacked_layers_and_recomputation_change_nothing():
 
 @pytest.mark.slow
 def test_the_language_model_may_score_positions_too():
-    """As one table of pieces and positions does in train.py."""
+    """As one table of tokens and positions does in train.py."""
     plain = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(plain)
     model = plain.clone(scored_positions=9)

@@ -1,4 +1,4 @@
-"""GPT through main: pre-trained, fine-tuned, asked. Steps: contract_test.py."""
+"""GPT through main: pre-trained, fine-tuned, queried. Steps: contract_test.py."""
 
 import json
 

@@ -68,8 +68,8 @@ def compare(task, examples, groups):
 
 
 def hidden(task, features, groups=1):
-    """The task's loss, the published model's vectors, its pieces, and the head; checks
-    the language model's loss."""
+    """Returns the task's loss, the published model's vectors, its tokens, and the
+    head. Checks the language model's loss."""
     rows = Rows(features, task.padding)
     batch = rows.batch(np.arange(len(features) + 1), task.config.task.max_seq_length)
     params = initial_params(task.init_params)
@@ -149,7 +149,7 @@ def test_pairs_in_one_order_and_in_both(make, both):
 
 @pytest.mark.slow
 def test_a_number_for_real_pairs(make, shared_data):
-    """STS-B, read in both orders; the longest rows are cut alike in both."""
+    """STS-B, read in both orders. The longest rows are cut alike in both."""
     task = make("glue.py:task=stsb", "--config.task.data_dir="
                 f"{shared_data('glue/STS-B')}")  # fmt: skip
     assert task.config.task.both_orders and task.row_shape == (2, 20)
@@ -180,7 +180,7 @@ def test_without_the_language_model(make):
 
 @pytest.mark.slow
 def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
-    """The first pieces of a word have not seen the rest of it."""
+    """The first tokens of a word have not seen the rest of it."""
     lines = "the O\nQuickfox B-X\njumps I-X\n\na O\nlazydog B-Y\n"
     (tmp_path / "train.conll").write_text(lines)
     task = make("ner.py:", f"--config.task.train_file={tmp_path / 'train.conll'}")
@@ -259,7 +259,7 @@ def test_a_question_stands_before_its_context(make):
 
 @pytest.mark.slow
 def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
-    """6,202 of 6,224; the others are parts of words, as "8" in "20-18"."""
+    """6,202 of 6,224. The others are parts of words, as "8" in "20-18"."""
     path = str(shared_data("squad/dev-v1.1.json"))
     examples = [e for e in squad.read(path)[0] if not e["context"].isascii()]
     texts = list(dict.fromkeys(example["context"] for example in examples))

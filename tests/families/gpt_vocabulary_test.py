@@ -1,4 +1,4 @@
-"""GPT's vocabulary: the pieces of `transformers` and of the published code."""
+"""GPT's vocabulary: the tokens of `transformers` and of the published code."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""ModernBERT's model: rows of several texts, windows, what it refuses."""
+"""ModernBERT's model: rows of several texts, windows, refusals."""
 
 import dataclasses
 from pathlib import Path
@@ -116,7 +116,7 @@ def test_a_local_layer_sees_its_window_alone():
     config, params = weights("ModernBertForMaskedLM", num_hidden_layers=2)
     ids = np.random.default_rng(0).integers(1, 61, (1, 40))
     mask = jnp.ones(ids.shape, jnp.int32)
-    # Without the global layer's attention, what is left of the way is the window.
+    # Without the global layer's attention, only the window remains of the path.
     output = params["bert"]["encoder"]["layer_0"]["attention"]["output"]
     output["kernel"] = jnp.zeros_like(output["kernel"])
 
@@ -172,7 +172,7 @@ def test_initial_values():
     model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
     params = nn.meta.unbox(init_model(model, jax.random.key(0), inputs=3))
     layer = params["bert"]["encoder"]["layer_0"]
-    cut = 0.8796  # the spread of a normal distribution cut at two of its own
+    cut = 0.8796  # standard deviation of a normal cut at two deviations
     for kernel, spread in (
         (layer["attention"]["query"]["kernel"], 0.02),
         (layer["intermediate"]["kernel"], 0.02),

@@ -1,4 +1,4 @@
-"""ModernBERT through main: pre-trained, fine-tuned, asked, exported."""
+"""ModernBERT through main: pre-trained, fine-tuned, queried, exported."""
 
 import json
 
@@ -88,7 +88,7 @@ def test_it_goes_on_at_longer_rows_with_a_wider_theta(
     runs.run(micro_modernbert, run, *flags)
     model = json.loads((run / "config.json").read_text())["model"]
     assert model["global_rope_theta"] == 160_000.0
-    assert losses(run)[0] < losses(pretrained)[0]  # of the weights, not random ones
+    assert losses(run)[0] < losses(pretrained)[0]  # from the weights, not random ones
     here("--mode=export", f"--workdir={run}", f"--output={tmp_path / 'model'}")
     written = json.loads((tmp_path / "model" / "config.json").read_text())
     assert written["max_position_embeddings"] == 64

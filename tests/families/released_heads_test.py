@@ -15,7 +15,7 @@ from families.gpt.vocabulary import BYTE_PAIRS
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
 PIECES = 320
-# Of `transformers`: the classes' prefix; then our kind of vocabulary.
+# The prefix of `transformers`' classes, then our kind of vocabulary.
 FAMILIES = {
     "bert": ("Bert", WORDPIECE),
     "roberta": ("Roberta", ANGLED),
@@ -32,7 +32,7 @@ GPT_SIZES = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 66}
 
 @pytest.fixture
 def released(torch, transformers, tmp_path):
-    """Makes a folder of `transformers`; returns it, its model and its tokenizer."""
+    """Makes a folder of `transformers`. Returns it, its model and its tokenizer."""
 
     def make(family, head, labels=(), **fields):
         prefix, kind = FAMILIES[family]
@@ -91,7 +91,7 @@ def predicted(folder, rows):
 
 
 PAIRS = [{"text": "the quick dog"}, {"text": "seven cats", "text_b": "the lazy fox"}]
-LONG = {"text": "the dog and the cats watch the fox " * 4}  # fewer than 66 pieces
+LONG = {"text": "the dog and the cats watch the fox " * 4}  # fewer than 66 tokens
 
 
 THREE = ("neg", "neutral", "pos")

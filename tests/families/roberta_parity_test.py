@@ -21,7 +21,7 @@ ARCHITECTURES = sorted(LAYOUT.architectures)
 SIZES = {
     "tiny": (2, 32, 2, 48),
     "small": (3, 64, 4, 128),
-    "base": (12, 768, 12, 3072),  # the published one, but for pieces and positions
+    "base": (12, 768, 12, 3072),  # the published one, except tokens and positions
 }
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
@@ -29,7 +29,7 @@ PIECES = 300
 
 
 def made(architecture, size="tiny", **fields):
-    """A model of `transformers`, and its config; skips without the extra."""
+    """A model of `transformers`, and its config. Skips without the extra."""
     torch = pytest.importorskip("torch", reason="needs the parity extra")
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     layers, hidden, heads, inner = SIZES[size]
@@ -62,7 +62,7 @@ def made(architecture, size="tiny", **fields):
 
 
 def saved(folder, architecture="RobertaForMaskedLM", size="tiny", **fields):
-    """Saves `made` with a tokenizer of as many pieces; returns the model."""
+    """Saves `made` with a tokenizer of as many tokens. Returns the model."""
     model = made(architecture, size, **fields)
     model.save_pretrained(folder)
     tokenization.save(ANGLED.train([TEXT] * 3, PIECES, lowercase=False), folder)

@@ -1,4 +1,4 @@
-"""RoBERTa through main: pre-trained, fine-tuned, killed, asked.
+"""RoBERTa through main: pre-trained, fine-tuned, killed, queried.
 
 Steps on several devices and batches of several seeds: contract_test.py.
 """
