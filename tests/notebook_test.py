@@ -1,4 +1,4 @@
-"""notebooks/bert.ipynb: each cell runs, on a smaller model; its outputs are there."""
+"""notebooks/bert.ipynb: each cell runs, on a smaller model, with its outputs."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def test_the_cells_run(executed):
     (run,) = metrics.read(Path(found["work"].name) / "topics", "dev")[-1:]
     assert found["accuracy"] == pytest.approx(run["accuracy"], abs=1e-6)
     assert found["table"].sum() == len(found["rows"]["dev"])
-    assert len(found["plt"].get_fignums()) == 3  # agg keeps what it shows
+    assert len(found["plt"].get_fignums()) == 3  # agg keeps the figures that it shows
 
 
 def test_its_outputs_are_there():

@@ -53,7 +53,7 @@ def test_left_to_right_learns_and_is_recorded(left_to_right):
 @pytest.mark.slow
 @pytest.mark.parametrize("packing", [False, True])
 def test_every_piece_is_predicted_from_those_before_it(micro, packing):
-    """The loss of a loop over pieces; pairs that share a row stay apart."""
+    """The loss of a loop over tokens. Pairs that share a row stay apart."""
     task = prepared(micro, LTR, f"--config.corpus.packing={packing}")
     batch = loader.batch_at(task.config, 3)
     assert not {name for name in batch if name.startswith("masked")}
@@ -110,7 +110,7 @@ def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
 
 @pytest.mark.slow
 def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
-    """Over the same pairs and masks; decay does not shrink what no gradient holds."""
+    """Over the same pairs and masks. Decay spares parameters without a gradient."""
     workdir = tmp_path / "run"
     off = "--config.task.nsp_loss=False"
     run(micro, workdir, off, "--config.optimizer.weight_decay=0.5")
@@ -125,7 +125,7 @@ def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
     found = weights.read(workdir).params
     for one, other in ((found, first), (found["bert"], first["bert"])):
         part = "next_sentence" if one is found else "pooler"
-        # Of the same spread; the run's key is another one.
+        # The spread is the same, but the run's key is another one.
         norms = [np.linalg.norm(x[part]["kernel"]) for x in (one, other)]
         assert norms[0] == pytest.approx(float(norms[1]), rel=0.2)
     pair = [{"text": "a", "text_b": "b"}]
@@ -172,7 +172,7 @@ def test_left_to_right_is_exported_as_transformers_decoder(left_to_right, tmp_pa
 
 @pytest.mark.slow
 def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
-    """Sizes and direction come from the weights; predicted, resumed; not exported."""
+    """Sizes and direction come from the weights. Predicted, resumed, not exported."""
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))

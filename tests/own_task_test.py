@@ -1,4 +1,4 @@
-"""docs/fine_tuning.md, "Your own task in one file": as it stands there."""
+"""docs/fine_tuning.md, "Your own task in one file", verbatim."""
 
 import json
 import random
@@ -17,7 +17,7 @@ WORDS = ["did", "the", "a", "king", "river", "build", "find", "old"]
 
 @pytest.fixture
 def questions(tmp_path, monkeypatch):
-    """The page's file beside data in its format; the folder is the current one."""
+    """The page's file next to data in its format, in the current folder."""
     (code,) = re.findall(
         r"```python\n(# questions\.py\n.*?)```",
         (ROOT / "docs" / "fine_tuning.md").read_text(),

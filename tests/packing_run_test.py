@@ -1,6 +1,6 @@
 """Runs with packed rows: the losses of unpacked pairs, speed and sizes.
 
-That they are exact on any devices and go on after a stop: contract_test.py.
+That they are exact on any devices and continue after a stop: contract_test.py.
 """
 
 import json

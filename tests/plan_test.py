@@ -1,4 +1,4 @@
-"""The plan's numbers beside real arrays and beside what the compiler reports."""
+"""The plan's numbers against real arrays and against the compiler's reports."""
 
 import functools
 import math
@@ -59,7 +59,7 @@ def made(spec, *fields, devices=8):
 
 @functools.cache
 def compiled(spec, *fields, devices=8):
-    """The step of `made`; the tests below ask several questions of each."""
+    """The step of `made`. The tests below make several checks of each."""
     task, mesh, phase = made(spec, *fields, devices=devices)
     config = task.config
     function = functools.partial(
@@ -151,7 +151,7 @@ def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
     task, _, phase = made(small, *fields, devices=1)
     assert ("cls_positions" in phase.shapes) == bool(fields)
     counted = compiled(small, *fields, devices=1).cost_analysis()["flops"]
-    # The last layer asks, adds and feeds forward only at [CLS] and the masked pieces.
+    # The last layer queries, adds and feeds forward only at [CLS] and masked tokens.
     model, (rows, length) = task.config.model, phase.shapes["input_ids"]
     read = phase.shapes["masked_lm_positions"][-1]
     read += phase.shapes["cls_positions"][-1] if fields else 1
@@ -162,7 +162,7 @@ def test_flops_are_those_that_the_compiler_counts_nearly(small, fields):
 
 @pytest.fixture
 def eight(monkeypatch):
-    """The devices that are here stand for those that are asked for."""
+    """The local devices replace the requested ones."""
     monkeypatch.setattr(plan, "simulate", lambda count: None)
 
     def run(*arguments, status=0):

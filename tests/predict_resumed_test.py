@@ -36,7 +36,7 @@ def source(tmp_path_factory):
 
 @pytest.fixture
 def ask(micro, plain, tmp_path):
-    """Runs predict; gives what it says."""
+    """Runs predict. Returns its messages."""
 
     def predict(source, name, *args, status=0, workdir=plain):
         files = (f"--input={source}", f"--output={tmp_path / name}")
@@ -127,7 +127,7 @@ def test_after_a_signal_the_same_command_resumes(
 
 @pytest.mark.parametrize("cut", ["part", "log", "both"])
 def test_what_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
-    """As after a power failure, which need not leave what was written last."""
+    """As after a power failure, which may lose the latest writes."""
     stop_after(3)
     said = ask(source, "out.jsonl", status=2)
     assert "out.jsonl.part: 384 rows are answered; the same command resumes" in said

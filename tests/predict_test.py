@@ -32,7 +32,7 @@ WORDS = [
 
 
 class Counting(Predictor):
-    """Answers a row's number; notes how many rows it is given."""
+    """Answers a row's number, and notes how many rows it is given."""
 
     max_seq_length = 16
 

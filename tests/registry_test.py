@@ -1,4 +1,4 @@
-"""What config fields name, and what comes with a family."""
+"""The objects that config fields name, and those that come with a family."""
 
 import optax
 import pytest

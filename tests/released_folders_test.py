@@ -1,4 +1,4 @@
-"""The released vocabularies as people have them: in a folder with weights beside."""
+"""The released vocabularies as people have them: in a folder next to weights."""
 
 import dataclasses
 import functools
@@ -50,7 +50,7 @@ def once_made(shared_data, tmp_path_factory):
 
 @pytest.fixture
 def released(once_made, tmp_path):
-    """Makes a folder of a released vocabulary and small weights; `settings` go to
+    """Makes a folder of a released vocabulary and small weights. `settings` go to
     tokenizer_config.json."""
 
     def make(name, settings=None):
@@ -114,7 +114,7 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
 def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
-    """As NVIDIA's 30,528 for 30,522 pieces; a vocab.txt may lack a line elsewhere."""
+    """As NVIDIA's 30,528 for 30,522 tokens. A vocab.txt may lack a line elsewhere."""
     folder = released(name)
     pieces = tokenization.of_folder(folder).get_vocab_size()
     model = weights.read(folder).config
@@ -186,7 +186,7 @@ def test_a_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowe
     folder = tmp_path / "korean"
     write_weights(folder, len(pieces))
     own.save(str(folder / "tokenizer.json"))
-    # It adds no marks to a text; a BERT's does.
+    # It adds no marks to a text. A BERT's does.
     expected = [[2, *pieces, 3] for pieces in ids(own, real_lines)]
     assert ids(bert_jax.load(folder).tokenizer, real_lines) == expected
     assert ids(begun_with(folder, tmp_path), real_lines) == expected

@@ -1,4 +1,4 @@
-"""A finished run is asked: predicted with, evaluated, exported, gone on from."""
+"""A finished run is queried: predicted with, evaluated, exported, continued."""
 
 import io
 import itertools

@@ -1,4 +1,4 @@
-"""Runs that a signal stops: the step is saved, and the same command goes on."""
+"""Runs that a signal stops: the step is saved, and the same command continues."""
 
 import itertools
 import signal

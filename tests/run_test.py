@@ -1,4 +1,4 @@
-"""Whole runs through main: variants agree, phases and seeds are what they say."""
+"""Whole runs through main: variants agree, phases and seeds do as they say."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ DEEP = "--config.model.num_hidden_layers=2"
 
 @pytest.mark.slow
 def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
-    """All variants at once, of two layers; the mesh alone: contract_test.py."""
+    """All variants at once, of two layers. The mesh alone: contract_test.py."""
     finish(start(f"--config={micro}", f"--workdir={tmp_path / 'one'}", DEEP))
     layers = ("--config.model.scan_layers", "--config.model.remat=full")
     run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers)

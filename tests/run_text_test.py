@@ -1,4 +1,4 @@
-"""A run and its text: what was prepared counts; text that has changed is noticed."""
+"""A run and its text: the prepared data counts, and changed text is noticed."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from bert_jax.workdir import metrics
 
 
 def own_text(tmp_path):
-    """Documents of which no sentence stands twice, and the fields that name them."""
+    """Documents in which no sentence appears twice, and the fields that name them."""
     text = tmp_path / "text.txt"
     text.write_text(
         "".join(
@@ -71,7 +71,7 @@ def test_text_plays_no_part_once_it_is_prepared(
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
-    """Where its text has grown or is gone; what else was prepared, it does not take."""
+    """Where its text has grown or is gone. It does not take other prepared data."""
     text, own = own_text(tmp_path)
     stopped = tmp_path / "run"
     run(micro, stopped, *own)

@@ -47,7 +47,7 @@ def classifier(head, bilstm):
 
 
 def batch(packed: bool):
-    """Two rows whose pieces differ from CHANGED on, and nowhere before."""
+    """Two rows whose tokens differ from CHANGED on, and nowhere before."""
     rng = np.random.default_rng(0)
     ids = np.repeat(rng.integers(5, 50, (1, LENGTH)), 2, axis=0)
     ids[1, CHANGED:] = (ids[1, CHANGED:] + 7) % 50
@@ -70,7 +70,7 @@ def batch(packed: bool):
     ("kind", "packed", "causal"),
     [
         *itertools.product(("einsum", "fused"), (False, True), (True,)),
-        ("einsum", False, False),  # where it does change what is before it
+        ("einsum", False, False),  # where it does change earlier positions
     ],
 )
 def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
@@ -100,7 +100,7 @@ def test_with_dropout_the_same_piece_is_dropped(params):
 @pytest.mark.slow
 @pytest.mark.parametrize("bilstm", [False, True])
 def test_a_classifier_reads_the_last_token(bilstm):
-    """So every piece counts, and padding does not."""
+    """So every token counts, and padding does not."""
     model, params = classifier("sequence_classification", bilstm)
     (ids, mask, segments), _ = batch(False)
     run = jax.jit(lambda *inputs: model.apply({"params": params}, *inputs)["logits"])

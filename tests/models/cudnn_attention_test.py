@@ -1,4 +1,4 @@
-"""What cuDNN's attention is given; nothing here runs it.
+"""The arguments of cuDNN's attention. Nothing here runs it.
 
 In its place JAX's own attention takes the same arguments, and the program for CUDA is
 lowered, not compiled.
@@ -30,7 +30,7 @@ def results(attend, given, gradient):
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
-    """Scale, lengths, causality and layout; at the places of padding too."""
+    """Scale, lengths, causality and layout, at padded positions too."""
     taken = []
     own = jax.nn.dot_product_attention
 
@@ -66,7 +66,7 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
     ("causal", "mask"), [(False, "PADDING"), (True, "PADDING_CAUSAL")]
 )
 def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
-    # JAX asks the library for its version when it traces.
+    # JAX queries the library's version when it traces.
     monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
     seen = Seen.tokens(jnp.ones((2, 24), jnp.int32))
 

@@ -17,14 +17,14 @@ ROWS, COLUMNS = 2048, 512
 
 @functools.partial(jax.jit, static_argnums=1)
 def draws(key: jax.Array, rate: float) -> list[jax.Array]:
-    """What two layers keep."""
+    """Returns the elements that two layers keep."""
     limit = jnp.uint32(round(rate * 2**32))
     layers = jax.random.split(key, 2)
     return [random_bits(layer, (ROWS, COLUMNS)) >= limit for layer in layers]
 
 
 def sums(key: jax.Array, rate: float) -> dict[str, tuple[int, float]]:
-    """Sums over one layer's draws and how many they are of; each has mean 0 if draws
+    """Sums over one layer's draws, with their counts. Each has mean 0 if draws
     are independent."""
     kept, next_layer = (
         np.asarray(one).ravel().astype(np.float32) - np.float32(1 - rate)
@@ -88,7 +88,7 @@ def test_every_bit_is_even_and_free_of_the_others():
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 8), (2, 2, 3, 16)])
 def test_an_element_depends_on_its_place_alone(shape):
-    """So neither padding nor the split of a batch changes what is dropped."""
+    """So neither padding nor the split of a batch changes which are dropped."""
     key = jax.random.key(0)
     found = np.asarray(random_bits(key, shape))
     larger = np.asarray(random_bits(key, tuple(2 * size for size in shape)))

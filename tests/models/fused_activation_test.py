@@ -1,4 +1,4 @@
-"""The fused activation, interpreted, beside plain code."""
+"""The fused activation, interpreted, against plain code."""
 
 import functools
 

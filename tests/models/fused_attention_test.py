@@ -1,4 +1,4 @@
-"""The fused kernel, interpreted, beside the einsum attention."""
+"""The fused kernel, interpreted, against the einsum attention."""
 
 import dataclasses
 import functools

@@ -48,7 +48,7 @@ def pretraining_params():
 
 
 def with_head(head):
-    """The model and its parameters; the encoder's are drawn once for all heads."""
+    """The model and its parameters. The encoder's are drawn once for all heads."""
     rng, size = np.random.default_rng(1), SIZES.get(head, 3)
     shapes = {"kernel": (CONFIG.hidden_size, size), "bias": (size,)}
     drawn = {
@@ -100,7 +100,7 @@ def test_logits_of_a_compiled_model_do_not_tie(head):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_gradients_of_a_head(size):
-    """The bias's and the kernel's in float32; the features' rounded to bfloat16."""
+    """The bias's and kernel's are float32, the features' are rounded to bfloat16."""
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(64, 256)), jnp.bfloat16)
     weights = rng.normal(size=(64, size)).astype(np.float32)
@@ -153,8 +153,8 @@ def test_float32_is_as_without():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
-    """The loss and its gradients, by rounded inputs in double precision; a vocabulary
-    that no matrix unit likes."""
+    """The loss and its gradients, by rounded inputs in double precision, with a
+    vocabulary that no matrix unit likes."""
     monkeypatch.setattr(heads, "platform", lambda: platform)
     rng = np.random.default_rng(0)
     hidden, table, bias = (

@@ -1,4 +1,4 @@
-"""Lookups and their gradients, beside those that JAX makes."""
+"""Lookups and their gradients, against those that JAX makes."""
 
 from functools import partial
 

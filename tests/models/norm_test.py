@@ -1,4 +1,4 @@
-"""The fused bias, dropout, residual and LayerNorm, interpreted, beside plain code."""
+"""The fused bias, dropout, residual and LayerNorm, interpreted, against plain code."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ NAMES = ("x", "bias", "residual", "scale", "offset")
 
 
 def arrays(shape, dtype):
-    """x, bias, residual, scale and offset; and the gradient of the result."""
+    """x, bias, residual, scale and offset, and the gradient of the result."""
     keys = jax.random.split(jax.random.key(0), 6)
     hidden = shape[-1:]
     x, residual, gradient = (
@@ -45,7 +45,7 @@ def results(function, given, gradient):
 
 
 def compare(found, expected, dtype):
-    """Within a few roundings of the largest value; sums over rows have more terms."""
+    """Within a few roundings of the largest value. Sums over rows have more terms."""
     for name, one, other in zip(("output", *NAMES), found, expected, strict=True):
         assert one.dtype == other.dtype, name
         one, other = np.float64(one), np.float64(other)

@@ -34,7 +34,7 @@ def fused_anywhere(monkeypatch):
 
 
 def batch(packed=False):
-    """ids, mask, segments; rows of several sequences or None; and places to read."""
+    """ids, mask, segments, rows of several sequences or None, and positions to read."""
     alone, together, _ = sequences()
     ids, mask, segments, places, _, where = together if packed else (*alone, None, None)
     return ids, mask, segments, where, places
@@ -111,7 +111,7 @@ def test_nothing_else_of_the_last_layer_is_computed():
     rows, length = batch()[0].shape
     read = 1 + places.shape[1]  # and [CLS]
     left_out = rows * (length - read)
-    # Query, output and feed-forward; and attention's two products.
+    # Query, output and feed-forward, and attention's two products.
     products = 2 * (2 * 48**2 + 2 * 48 * 192) + 2 * 2 * length * 48
     assert everywhere - there >= left_out * products
     # Keys and values stay, for all.

@@ -1,4 +1,4 @@
-"""Products and their gradients, beside NumPy in double precision."""
+"""Products and their gradients, against NumPy in double precision."""
 
 import functools
 from collections import Counter
@@ -115,13 +115,13 @@ def test_no_product_mixes_dtypes():
     # Without what nothing reads: the last layer's output at other places.
     jaxpr, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
     found = Counter(products_of(jaxpr))
-    # A layer has six linear products and two of attention; then the pooler and the two
-    # of the masked LM head. Each has two in the backward pass.
+    # A layer has six linear products and two in attention. Then come the pooler and
+    # the masked LM head's two. Each has two in the backward pass.
     assert found[("bfloat16", "bfloat16")] == 3 * (8 + 1 + 2)
     assert found[("float32", "float32")] == 3
     assert len(found) == 2
 
 
 def elsewhere(*operands, default, **platforms):
-    """`jax.lax.platform_dependent` on a platform without a branch of its own."""
+    """`jax.lax.platform_dependent` on a platform without a specific branch."""
     return default(*operands)

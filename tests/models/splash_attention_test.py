@@ -1,4 +1,4 @@
-"""The TPU's kernel, interpreted, beside the einsum attention."""
+"""The TPU's kernel, interpreted, against the einsum attention."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The TPU's kernel of whole rows, interpreted, beside the einsum attention."""
+"""The TPU's kernel of whole rows, interpreted, against the einsum attention."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What --output names: a file is replaced whole, anything else is refused."""
+"""The target of --output: a file is replaced whole, anything else is refused."""
 
 import os
 import resource

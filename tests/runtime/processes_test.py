@@ -59,7 +59,7 @@ def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path)
         assert other[name] == pytest.approx(line[name], rel=1e-5), name
     names = {path.name.split(".")[0] for path in workdir.iterdir()}
     assert names == {path.name.split(".")[0] for path in plain.iterdir()}
-    # A row each way, asked of both and answered by one.
+    # A row each way, sent to both and answered by one.
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the quick [MASK] fox"}\n' * 3)
     asked = [*arguments, *mesh, "--mode=predict", f"--input={source}"]
@@ -112,7 +112,7 @@ def test_what_three_processes_ask_each_other(tmp_path):
         assert left == "1"
 
 
-# Process argv[0] ends by argv[1]; the other waits for nothing but the end.
+# Process argv[0] ends by argv[1]. The other waits for nothing but the end.
 ONE_ENDS = """
 import os, sys, time
 from bert_jax import main

@@ -1,4 +1,4 @@
-"""While a run trains, signals wait for the end of a step; elsewhere they end it."""
+"""While a run trains, signals wait for the end of a step. Elsewhere they end it."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ from bert_jax.workdir import checkpoint
 
 
 def send(number):
-    """To this thread, which handles it before it goes on. A signal to the process goes
+    """Sends to this thread, which handles it before it continues. A process signal goes
     to any of its threads: two then need not arrive in their order."""
     signal.raise_signal(number)
 
@@ -90,7 +90,7 @@ def test_main_brings_the_handlers_back(capfd):
 def test_a_second_signal_while_a_step_is_saved(
     micro, tmp_path, monkeypatch, number, status
 ):
-    """A second SIGTERM changes nothing; who presses Ctrl-C twice does not wait."""
+    """A second SIGTERM changes nothing. A second Ctrl-C does not wait."""
     batches, save = Pretraining.batches, checkpoint.Checkpoints.save
 
     def signalled(self, now, rows, seed):

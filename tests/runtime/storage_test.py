@@ -23,7 +23,7 @@ def start(gcs: FakeGcs, *arguments):
 
 @pytest.fixture(scope="module")
 def in_bucket(gcs, micro, corpus):
-    """What begins the command line of a finished run, all of which is in a bucket."""
+    """Starts the command line of a finished run, all of which is in a bucket."""
     gcs.upload("bucket", "texts/corpus.txt", corpus.read_bytes())
     arguments = [f"--config={micro}", "--config.corpus.data_dir=gs://bucket/data"]
     arguments += ["--config.corpus.sources=('sentences:gs://bucket/texts/*.txt',)"]
@@ -69,7 +69,7 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
 
 @pytest.fixture
 def two_checkpoints(here):
-    """Saved in a bucket of their own: 1 and 2, each full of its step's number."""
+    """Saved in a separate bucket: 1 and 2, each full of its step's number."""
     folder = storage.path(f"gs://saved{len(here.blobs)}/run")
     with Checkpoints(folder, 2) as checkpoints:
         for step in (1, 2):
