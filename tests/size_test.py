@@ -1,4 +1,4 @@
-"""No file has too many statements; lines are not counted, so that names are free."""
+"""No file has too many statements. Lines are not counted, so that names are free."""
 
 import ast
 from pathlib import Path

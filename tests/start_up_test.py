@@ -8,7 +8,7 @@ from runs import LIMIT
 
 from tests.forked import ROOT
 
-# Each takes a part of a second, or brings what does. A name stands for all below it.
+# Each takes a part of a second, or brings what does. A name covers all below it.
 NEEDLESS = (
     *("grain", "tensorflow_datasets", "sentencex", "tensorboardX"),
     *("scipy", "pyarrow", "requests", "jax.experimental.pallas.triton"),

@@ -188,7 +188,7 @@ def test_a_work_directory(tmp_path, scan_layers):
         own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
         assert same(loaded, own) and report.initialised == report.left_over == ()
 
-    # The length is the run's, not that of its positions; an export of it keeps it.
+    # The length is the run's, not that of its positions. An export of it keeps it.
     words = "up to 6 tokens, as it was trained, of 8 positions"
     for source, target in ((run, out), (out, tmp_path / "again")):
         assert weights.find(source).export(target) == words

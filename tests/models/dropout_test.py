@@ -17,7 +17,7 @@ ROWS, COLUMNS = 2048, 512
 
 @functools.partial(jax.jit, static_argnums=1)
 def draws(key: jax.Array, rate: float) -> list[jax.Array]:
-    """Returns the elements that two layers keep."""
+    """Returns which elements two layers keep."""
     limit = jnp.uint32(round(rate * 2**32))
     layers = jax.random.split(key, 2)
     return [random_bits(layer, (ROWS, COLUMNS)) >= limit for layer in layers]

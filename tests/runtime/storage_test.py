@@ -23,7 +23,7 @@ def start(gcs: FakeGcs, *arguments):
 
 @pytest.fixture(scope="module")
 def in_bucket(gcs, micro, corpus):
-    """Starts the command line of a finished run, all of which is in a bucket."""
+    """Finishes a run that is all in a bucket. Returns its leading arguments."""
     gcs.upload("bucket", "texts/corpus.txt", corpus.read_bytes())
     arguments = [f"--config={micro}", "--config.corpus.data_dir=gs://bucket/data"]
     arguments += ["--config.corpus.sources=('sentences:gs://bucket/texts/*.txt',)"]

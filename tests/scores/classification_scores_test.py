@@ -58,7 +58,7 @@ def test_f1_of_each_class_and_their_mean(metrics):
         each = metrics.f1_score(**given, labels=range(5), average=None)
         found = classification.f1_of_each(labels, guesses, 5)
         np.testing.assert_allclose(found, each)
-        # Of the classes that are there, as scikit-learn has it.
+        # Over the classes that are present, as scikit-learn has it.
         expected = metrics.f1_score(**given, average="macro")
         assert classification.macro_f1(labels, guesses) == pytest.approx(expected)
 
@@ -84,7 +84,7 @@ def test_f1(metrics):
 
 @pytest.mark.slow
 def test_matthews(metrics):
-    with warnings.catch_warnings():  # of scikit-learn: a single class
+    with warnings.catch_warnings():  # scikit-learn's: a single class
         warnings.simplefilter("ignore")
         for labels, guesses in [*binary_cases(), *random_classes(4)]:
             expected = metrics.matthews_corrcoef(labels, guesses)
@@ -128,7 +128,7 @@ def test_correlations():
 
 
 def test_correlation_of_float32_is_that_of_the_same_numbers():
-    """Logits are float32; STS-B's labels lie close together."""
+    """Logits are float32. STS-B's labels lie close together."""
     labels = np.array([5.0, 4.75, 4.8, 0.2])
     guesses = np.array([3.1, 3.1000001, 2.9, 0.4], np.float32)
     expected = stats.pearsonr(labels, guesses.astype(np.float64))[0]

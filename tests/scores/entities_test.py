@@ -25,11 +25,11 @@ BILOU = str.maketrans("ES", "LU")
 
 
 def conlleval(gold, guessed):
-    """What the script counts: tokens with their right tag, entities that there are,
+    """Returns the script's counts: correctly tagged tokens, entities that there are,
     that were found, and that are right.
 
     It goes through all words once, in the state of "so far, the entity that began in
-    both is the same"; a sentence's end is a word that is O in both.
+    both is the same". A sentence's end is a word that is O in both.
     """
 
     def parse(tag):
@@ -91,7 +91,7 @@ def tag_set(prefixes, types=("PER", "LOC", "a-b", "")):
 
 
 def cases(prefixes, count, seed=0):
-    """Texts of a few sentences; the guesses are the truth with some noise."""
+    """Texts of a few sentences. The guesses are the truth with some noise."""
     rng = random.Random(seed)
     tags = tag_set(prefixes)
     for _ in range(count):
@@ -151,7 +151,7 @@ def test_equal_to_conlleval_with_b_and_e_in_one_text():
 
 @pytest.mark.slow
 def test_equal_to_seqeval():
-    """BIOES, valid or not. (seqeval has no type ""; it says "_" instead.)"""
+    """BIOES, valid or not. (seqeval has no type "", and uses "_" instead.)"""
     metrics = pytest.importorskip("seqeval.metrics", reason="the parity extra")
     for gold, guessed in cases("BIES", 1500):
         for sentence in gold:

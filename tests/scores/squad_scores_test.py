@@ -177,7 +177,7 @@ def test_both_scripts(questions, repeated):
 @settings(max_examples=100, deadline=None)
 @given(QUESTIONS)
 def test_threshold(questions):
-    """The official score; and of all thresholds there are, one with the best score."""
+    """The official score, and one of the thresholds with the best score."""
     golds = [(str(n), q[0]) for n, q in enumerate(questions)]
     texts = {str(n): q[1] for n, q in enumerate(questions)}
     odds = {str(n): q[2] for n, q in enumerate(questions)}

@@ -20,7 +20,7 @@ async def answers(served, rows):
 
 
 class Held:
-    """A batcher that computes when it is let; `groups` has the texts of each batch."""
+    """A batcher that computes when it is let. `groups` has the texts of each batch."""
 
     def __init__(self, rows=4, width=0):
         self.groups, self.go, self.began = [], threading.Event(), threading.Event()
@@ -108,7 +108,7 @@ def test_a_failing_row_fails_its_request_alone():
 
 
 class Padded(Predictor):
-    """Rows of so many words, as arrays; computed by compiled programs."""
+    """Rows of a given number of words, as arrays, computed by compiled programs."""
 
     max_seq_length = 100
 
@@ -144,7 +144,7 @@ def answered(served, *lengths):
 
 
 def wait_for_all(served):
-    """Wakes the thread; waits until it has compiled all."""
+    """Wakes the thread, then waits until it has compiled all."""
     done, compile_next = threading.Event(), served._compile_next
 
     def noted():
@@ -174,7 +174,7 @@ def test_programs_are_compiled_in_pauses(monkeypatch):
     wait_for_all(served)
     lengths = (100, 64, 32, 16)
     assert model.compiled == [(rows, of) for rows in (1, 4, 16) for of in lengths]
-    answered(served, 40)  # padded to 64; meanwhile there is no program of 48
+    answered(served, 40)  # padded to 64, since there is no program of 48 yet
     assert len(model.compiled) == 12
     wait_for_all(served)
     assert set(model.compiled[12:]) == {(1, 48), (4, 48), (16, 48)}

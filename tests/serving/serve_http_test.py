@@ -1,4 +1,4 @@
-"""`--mode=serve` over HTTP, with a stand-in for the model."""
+"""`--mode=serve` over HTTP, with a fake model."""
 
 import contextlib
 import logging
@@ -21,7 +21,7 @@ HOLD = head("Content-Length: 1000") + b"four"
 
 
 class Held:
-    """Computes when it is let; `rows` has what was computed."""
+    """Computes when it is let. `rows` has the computed rows."""
 
     def __init__(self):
         self.go, self.began, self.rows = threading.Event(), threading.Event(), []

@@ -67,7 +67,7 @@ def address():
 
 @pytest.fixture
 def answer(browser, address):
-    """Fills in the form as a person does, and gives what is drawn."""
+    """Fills in the form as a person does, and returns the drawn result."""
     browser.get(address)
     browser.implicitly_wait(5)
 

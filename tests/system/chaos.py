@@ -17,9 +17,9 @@ happens at each of the moments equally often:
 
 The exit status is 1 unless
 - a signal ends the run with 143, 130 or 129 (or by itself, before the program has
-  started), and a full disk with 2 and one line;
+  started), and a full disk with 2 and one line,
 - each start resumes from the newest checkpoint, or from the step reported as
-  saved;
+  saved,
 - in the end metrics, predictions, parameters and optimizer state are those of the
   undisturbed run, bit for bit.
 """

@@ -1,4 +1,4 @@
-"""Three faults of the chaos script, and that it notices what is lost."""
+"""Three faults of the chaos script, and that it notices losses."""
 
 import json
 import random

@@ -1,5 +1,5 @@
 """Attention out of `--mode=predict`: row by row as `bert_jax.load(...).apply` gives it,
-in a file that is whole or not there; each window and choice of a row is its own."""
+in a file that is whole or not there. Each window and choice of a row is its own."""
 
 import functools
 import json
@@ -127,7 +127,7 @@ class Bare(Predictor):
 
 
 def probabilities(config, params, batch):
-    """What is kept of each row, by its name."""
+    """Returns the kept arrays of each row, by its name."""
     keeps = WithAttentions(Bare(), config, TOKENIZER)
     found = jax.device_get(jax.jit(keeps.outputs)(params, batch))
     outputs = [{name: x[row] for name, x in found.items()} for row in range(2)]
@@ -282,7 +282,7 @@ def test_every_window_and_choice_is_kept_once(name, tmp_path):
     for name, found in keeps.tensors.items():
         ids = np.array([PIECES.index(piece) for piece in about[name]["tokens"]])
         segments = np.array(about[name]["segments"])
-        # Of one length, to be compiled once: nothing is seen of padding.
+        # All have one length, to be compiled once: nothing is seen of padding.
         room = (0, 16 - len(ids))
         one = (np.pad(x, room)[None] for x in (ids, np.ones_like(ids), segments))
         _, own = run({"params": params["bert"]}, *map(jnp.asarray, one))

@@ -1,4 +1,4 @@
-"""What GLUE and a user's texts share: sequences, losses, answers, scores."""
+"""The common parts of GLUE and a user's texts: sequences, losses, answers, scores."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_a_text_and_a_pair(make):
         ([CLS, A, B, SEP], [0, 0, 0, 0]),
         ([CLS, A, B, SEP, C, SEP], [0, 0, 0, 0, 1, 1]),
         ([CLS, SEP, C, SEP], [0, 0, 1, 1]),
-        # Ignores a second text without pieces (run_classifier.py: `if tokens_b`).
+        # Ignores a second text without tokens (run_classifier.py: `if tokens_b`).
         ([CLS, A, SEP], [0, 0, 0]),
     ]
 

@@ -1,4 +1,4 @@
-"""Cross entropy and its gradient, beside Optax's."""
+"""Cross entropy and its gradient, against Optax's."""
 
 import jax
 import jax.numpy as jnp

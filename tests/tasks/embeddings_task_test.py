@@ -192,7 +192,7 @@ def test_queries_find_their_documents(make, tmp_path):
     axes = np.eye(4)
     answers = [axes[i][None] for i in (0, 1, 2, 3, 2, 0)]
     found = task.scores("retrieval", rows, answers)
-    # q2 is nearest to d2; d1 follows d0 among the others.
+    # q2 is nearest to d2, and d1 follows d0 among the others.
     assert found["mrr@10"] == pytest.approx((1 / 3 + 1) / 2)
     (tmp_path / "qrels" / "test.tsv").write_text("q9\td1\t1\n")
     other = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))

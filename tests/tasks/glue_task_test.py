@@ -65,10 +65,10 @@ def test_features_of_real_dev_sets(shared_data, make, tmp_path, name):
     """Those of google-research/bert and of transformers, record for record.
 
     transformers cuts pairs by `tokenizers`, as here. Where both texts are longer than
-    half of what there is room for, it leaves the piece that is over to the longer text
-    (of equally long ones to the second), Google's code to the first; in GLUE's dev sets
-    this makes no difference. Of each set a thousand records or fewer are compared; all
-    of them with BERT_JAX_TEST_ALL_LINES=1.
+    half of the room, it leaves the odd token to the longer text (of equally long ones
+    to the second), Google's code to the first. In GLUE's dev sets this makes no
+    difference. Of each set a thousand records or fewer are compared, or all of them
+    with BERT_JAX_TEST_ALL_LINES=1.
     """
     folder = shared_data(f"glue/{FOLDERS[name]}")
     if name == "mnli":
@@ -179,7 +179,7 @@ def test_labels_in_the_order_of_the_weights(make, tmp_path):
 
 @pytest.mark.parametrize(("name", "folder"), [("mrpc", "MRPC"), ("qqp", "QQP")])
 def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
-    """That of scikit-learn on the real dev set; of the best checkpoint too."""
+    """That of scikit-learn on the real dev set, for the best checkpoint too."""
     rng = np.random.default_rng(0)
     for order in (("0", "1"), ("1", "0")):
         task = make(name, shared_data(f"glue/{folder}"), labels=order)

@@ -54,7 +54,7 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
 
 
 def test_imdb_holds_out_whole_films(reviews, tmp_path):
-    """Of 20 reviews of 5 films, which stand in another order in each class."""
+    """Of 20 reviews of 5 films, which are in another order in each class."""
     reviews.task.dev_fraction = 0.4
     for name, step in (("pos", 1), ("neg", 3)):
         urls = [f"film {step * index // 2 % 5}" for index in range(20)]

@@ -34,7 +34,7 @@ def columns(task, parsed):
 
 
 def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
-    """With a byte-level vocabulary; of equally long ones the second, as there."""
+    """With a byte-level vocabulary. Of equally long ones the second, as there."""
     config.task.max_seq_length = 13
     vocabulary = ANGLED.train(["good a b"] * 3, 270, lowercase=False)
     task = Text(config, vocabulary)

@@ -17,7 +17,7 @@ def task(tmp_path):
 
 
 def by_piece(made):
-    """Stands for the device: the tag depends on the piece that it is read from."""
+    """Replaces the device: the tag depends on the token that it is read from."""
     tags = {"P": "B-X", "U": "I-X", "d": "B-Y"}
     rows = [made.labels.index(tags.get(piece, "O")) for piece in PIECES]
     table = jnp.eye(len(made.labels))[jnp.array(rows)]

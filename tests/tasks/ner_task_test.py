@@ -186,7 +186,7 @@ def test_a_test_file_without_tags(task, tmp_path):
 
 
 def test_a_test_file_that_lacks_the_column_of_tags(task):
-    """Its last column, a part of speech, is not taken for tags; of dev it is."""
+    """Its last column, a part of speech, is not taken for tags. The one of dev is."""
     made = task("Pa N B-X\nb N I-X\n", dev="a B-X\nb O\n", test="a N\nb V\n")
     made.examples("train")
     assert [e["tags"] for e in made.examples("dev")] == [("B-X", "O")]
@@ -264,7 +264,7 @@ def test_labels_on_real_data_as_by_word_ids(task, shared_data, name, lowercase):
             labels.append(-1 if word in seen else made.labels.index(tags[word]))
             seen.add(word)
         if len(seen) - 1 < len(words[feature.example]):
-            empty += 1  # they lose the tag of a word that has no piece
+            empty += 1  # they lose the tag of a word that has no token
             continue
         assert list(feature.columns["labels"]) == labels
         assert list(feature.columns["input_ids"]) == encoding.ids

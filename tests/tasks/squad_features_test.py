@@ -2,9 +2,9 @@
 against `transformers`, on some paragraphs of each article of the real files.
 
 Intended differences, none of which occurs in SQuAD's own files: an empty context
-has a window; an answer's white space at either end is not searched for; a question of
-several answers is trained on the first; an answer within ten characters of its place is
-found (234 of COVID-QA). `transformers` trains on the pieces that cover the answer's
+has a window, an answer's white space at either end is not searched for, a question of
+several answers is trained on the first, an answer within ten characters of its place is
+found (234 of COVID-QA). `transformers` trains on the tokens that cover the answer's
 characters, where run_squad.py takes the whole word if they are more than the answer.
 """
 
@@ -27,7 +27,7 @@ from configs.finetune import squad
 from tests.tokenization.wordpiece_test import Rules
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
-# Of each file, which paragraphs: the first of so many.
+# The paragraphs of each file: the first of a given number.
 PARAGRAPHS = {
     "dev-v1.1": 16,
     "dev-v2.0.subset": 10,
@@ -267,7 +267,7 @@ def labelled(tokenizer, context, place):
     return encoding.tokens[first : last + 1], place
 
 
-# Of each answer, the one that is meant: the last.
+# The intended one of each answer: the last.
 SECOND = [
     (
         "\u738b\u660e\u4f4f\u5728\u5317\u4eac\u3002\u674e\u7ea2\u4e5f\u4f4f\u5728\u5317\u4eac\u3002",
@@ -321,7 +321,7 @@ def test_a_token_beyond_the_answer_widens_it_to_a_word():
 
 @pytest.mark.parametrize("name", ["dev-v1.1", "train-v1.1.subset", "covid-qa"])
 def test_labels_are_those_of_run_squad(shared_data, name):
-    """Of whole files; but for prices, of which it takes the sign too, as its tokens of
+    """Of whole files, except prices, of which it takes the sign too, as its tokens of
     "27,814" alone are others than in "\u20ac27,814"."""
     tokenizer = tokenization.load(shared_data(VOCABULARY))
     examples, _ = data.read(shared_data(f"squad/{name}.json"))

@@ -65,7 +65,7 @@ def test_labels_are_found_and_kept(config):
 
 
 def test_columns_by_number(config, tmp_path):
-    """A file without a header; rows of `predict` too."""
+    """A file without a header, and rows of `predict` too."""
     assert Text(config).row_columns == ANY
     lines = [("x", "10", "a good b"), ("x", "9", "bad"), ("x", "10", "c")]
     config.task.train_file = write(tmp_path / "train.csv", lines[1:], lines[0])
@@ -84,7 +84,7 @@ def test_columns_by_number(config, tmp_path):
     assert task.parse({"0": "x", "2": "good"})["text"] == "good"
     assert task.parse({"text": "bad", "2": "good"})["text"] == "good"
     assert not task.notices
-    config.task.label = "label"  # of the run's own data; these rows have none
+    config.task.label = "label"  # from the run's data, while these rows have none
     assert Text(config).row_columns == Wanted(("2",))
 
 
@@ -184,7 +184,7 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
     parse = Text(config).parse
     for row in ({"review": "a good b"}, {"review": "a good b", **other}):
         assert parse(row) == {"text": "a good b", "text_b": None}
-    assert parse(other) == {"text": "c c", "text_b": "d"}  # no column of its own
+    assert parse(other) == {"text": "c c", "text_b": "d"}  # no separate column
     config.task.text_b = "reply"
     parse = Text(config).parse
     assert parse({"review": "a", "reply": "b", **other}) == {"text": "a", "text_b": "b"}
@@ -356,7 +356,7 @@ def test_dev_is_held_out_of_each_class(config, tmp_path):
     )
     assert len(dev) + len(train) == 41 and not set(dev) & set(train)
     labels = [label for _, label in dev]
-    assert labels.count(0) == 6 and labels.count(1) == 2  # of 31 and 10
+    assert labels.count(0) == 6 and labels.count(1) == 2  # from 31 and 10
 
 
 def test_class_weights_are_those_of_scikit_learn(config, tmp_path):

@@ -1,4 +1,4 @@
-"""Byte-level BPE: trained, read and written; the pieces of `transformers`."""
+"""Byte-level BPE: trained, read and written, with the tokens of `transformers`."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ from families.gpt.vocabulary import BYTE_PAIRS
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
 TEXTS = ("glue", "squad", "korean", "imdb", "ner", "swag")
-SAMPLE = 3_000  # of the many lines of real text
+SAMPLE = 3_000  # lines of real text, out of many
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -158,7 +158,7 @@ def test_special_tokens_are_read_from_a_tokenizer(tmp_path):
     found = tokenization.load(tmp_path / "tokenizer.json")
     assert tokenization.special_ids(found) == (258, 257, 260, 261, 259)
     assert tokenization.between(found) == (261,)
-    # Another model's own mark is a token wherever it stands, BERT's are text there.
+    # Another model's own mark is a token anywhere, BERT's are text there.
     found.encode_special_tokens = True
     assert "<|endoftext|>" in found.encode("a<|endoftext|>b").tokens
     assert "[MASK]" not in found.encode("a [MASK] b").tokens
@@ -241,7 +241,7 @@ def lines(folder, count):
 
 @pytest.fixture(scope="module")
 def real(shared_data, tmp_path_factory):
-    """A folder with a vocabulary of 5,000 pieces trained on real text."""
+    """A folder with a vocabulary of 5,000 tokens trained on real text."""
     path = shared_data("corpus/english/06-expository.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as file:
         texts = [json.loads(next(file))["text"] for _ in range(150)]

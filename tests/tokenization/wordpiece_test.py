@@ -18,7 +18,7 @@ UNCASED = "vocab/bert-base-uncased-vocab.txt"
 MULTILINGUAL = "vocab/bert-base-multilingual-cased-vocab.txt"
 CHINESE = "vocab/bert-base-chinese-vocab.txt"
 TEXTS = ("corpus", "glue", "squad", "imdb", "ner", "swag", "codah")
-# Of the many lines of real text so many are compared; all of them with
+# This many lines of real text are compared, or all of them with
 # BERT_JAX_TEST_ALL_LINES=1, which takes minutes.
 SAMPLE = 3_000
 
@@ -41,7 +41,7 @@ class Rules:
         return [piece for word in split.split() for piece in self.pieces(word)]
 
     def pieces(self, word: str) -> list[str]:
-        """The longest piece that fits, again and again; all or [UNK]."""
+        """The longest token that fits, again and again. All or [UNK]."""
         if len(word) > 200:
             return ["[UNK]"]
         found, rest, prefix = [], word, ""
@@ -127,7 +127,7 @@ def known_difference(text: str, lowercase: bool) -> bool:
 
 @pytest.fixture(scope="module")
 def real_lines(shared_data):
-    """Gives the lines of some folders; they are read once."""
+    """Returns the lines of some folders, which are read once."""
 
     @cache
     def find(folders):

@@ -1,4 +1,4 @@
-"""Anomalies: what is one, what the step does, and whole runs that meet them."""
+"""Anomalies: their definition, the step's response, and whole runs that meet them."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Weights of others are asked as they are: what they lack counts where it is used."""
+"""Third-party weights are used as they are: a gap counts only where it is used."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A run is asked by its own config: every way of asking gives the same answers.
+"""A run is queried by its own config: every kind of query gives the same answers.
 
 Real records, and task fields that are not the defaults, so that whatever is taken from
 elsewhere than the run shows. The models are micro.
@@ -19,7 +19,7 @@ from bert_jax.workdir import metrics
 
 
 class Run(NamedTuple):
-    """A finished run whose best checkpoint is not its last, and what it is asked."""
+    """A finished run whose best checkpoint is not its last, and its queries."""
 
     kind: str
     workdir: Path
@@ -120,7 +120,7 @@ def own_scores(workdir, step):
 def test_every_way_of_asking_gives_the_same_answers(
     runs, asked_once, kind, which, tmp_path
 ):
-    """Of a run with facts of its own, with labels, and with documents."""
+    """For a run with custom facts, with labels, and with documents."""
     run, (rows, model) = runs(kind, which), asked_once(kind, which)
     name = {"best": "best", "last": "checkpoints"}[which]
     step = steps(run.workdir, name)
@@ -270,7 +270,7 @@ def test_readers_change_nothing_where_the_newest_is_damaged(runs, tmp_path):
 
 
 def stamps(folder):
-    """Every file and folder, with what it holds and when it was changed."""
+    """Every file and folder, with its content and modification time."""
     files = contents(folder)
     return {
         str(path): (path.stat().st_mtime_ns, files.get(str(path.relative_to(folder))))

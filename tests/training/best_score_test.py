@@ -1,4 +1,4 @@
-"""What counts as better, and when a run has gone on without a gain for too long."""
+"""Which score is better, and when a run has continued too long without a gain."""
 
 import functools
 import itertools
@@ -93,7 +93,7 @@ def test_nan_is_never_the_best(make):
         ("", {"loss": math.nan, "accuracy": 0.5}, -math.inf),
         ("accuracy", {"loss": 2.0, "accuracy": 0.5}, 0.5),
         ("perplexity", {"loss": 2.0, "perplexity": 7.0}, -7.0),
-        ("f1:loss", {"loss": 2.0, "f1:loss": 0.7}, 0.7),  # of a class of that name
+        ("f1:loss", {"loss": 2.0, "f1:loss": 0.7}, 0.7),  # for a class of that name
         ("accuracy", {"loss": 2.0, "accuracy": math.nan}, -math.inf),
     ],
 )

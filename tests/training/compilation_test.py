@@ -15,7 +15,7 @@ from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.step import Step
 from configs import large
 
-# Sizes that no two things share, so that a shape tells what it is of.
+# Sizes that no two things share, so that a shape identifies its array.
 LAYERS, ROWS, LENGTH, PREDICTIONS = 24, 40, 96, 20
 HIDDEN, HEADS, INNER = 1024, 16, 4096
 VOCABULARY = 30528  # 30,522 and six more rows, which eight divides
@@ -27,7 +27,7 @@ COLLECTIVE = re.compile(
 
 
 def compiled(name="bert_adam", **mesh):
-    """The state's shapes and the compiled step; nothing of it is allocated."""
+    """The state's shapes and the compiled step. Nothing of it is allocated."""
     config = large.get_config()
     config.model.vocab_size = VOCABULARY
     config.model.scan_layers = True
@@ -66,8 +66,8 @@ def entry_shapes(text):
 
 
 def what(dims, state, devices):
-    """What an array of this shape is of: a parameter, whole or split along some axes;
-    rows; or a few numbers."""
+    """Returns the source of an array of this shape: a parameter, whole or split along
+    some axes, rows, or a few numbers."""
     own = sorted(size for size in dims if size != 1)
     if math.prod(own) <= LAYERS:
         return "numbers"
@@ -89,7 +89,7 @@ def what(dims, state, devices):
 
 
 def collectives(state, text, devices=1):
-    """The kinds of collectives, each with what it is used on.
+    """The kinds of collectives, each with the arrays that it is used on.
 
     Args:
       devices: over how many the batch is split.
@@ -102,12 +102,12 @@ def collectives(state, text, devices=1):
     return found
 
 
-GRADIENTS = ("all-reduce", "parameters")  # each device has those of its own rows
+GRADIENTS = ("all-reduce", "parameters")  # each device has its rows' gradients
 SUMS = ("all-reduce", "numbers")  # losses and their weights, norms
 PUT_TOGETHER = ("all-gather", "parameters")
 # After the attention's and the feed-forward's second product, of whose inputs each
-# device has a part, and in the backward pass before their first; the look-up in the
-# part of the vocabulary that a device has; the softmax over its logits.
+# device has a part, and in the backward pass before their first. The look-up in the
+# part of the vocabulary that a device has, and the softmax over its logits.
 PARTIAL_PRODUCTS = ("all-reduce", "rows")
 
 
@@ -116,7 +116,7 @@ def test_data_adds_gradients_and_nothing_else():
     state, text = compiled(data=8)
     assert collectives(state, text, 8) == {GRADIENTS, SUMS}
     shapes = entry_shapes(text)
-    # Parameters and both moments, whole on each device; q, k and v.
+    # Parameters and both moments, whole on each device. q, k and v make nine.
     assert shapes[VOCABULARY, HIDDEN] == 3
     assert shapes[LAYERS, HIDDEN, HEADS, 64] == 9
 

@@ -1,4 +1,4 @@
-"""What is due when, against counting."""
+"""The steps at which logging, saving and evaluation are due, against counting."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What several seeds learn on the dev set stays apart."""
+"""The dev-set results of several seeds stay apart."""
 
 from unittest import mock
 

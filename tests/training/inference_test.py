@@ -1,4 +1,4 @@
-"""Rows are computed in pieces on a CPU, and answered as if together."""
+"""Rows are computed in chunks on a CPU, and answered as if together."""
 
 import functools
 
@@ -27,7 +27,7 @@ def test_pieces_hold_each_row_once(count, whole):
     rows = [row for part, _ in found for row in range(count)[part]]
     assert rows == list(range(count))
     assert len({of for _, of in found}) <= 3
-    # Of the rows that are computed, at least three quarters are answers.
+    # At least three quarters of the computed rows are answers.
     assert all(4 * len(range(count)[part]) >= 3 * of for part, of in found)
     assert all(of <= whole for _, of in found)
 
@@ -78,7 +78,7 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
 
 
 def test_parameters_are_rounded_once_and_outputs_are_the_same():
-    """Kernels; embeddings, LayerNorm and the head's products are in float32."""
+    """Only kernels: embeddings, LayerNorm and the head's products are in float32."""
     config = small_config(dtype="bfloat16")
     model = BertWithHeads(config, ("sequence_classification",), labels=3)
     params = initial_params(functools.partial(init_with_heads, model))

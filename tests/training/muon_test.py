@@ -1,4 +1,4 @@
-"""Muon against NumPy, for split heads and stacked layers; what it leaves to Adam."""
+"""Muon against NumPy, for split heads and stacked layers, and Adam's share."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The state of an optimizer of one's own, which a checkpoint must hold."""
+"""The state of a custom optimizer, which a checkpoint must hold."""
 
 import pytest
 from runs import losses, run
@@ -30,7 +30,7 @@ def get_config(config):
 
 @pytest.fixture
 def train(micro, tmp_path):
-    """Trains with a state before and after an update; gives what is said."""
+    """Trains with a state before and after an update. Returns the messages."""
 
     def trained(init, after, *args, status=0):
         path = tmp_path / "own.py"

@@ -55,7 +55,7 @@ def flat(tree) -> dict[str, np.ndarray]:
     return {"/".join(str(key.key) for key in path): leaf for path, leaf in leaves}
 
 
-# The decayed parameters, written out; every other one is a bias or in a LayerNorm.
+# The decayed parameters, written out. Every other one is a bias or in a LayerNorm.
 DECAYED = {
     "embeddings/word_embeddings/embedding",
     "masked_lm/dense/kernel",
@@ -68,7 +68,7 @@ DECAYED = {
 
 
 def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
-    """The updates of optimization.py on flat dicts; or of AdamW, or LAMB's algorithm
+    """The updates of optimization.py on flat dicts, or of AdamW, or LAMB's algorithm
     2 with one layer for each array, of stacked ones for each index."""
     o = config.optimizer
     params = {name: np.asarray(value, dtype) for name, value in params.items()}
@@ -129,7 +129,7 @@ def run(config, params, gradients):
         ({"weight_decay": 0.5}, False),
         ({"decay_power": 0.5}, False),
         ({"name": "adamw"}, False),
-        # Of stacked layers only LAMB takes notice: each has a norm of its own.
+        # Only LAMB distinguishes stacked layers: each has a separate norm.
         ({"name": "lamb"}, False),
         ({"name": "lamb"}, True),
         ({"name": "lamb", "weight_decay": 0.0}, True),
@@ -189,7 +189,7 @@ def test_layers_move_alike_whether_they_are_stacked_or_not(name):
     )
     expected = flat(stack_layers(moved, 2))
     for path, value in flat(stacked).items():
-        # Sums in another order; the weights and their moves are some hundredths.
+        # Sums in another order. The weights and their moves are some hundredths.
         np.testing.assert_allclose(
             value, expected[path], rtol=1e-6, atol=1e-7, err_msg=path
         )
@@ -248,7 +248,7 @@ def test_a_rate_from_outside_does_as_the_schedule(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_what_the_loss_does_not_use_stays(name):
-    """Decay would shrink a pooler that gets no gradient; one that does, decays."""
+    """Decay would shrink a pooler that gets no gradient. One that does, decays."""
     params = {"bert": {"pooler": {"kernel": jnp.ones((2, 2))}}}
     params |= {"poolers": {"kernel": jnp.ones((2, 2))}}
     adam = optimizer.make(make_config(name=name), ("bert/pooler",))

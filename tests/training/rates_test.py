@@ -20,7 +20,7 @@ def test_schedule_of_the_paper():
         0: 0.0,
         1: 1e-8,
         9_999: 0.9999e-4,
-        10_000: 0.99e-4,  # the decay has been going on since step 0
+        10_000: 0.99e-4,  # the decay has been running since step 0
         500_000: 0.5e-4,
         999_999: 1e-10,
         1_000_000: 0.0,

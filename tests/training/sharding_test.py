@@ -1,4 +1,4 @@
-"""What is split over which axis of the mesh, and what does not fit."""
+"""Which arrays are split over which axis of the mesh, and which do not fit."""
 
 import flax.linen as nn
 import jax

@@ -1,4 +1,4 @@
-"""StableAdamW beside its algorithm in NumPy, and its schedule."""
+"""StableAdamW against its algorithm in NumPy, and its schedule."""
 
 import jax
 import jax.numpy as jnp

@@ -87,7 +87,7 @@ def test_one_step_by_hand(batch):
 def test_accumulation_over_micro_batches_divides_once_by_unequal_weights(
     batch, parts, monkeypatch
 ):
-    # Without noise: each part has a key of its own.
+    # Without noise: each part has a separate key.
     monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.zeros(shape))
     whole, metrics = take(batch)
     cut, cut_metrics = take(batch, micro_batches=parts)

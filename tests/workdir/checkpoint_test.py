@@ -1,4 +1,4 @@
-"""Which checkpoints stay, what is restored, and what is said while there is time."""
+"""Which checkpoints stay, which are restored, and timely messages."""
 
 import contextlib
 import resource

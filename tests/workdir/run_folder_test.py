@@ -1,5 +1,5 @@
-"""A work directory belongs to one config, also if an older version wrote it; one whose
-config was edited is refused in one line."""
+"""A work directory belongs to one config, also if an older version wrote it. One
+whose config was edited is refused in one line."""
 
 import json
 

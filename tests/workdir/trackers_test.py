@@ -1,4 +1,4 @@
-"""Weights & Biases and MLflow: stand-ins for their packages take what is sent."""
+"""Weights & Biases and MLflow: fake packages receive the data sent."""
 
 import importlib.machinery
 import json
@@ -99,7 +99,7 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
-    """Its lines are those of the file; a second start trains nothing, sends nothing."""
+    """Its lines are those of the file. A second start trains nothing, sends nothing."""
     folder, fields = tmp_path / "run", "--config.train.trackers=('wandb',)"
     for _ in range(2):
         run(micro, folder, fields, "--config.train.eval_every=10")
