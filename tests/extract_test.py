@@ -233,7 +233,7 @@ def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
 def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
     rows = [ROWS[0], row]
     layer = "--config.predict.layers=-1"
-    # The remaining files depend on the kind of file, not on the error in the row.
+    # Any leftover depends on the kind of file, not on the error in the row.
     for name in ("out.jsonl", "out.safetensors") if row == [] else ("out.jsonl",):
         assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
 

@@ -1,4 +1,4 @@
-"""Long documents in pieces: how long, where cut, and what follows for the rows."""
+"""Long documents in chunks: how long, where cut, and what follows for the rows."""
 
 from collections import Counter
 from pathlib import Path
@@ -78,15 +78,15 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
     config.corpus.nsp = False
     folder = prepare.prepare(config, 128).folder
     lengths = np.array([len(a) for s in ("train", "dev") for a, _ in rows(folder, s)])
-    # All rows of a piece have one length, except its last one. A piece of about 6,500
-    # tokens counts by its tokens. 0.1 of some 190 pieces: deviation 0.02.
+    # All rows of a chunk have one length, except its last one. A chunk of about 6,500
+    # tokens counts by its tokens. 0.1 of some 190 chunks: deviation 0.02.
     short = lengths[lengths < 126].sum() - 63 * 190  # the last rows' expected share
     assert 0.04 < short / lengths.sum() < 0.16
 
 
 @pytest.mark.slow
 def test_one_file_is_a_corpus(shared_data, tmp_path):
-    """Through the command line; each token is kept, on one side only."""
+    """Through the command line, with each token kept, on one side only."""
     path = shared_data("corpus/gutenberg/wells-war-of-the-worlds.txt")
     out, _ = runs.here(
         *("--config=configs/base.py", "--mode=prepare"),

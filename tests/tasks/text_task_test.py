@@ -184,7 +184,7 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
     parse = Text(config).parse
     for row in ({"review": "a good b"}, {"review": "a good b", **other}):
         assert parse(row) == {"text": "a good b", "text_b": None}
-    assert parse(other) == {"text": "c c", "text_b": "d"}  # no separate column
+    assert parse(other) == {"text": "c c", "text_b": "d"}  # no column of the run's
     config.task.text_b = "reply"
     parse = Text(config).parse
     assert parse({"review": "a", "reply": "b", **other}) == {"text": "a", "text_b": "b"}

@@ -120,7 +120,7 @@ def own_scores(workdir, step):
 def test_every_way_of_asking_gives_the_same_answers(
     runs, asked_once, kind, which, tmp_path
 ):
-    """For a run with custom facts, with labels, and with documents."""
+    """For a run with run-specific facts, with labels, and with documents."""
     run, (rows, model) = runs(kind, which), asked_once(kind, which)
     name = {"best": "best", "last": "checkpoints"}[which]
     step = steps(run.workdir, name)

@@ -78,7 +78,7 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
 
 
 def test_parameters_are_rounded_once_and_outputs_are_the_same():
-    """Only kernels: embeddings, LayerNorm and the head's products are in float32."""
+    """Kernels only. Embeddings, LayerNorm and the head's products are in float32."""
     config = small_config(dtype="bfloat16")
     model = BertWithHeads(config, ("sequence_classification",), labels=3)
     params = initial_params(functools.partial(init_with_heads, model))
