@@ -33,8 +33,8 @@ Set a field with `--config.FIELD=VALUE`, or in a config file of your own
 the fields of one config with its values. A wrong type, or a value that is not allowed,
 is an error in one line.
 
-`resume` after a type: the field may change when a run is resumed. `ask`: it may have
-another value than the run's when a model is asked, by `predict` say. A field without
+`resume` after a type: the field may change when a run is resumed. `inference`: it may have
+another value than in the run in the modes that do not train. A field without
 the word is refused if it differs.
 
 `python -m experiments.pages.config_page` writes this page from
@@ -128,7 +128,7 @@ def _table(own: Mapping[str, Field], architecture: str) -> str:
             raise UserError(f"no comment says what {name} does; add one")
         may = [field.kind()]
         may += ["resume"] if field.resume else []
-        may += ["ask"] if field.ask in ("free", "noted") else []
+        may += ["inference"] if field.ask in ("free", "noted") else []
         default = f"`{field.default}`" if field.default != "" else "empty"
         cell = _cell(meanings[name])
         rows.append(f"| `{name}` | {'; '.join(may)} | {default} | {cell} |\n")
