@@ -33,8 +33,8 @@ Set a field with `--config.FIELD=VALUE`, or in a config file of your own
 the fields of one config with its values. A wrong type, or a value that is not allowed,
 is an error in one line.
 
-`resume` after a type: the field may change when a run is resumed. `inference`: it may have
-another value than in the run in the modes that do not train. A field without
+`resume` after a type: the field may change when a run is resumed. `inference`: it may
+have another value than in the run in the modes that do not train. A field without
 the word is refused if it differs.
 
 `python -m experiments.pages.config_page` writes this page from
