@@ -64,14 +64,13 @@ def train_step(
       batch: Arrays [batch, ...].
       seed: Seed of the dropout root key.
       learning_rate: Rate that is passed to `optimizer.update`, and logged.
-      loss: Function that returns the named sums of a batch or a part of it. See
-        `LossFunction`.
+      loss: See `LossFunction`.
       loss_weights: Function that returns the divisor of each named sum of a batch.
       optimizer: Result of `optimizer.make`.
       micro_batches: Number of parts that the batch is split into, 1 with a carry.
       spike_factor: See `anomaly.detect`.
-      vectors: None means that `loss` takes (parameters, batch, key). Otherwise it takes
-        (vectors, batch), those of the whole batch, for any number of parts.
+      vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
+        any number of parts. None means that it takes (parameters, batch, key).
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
@@ -160,9 +159,6 @@ def _gradients_of_vectors(
         losses = {name: value / weights[name] for name, value in sums.items()}
         return sum(losses.values()), losses
 
-    def step(_: None, index_and_rows: tuple) -> tuple[None, Arrays]:
-        return None, of_part(params, *index_and_rows)
-
     def gradient(index: Int[Array, ""], part: tuple[Arrays, Arrays]) -> Params:
         rows, cotangents = part
         return jax.vjp(lambda p: of_part(p, index, rows), params)[1](cotangents)[0]
@@ -171,7 +167,8 @@ def _gradients_of_vectors(
         whole = jax.grad(lambda p: total(of_part(p, 0, batch)), has_aux=True)
         return whole(params)
     parts = _cut(batch, micro_batches)
-    _, found = jax.lax.scan(step, None, (jnp.arange(micro_batches), parts))
+    numbered = (jnp.arange(micro_batches), parts)
+    found = jax.lax.map(lambda part: of_part(params, *part), numbered)
     joined = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), found)
     cotangents, losses = jax.grad(total, has_aux=True)(joined)
     return _added(gradient, (parts, _cut(cotangents, micro_batches))), losses
@@ -217,7 +214,8 @@ class Step:
         """Computes nothing.
 
         Raises:
-          UserError: The optimizer is wrong, or several seeds where one is needed.
+          UserError: The optimizer or its state is wrong, or several seeds where one is
+            needed.
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
