@@ -13,15 +13,20 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax._src import distributed as jax_distributed
 
 from bert_jax import main
 from bert_jax.runtime import processes
 from bert_jax.training import seeds
+
+# Here each process says at which call it was when it learned of a signal.
+COUNTERS = "PREEMPTION_CURRENT_COUNTER/"
 
 
 def record(folder: Path, stop: int) -> None:
@@ -38,9 +43,20 @@ def record(folder: Path, stop: int) -> None:
                 file.flush()
                 if now == stop and index == processes.count() - 1:
                     os.kill(os.getpid(), signal.SIGTERM)
+                    await_agreement(processes.count())
                 yield batch
 
     seeds.Seeds.batches = recorded  # type: ignore[method-assign]  # on purpose
+
+
+def await_agreement(processes: int) -> None:
+    """Waits until JAX's processes have agreed where to stop.
+
+    JAX looks for a signal once a second, and short runs would end before that.
+    """
+    client = jax_distributed.global_state.client
+    while client and len(client.key_value_dir_get(COUNTERS)) < processes:
+        time.sleep(0.01)
 
 
 def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
