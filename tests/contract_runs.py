@@ -1,4 +1,4 @@
-"""Three whole runs, one of each kind of loop: pairs in rows, texts, a carry.
+"""Two whole runs: pairs in packed rows, and a language model with a carry.
 
 Each is a finished run on one device with dropout, which other tests read too.
 """
@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from reviews import write_reviews
 from runs import finish, start
 
 ELMO = """
@@ -66,17 +65,6 @@ def packed(once: Once, micro: str) -> Run:
     folder = _trained(once, "packed", lambda _: Path(micro), given)
     task = "bert_jax.tasks.pretraining:Pretraining"
     return _run(task, Path(micro), given, folder)
-
-
-def text(once: Once) -> Run:
-    """Fine-tunes on reviews. The epochs of 160 rows end at steps 10 and 20."""
-
-    def write(folder: Path) -> Path:
-        return write_reviews(folder) / "reviews.py"
-
-    folder = _trained(once, "reviews", write, (OFTEN,))
-    task = "bert_jax.tasks.finetuning:Finetuning"
-    return _run(task, folder / "reviews.py", (OFTEN,), folder)
 
 
 def elmo(once: Once, corpus: Path) -> Run:

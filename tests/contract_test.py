@@ -98,8 +98,8 @@ def test_seeds_side_by_side_have_their_own_batches(make, name):
 
 # Each kind of loss once: compiling it for one device and for eight takes its time.
 LOSSES = (
-    *("packed_in_two_phases", "left_to_right", "two_texts_a_row", "multilabel"),
-    *("squad2", "swag", "ner", "gpt_text", "roberta_text", "elmo", "elmo_squad"),
+    *("packed_in_two_phases", "two_texts_a_row", "squad2", "swag", "ner"),
+    *("gpt_text", "elmo"),
 )
 
 
@@ -143,22 +143,11 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
     return metrics, jax.device_get(kept)
 
 
-SLOW = pytest.mark.slow
-
-
-# ELMo's carries a state from step to step. The gates have runs without one.
-@pytest.fixture(
-    params=[
-        pytest.param("packed", marks=SLOW),
-        pytest.param("text", marks=SLOW),
-        "elmo",
-    ]
-)
-def straight(request, once):
-    """A finished run on one device."""
-    needs = {"packed": ("micro",), "elmo": ("corpus",)}.get(request.param, ())
-    given = [request.getfixturevalue(name) for name in needs]
-    return getattr(contract_runs, request.param)(once, *given)
+@pytest.fixture
+def straight(once, corpus):
+    """A finished run on one device. ELMo's carries a state from step to step. The gates
+    have runs without one."""
+    return contract_runs.elmo(once, corpus)
 
 
 def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):

@@ -84,7 +84,7 @@ def compiled(spec, *fields, devices=8):
 
 
 MESH = ("mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2")
-DATA, ALL = ("mesh.data=8",), ("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2")
+ALL = ("mesh.data=1", "mesh.tensor=4", "mesh.fsdp=2")
 SAVING = ("model.remat=full", "model.scan_layers=True", "train.micro_batches=4")
 
 
@@ -111,10 +111,9 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
         (1, ()),
         (1, SAVING),
         (1, ("corpus.packing=True",)),
-        (8, DATA),
         (8, ALL),
     ],
-    ids=["plain", "remat_and_micro_batches", "packing", "data", "all"],
+    ids=["plain", "remat_and_micro_batches", "packing", "all"],
 )
 def test_memory_is_what_the_compiler_reports(small, devices, fields):
     task, mesh, phase = made(small, *fields, devices=devices)

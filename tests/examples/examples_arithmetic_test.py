@@ -195,7 +195,7 @@ def test_replaced_tokens(corpus, tmp_path):
     common = np.bincount(np.asarray(batch["masked_lm_ids"]).ravel())[1:].argmax() + 1
     params["generator_output"]["bias"] = bias.at[common].set(4.0)
     key = jax.random.key(4)
-    outputs = task.apply(params, batch, key)
+    outputs = jax.jit(task.apply)(params, batch, key)
     ids, real = np.asarray(batch["input_ids"]), np.asarray(batch["input_mask"])
     used = np.asarray(batch["masked_lm_weights"]) > 0
     text = ids.copy()
@@ -225,7 +225,7 @@ def test_replaced_tokens(corpus, tmp_path):
     )
 
     def gradients(name):
-        return jax.grad(lambda p: task.loss(p, batch, key)[name])(params)
+        return jax.jit(jax.grad(lambda p: task.loss(p, batch, key)[name]))(params)
 
     both = [gradients(name) for name in ("generator_loss", "replaced_loss")]
     for grads in both:

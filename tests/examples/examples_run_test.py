@@ -1,6 +1,7 @@
 """The files of examples/, run: their saved files, answers and refusals."""
 
 import ast
+import functools
 import json
 import re
 
@@ -26,31 +27,47 @@ def test_all_files_are_tested_and_short():
         assert sum(isinstance(node, ast.stmt) for node in nodes) <= 85, path
 
 
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """Returns the finished run of an example, trained once: packed rows with shifted
+    positions, stacked layers and micro-batches."""
+
+    @functools.cache
+    def train(name):
+        folder = tmp_path_factory.mktemp(name)
+        fields = {"corpus__packing": True, "corpus__shift_positions": True}
+        fields |= {"model__scan_layers": True, "train__micro_batches": 2}
+        run(toys.path(name), folder, *toys.flags(corpus, folder / "data", **fields))
+        return folder
+
+    return train
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_it_learns_resumes_and_answers(name, corpus, tmp_path):
-    """Packed rows with shifted positions, stacked layers and micro-batches."""
-    fields = {"corpus__packing": True, "corpus__shift_positions": True}
-    fields |= {"model__scan_layers": True, "train__micro_batches": 2}
-    given = toys.flags(corpus, tmp_path / "data", **fields)
-    run(toys.path(name), tmp_path / "run", *given, "--config.train.num_steps=8")
-    longer = ("--config.train.num_steps=12", "--config.train.extend=True")
-    run(toys.path(name), tmp_path / "run", *given, *longer)
-    found = losses(tmp_path / "run")
+def test_example_learns_and_answers(trained, name, tmp_path):
+    workdir = trained(name)
+    found = losses(workdir)
     assert len(found) == 12 and found[-1] < found[0]
-    dev = metrics.read(tmp_path / "run", "dev")[-1]
+    dev = metrics.read(workdir, "dev")[-1]
     names = ("masked_lm_loss", "perplexity", "masked_lm_accuracy", "unigram_loss")
     assert dev["perplexity"] == pytest.approx(np.exp(dev["masked_lm_loss"]))
     assert all(np.isfinite(dev[name]) for name in names)
     own = {"focal": "focal_loss", "replaced": "replaced_loss"}.get(name)
     assert own is None or own in dev
     (tmp_path / "rows.jsonl").write_text('{"text": "the [MASK] fox"}\n')
-    asked = (f"--workdir={tmp_path / 'run'}", f"--input={tmp_path / 'rows.jsonl'}")
+    asked = (f"--workdir={workdir}", f"--input={tmp_path / 'rows.jsonl'}")
     out, _ = here("--mode=predict", *asked)
     assert len(json.loads(out)["masks"][0]) == 5
     ids = np.array([[2, 7, 9, 3]])
-    model = bert_jax.load(tmp_path / "run")
+    model = bert_jax.load(workdir)
     states = model.apply(ids, ids > 0, 0 * ids)["hidden_states"]
     assert len(states) == 3 and np.isfinite(states[-1]).all()
+
+
+def export(workdir, name, to, status=0):
+    """Returns what the command says."""
+    given = (f"--workdir={workdir}", f"--config={toys.path(name)}", to)
+    return here("--mode=export", *given, status=status)[1]
 
 
 @pytest.mark.parametrize(
@@ -60,20 +77,16 @@ def test_it_learns_resumes_and_answers(name, corpus, tmp_path):
         ("rotary", "the positions rotary of your own cannot be exported"),
     ],
 )
-def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp_path):
-    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    run(toys.path(name), tmp_path / "run", *given)
+def test_export_refuses_what_hugging_face_lacks(trained, name, part, tmp_path):
     to = f"--output={tmp_path / 'out'}"
-    _, error = here("--mode=export", f"--workdir={tmp_path / 'run'}", to, status=2)
+    error = export(trained(name), name, to, status=2)
     assert part in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
-def test_a_head_is_left_out_of_an_export(corpus, tmp_path):
+def test_export_leaves_out_a_custom_head(trained, tmp_path):
     """ELECTRA's encoder is the part that is fine-tuned later."""
-    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    run(toys.path("replaced"), tmp_path / "run", *given)
     to = f"--output={tmp_path / 'out'}"
-    _, error = here("--mode=export", f"--workdir={tmp_path / 'run'}", to)
+    error = export(trained("replaced"), "replaced", to)
     assert "exported without generator, generator_input" in error
     assert not bert_jax.load(tmp_path / "out").heads
 
@@ -89,35 +102,31 @@ def test_weights_of_another_model_are_refused(name, corpus, plain, tmp_path):
     assert f"config.model.{field}='{name}', but" in error and error.count("\n") == 1
 
 
-def fine_tune(config, folder, status=0):
-    """Starts from the run in `folder`. Returns the error."""
+def fine_tune(config, source, folder, status=0):
+    """Starts from the run `source`. Returns the error."""
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [f"--config.task.{name}_file={data}" for name in ("train", "dev")]
     more = ("--config.task.max_seq_length=16", "--config.train.num_steps=1")
-    source = f"--config.init_from={folder / 'run'}"
-    return run(config, folder / "tuned", source, *files, *more, status=status)[1]
+    first = f"--config.init_from={source}"
+    return run(config, folder / "tuned", first, *files, *more, status=status)[1]
 
 
-def test_fine_tuning_takes_the_discriminator(corpus, tmp_path):
-    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    run(toys.path("replaced"), tmp_path / "run", *given)
-    fine_tune(toys.path("layerwise"), tmp_path)
+def test_fine_tuning_takes_the_discriminator(trained, tmp_path):
+    fine_tune(toys.path("layerwise"), trained("replaced"), tmp_path)
     report = json.loads((tmp_path / "tuned" / "init_from.json").read_text())
     parts = {name.partition("/")[0] for name in report["taken"]}
     assert parts == {"bert"} and "generator" in report["left_over"]
 
 
-def test_fine_tuning_keeps_the_positions(corpus, tmp_path):
-    given = toys.flags(corpus, tmp_path / "data", train__num_steps=1)
-    run(toys.path("rotary"), tmp_path / "run", *given)
-    error = fine_tune(toys.path("layerwise"), tmp_path, status=2)
+def test_fine_tuning_keeps_the_positions(trained, tmp_path):
+    error = fine_tune(toys.path("layerwise"), trained("rotary"), tmp_path, status=2)
     assert "config.model.positions='learnt', but" in error
     page = (ROOT / "docs" / "extending.md").read_text()
     (text,) = re.findall(r"```python\n# tuned.py\n(.*?)```", page, re.S)
     (tmp_path / "tuned.py").write_text(text)
-    fine_tune(tmp_path / "tuned.py", tmp_path)
+    fine_tune(tmp_path / "tuned.py", trained("rotary"), tmp_path)
     recorded = json.loads((tmp_path / "tuned" / "config.json").read_text())
     assert recorded["model"]["positions"] == "rotary"
 
