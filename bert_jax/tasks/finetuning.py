@@ -3,6 +3,7 @@ is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 
 import abc
 import functools
+import itertools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,13 +12,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import packing, vocabulary_fit
+from bert_jax.data import packing, truncation, vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -31,6 +32,9 @@ from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Answers = Sequence[Any]
 Outputs = dict[str, np.ndarray]
+# Characters tokenized together, or else one text: the tokenizer's objects take a
+# hundred times the memory of a text.
+_CHARACTERS = 2_000_000
 
 
 class Finetuning(Task, Predictor):
@@ -330,8 +334,10 @@ class Finetuning(Task, Predictor):
             self._examples[split] = self.read(split) or ()
         return self._examples[split]
 
-    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Encoding]:
-        """Returns each text's tokens, without [CLS] and [SEP].
+    def tokenize(
+        self, texts: Sequence[str], *, offsets: bool = True
+    ) -> Iterator[Encoding]:
+        """Yields each text's tokens, without [CLS] and [SEP].
 
         "[SEP]" inside a text is three ordinary tokens, as in Google's tokenizer.
 
@@ -340,9 +346,63 @@ class Finetuning(Task, Predictor):
             be wrong, which saves a fifth of the time.
         """
         tokenizer = self.tokenizer
-        tokenizer.encode_special_tokens = True
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        return encode(list(texts), add_special_tokens=False)
+        ends = np.cumsum([len(text) for text in texts]) // _CHARACTERS
+        for _, group in itertools.groupby(range(len(texts)), key=ends.__getitem__):
+            tokenizer.encode_special_tokens = True
+            yield from encode([texts[i] for i in group], add_special_tokens=False)
+
+    def sequence(
+        self, a: list[int], b: list[int] | None, split: str
+    ) -> dict[str, Int[np.ndarray, "length"]]:
+        """Returns `input_ids` and `segment_ids` of [CLS] a [SEP] or, for a pair,
+        [CLS] a [SEP] b [SEP], cut to `config.task.max_seq_length`.
+
+        The second part's segment is 1 (run_classifier.py, convert_single_example).
+        """
+        between = () if b is None else self.between
+        room = self.config.task.max_seq_length - 2 - len(between)
+        if not a or b == []:
+            self.notices[f"{split}: texts without any piece"] += 1
+        if len(a) + len(b or ()) > room:
+            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
+            if b is None:
+                cut = self.config.task.get("truncation", "head")
+                a = truncation.truncated(a, room, cut)
+            else:
+                odd = tokenization.kind_of(self.tokenizer).odd_to_longer
+                first, second = truncation.pair_lengths(len(a), len(b), room, odd)
+                a, b = a[:first], b[:second]
+        ids = [self.special.cls, *a, *between, *(b or ()), self.last]
+        # The token that ends the first text is part of it.
+        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
+        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
+
+    def grouped(
+        self, sequences: Sequence[Mapping[str, np.ndarray]], rows: int
+    ) -> dict[str, Int[np.ndarray, "rows length"]]:
+        """Returns the columns of a feature of several sequences, padded to the longest
+        one and to `rows`."""
+        length = max(len(each["input_ids"]) for each in sequences)
+        columns = {
+            name: np.full((rows, length), self.padding.get(name, 0), np.int32)
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        for row, each in enumerate(sequences):
+            columns["input_mask"][row, : len(each["input_ids"])] = 1
+            for name, values in each.items():
+                columns[name][row, : len(values)] = values
+        return columns
+
+    @functools.cached_property
+    def between(self) -> tuple[int, ...]:
+        """Tokens between two texts. The first belongs to the first text."""
+        return tokenization.between(self.tokenizer)
+
+    @functools.cached_property
+    def last(self) -> int:
+        """Token at a sequence's end."""
+        return tokenization.last_id(self.tokenizer)
 
     @functools.cached_property
     def special(self) -> tokenization.SpecialIds:

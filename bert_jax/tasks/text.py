@@ -8,7 +8,7 @@ import functools
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,8 +17,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
-from bert_jax.data import texts, truncation
+from bert_jax.data import texts
 from bert_jax.data.lines import uncompressed
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, Wanted, is_number
@@ -53,9 +52,6 @@ _MAIN_SCORES = {
     "multilabel": "f1",
     "regression": "spearman",
 }
-# Characters tokenized together, or else one text: the tokenizer's objects take a
-# hundred times the memory of a text.
-_CHARACTERS = 2_000_000
 _NAMED = 10  # maximum number of labels that an error lists
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
@@ -83,10 +79,6 @@ class Text(Finetuning):
         super().__init__(config, tokenizer)
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
-        self.truncation: str = config.task.get("truncation", "head")
-        self._last = tokenization.last_id(self.tokenizer)
-        self._between = tokenization.between(self.tokenizer)
-        self._odd_to_longer = tokenization.kind_of(self.tokenizer).odd_to_longer
         self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
         if self._balanced and self.kind != "classification":
@@ -289,57 +281,21 @@ class Text(Finetuning):
         return texts.renamed(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Encodes [CLS] text [SEP], or [CLS] text [SEP] text_b [SEP].
-
-        The second part's segment is 1 (run_classifier.py, convert_single_example). A
-        second text without any token counts as no second text, as there.
-        """
+        """Encodes each row as one sequence. A second text without any token counts as
+        no second text, as in run_classifier.py."""
         labels = [example.get("label") for example in examples]
         several, labelled = self.kind == "multilabel", None not in labels
         features = []
-        pieces = zip(
-            self._pieces([example["text"] for example in examples]),
-            self._pieces([example.get("text_b") or "" for example in examples]),
-            strict=True,
-        )
-        for index, (a, b) in enumerate(pieces):
-            columns = self._sequence(a, b, split)
+        first = self.tokenize([row["text"] for row in examples], offsets=False)
+        others = [row.get("text_b") or "" for row in examples]
+        second = self.tokenize(others, offsets=False)
+        for index, (a, b) in enumerate(zip(first, second, strict=True)):
+            columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
             features.append(Feature(index, columns))
         return features
-
-    def _pieces(self, some: Sequence[str]) -> Iterator[list[int]]:
-        """Yields the ids of each text's tokens."""
-        ends = np.cumsum([len(text) for text in some]) // _CHARACTERS
-        for _, group in itertools.groupby(range(len(some)), key=ends.__getitem__):
-            encodings = self.tokenize([some[i] for i in group], offsets=False)
-            yield from (encoding.ids for encoding in encodings)
-
-    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        between = self._between if b else ()
-        a, b = self._cut(a, b, 2 + len(between), split)
-        ids = [self.special.cls, *a, *between, *b, self._last]
-        # The token that ends the first text is part of it.
-        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
-        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
-
-    def _cut(
-        self, a: list[int], b: list[int], around: int, split: str
-    ) -> tuple[list[int], list[int]]:
-        """Cuts one text or two to fit next to `around` other tokens."""
-        room = self.config.task.max_seq_length - around
-        if not a:
-            self.notices[f"{split}: texts without any piece"] += 1
-        if len(a) + len(b) <= room:
-            return a, b
-        self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
-        if not b:
-            return truncation.truncated(a, room, self.truncation), b
-        sizes = (len(a), len(b), room, self._odd_to_longer)
-        first, second = truncation.pair_lengths(*sizes)
-        return a[:first], b[:second]
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.

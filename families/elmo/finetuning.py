@@ -125,6 +125,11 @@ class ElmoFinetuning(Finetuning):
         self._count_cut()
         return encodings
 
+    @functools.cached_property
+    def between(self) -> tuple[int, ...]:
+        """The first text's end, and the second one's begin."""
+        return self.special.sep, self.special.cls
+
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """Returns the numbers of words that are cut already."""
         numbers = self.words.ids(words)

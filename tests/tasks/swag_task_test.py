@@ -87,8 +87,8 @@ def test_what_was_cut_is_counted(config):
     task = Swag(config)
     task.encode(EXAMPLES, "dev")
     assert task.notices == {
-        "dev: endings cut, with their context, to max_seq_length": 1,
-        "dev: endings without any piece": 1,
+        "dev: texts longer than max_seq_length, cut": 1,
+        "dev: texts without any piece": 1,
     }
 
 

@@ -121,7 +121,6 @@ class Ner(Finetuning):
         pieces = self._pieces(examples, split)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
-        ends_with = tokenization.last_id(self.tokenizer)
         counts = itertools.accumulate(len(row["words"]) for row in examples)
         bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)
@@ -140,7 +139,7 @@ class Ner(Finetuning):
                 context = (begins, last if self.causal else goes_on)
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
-                input_ids = [self.special.cls, *ids, ends_with]
+                input_ids = [self.special.cls, *ids, self.last]
                 part_sizes = np.array(sizes[left:right], int)  # none in an empty text
                 ends = np.cumsum(part_sizes)
                 tagged = ends if self.causal else 1 + ends - part_sizes

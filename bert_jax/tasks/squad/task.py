@@ -51,7 +51,8 @@ class Squad(Finetuning):
     @functools.cached_property
     def marks(self) -> squad_windows.Marks:
         """Tokens around a question and its context."""
-        return squad_windows.Marks.of(self.tokenizer, self.causal)
+        first = self.special.cls
+        return squad_windows.Marks(first, self.between, self.last, self.causal)
 
     def read(self, split: str) -> Sequence[Row] | None:
         path = self.config.task.get(f"{split}_file", "")

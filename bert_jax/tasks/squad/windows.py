@@ -7,14 +7,13 @@ convert_examples_to_features.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
-from bert_jax import tokenization
 from bert_jax.data.tables import Row
 from bert_jax.tasks.squad import data
 
@@ -25,11 +24,7 @@ _WORD_ENDS = re.compile(
     f"[{_SPACES}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# Texts tokenized at a time: the tokenizer's objects take a hundred times the memory of
-# the ids.
-_AT_A_TIME = 1000
-
-Tokenize = Callable[[Sequence[str]], list[Encoding]]
+Tokenize = Callable[[Sequence[str]], Iterable[Encoding]]
 
 
 class Span(NamedTuple):
@@ -47,12 +42,6 @@ class Marks(NamedTuple):
     last: int  # [SEP]
     # Whether a position sees none after it, so that the last one means "no answer".
     causal: bool = False
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, causal: bool) -> "Marks":
-        """Returns the tokens of a vocabulary."""
-        first, last = tokenization.special_ids(tokenizer).cls, tokenization.last_id
-        return cls(first, tokenization.between(tokenizer), last(tokenizer), causal)
 
     @property
     def number(self) -> int:
@@ -269,9 +258,8 @@ def answer(
 
 
 def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "_"]]:
-    for begin in range(0, len(texts), _AT_A_TIME):
-        for encoding in tokenize(texts[begin : begin + _AT_A_TIME]):
-            yield np.array(encoding.ids, np.int32)
+    for encoding in tokenize(texts):
+        yield np.array(encoding.ids, np.int32)
 
 
 def _contexts(
@@ -279,10 +267,8 @@ def _contexts(
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
     """Yields ids and offsets of each context."""
     runs = [(text, len(list(run))) for text, run in itertools.groupby(contexts)]
-    for begin in range(0, len(runs), _AT_A_TIME):
-        some = runs[begin : begin + _AT_A_TIME]
-        encodings = tokenize([text for text, _ in some])
-        for encoding, (_, times) in zip(encodings, some, strict=True):
-            ids = np.array(encoding.ids, np.int32)
-            offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-            yield from itertools.repeat((ids, offsets), times)
+    encodings = tokenize([text for text, _ in runs])
+    for encoding, (_, times) in zip(encodings, runs, strict=True):
+        ids = np.array(encoding.ids, np.int32)
+        offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+        yield from itertools.repeat((ids, offsets), times)
