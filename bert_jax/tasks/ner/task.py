@@ -70,7 +70,7 @@ class Ner(Finetuning):
         )
         if split == "test" and file.sentences[0]["tags"] is None:
             self.notices["test: files without tags, not scored"] += 1
-        tagged.check_columns(path, file, **columns, in_entities=self.in_entities)
+        tagged.check_columns(path, file, in_entities=self.in_entities)
         if task.document_context and not file.sentences[-1]["document"]:
             what = f"{split}: files without -DOCSTART-, taken as one document"
             self.notices[what] += 1
@@ -210,11 +210,10 @@ class Ner(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[Tags],
     ) -> None:
-        """Writes `<split>.conll`: the file's columns, its tags again if they are not in
-        the last one, and the predicted tags, for conlleval (with -d "\\t" where the
-        file has tabs)."""
+        """Writes `<split>.conll`: words, their tags and the predicted tags, for
+        conlleval (with -d "\\t" where the file has tabs, or rows)."""
         del examples
-        text = tagged.with_column(self._files[split], answers)
+        text = tagged.as_columns(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
 
     def parse(self, row: Row) -> Row:
