@@ -4,9 +4,8 @@ is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 import abc
 import functools
 import itertools
-import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -26,7 +25,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
-from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Data, Predictor, Results, Task, score_table
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -457,9 +456,3 @@ class Finetuning(Task, Predictor):
                     f"config.task.texts_per_row={self.texts_per_row}: {reason}; leave "
                     "it 1"
                 )
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes JSON lines, atomically."""
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(path, "".join(lines))

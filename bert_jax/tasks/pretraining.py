@@ -5,9 +5,8 @@ Modules that prepare and read the data are imported on use: inference needs none
 
 import dataclasses
 import functools
-import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +26,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
-from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
@@ -35,7 +34,15 @@ from bert_jax.tasks.objectives import (
     lm_results,
     of_pieces,
 )
-from bert_jax.tasks.task import ApplyFn, Batch, Data, PredictFn, Results, Shapes, Task
+from bert_jax.tasks.task import (
+    AnswerFn,
+    Batch,
+    Data,
+    Results,
+    Shapes,
+    Task,
+    write_rows,
+)
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -246,21 +253,22 @@ class Pretraining(Task):
         del split, learns
         return lm_results(self.objective.prefix, fetched)
 
-    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
+    def show(self, folder: Path, answer: AnswerFn) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
         from bert_jax.data import report
 
         predictor = self.predictor()
         last = phases.phases(self.config)[-1]  # the scores are for its length
         data = self._data.of(last.max_seq_length)
-        features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
-        rows = predictor.show(features, wanted, run(predictor.outputs)(features))
+        examples = predictor.held_out(self._data.dev()[0], EXAMPLES)
+        answers = answer(predictor, [feature for feature, _ in examples])
+        pairs = zip(examples, answers, strict=True)
+        rows = [predictor.show(*example, one) for example, one in pairs]
         print("", *report.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
         print(printed(rows, width, predictor.blank))
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_atomically(folder / "dev.jsonl", lines)
+        write_rows(folder / "dev.jsonl", rows)
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:

@@ -14,7 +14,8 @@ from bert_jax.runtime.storage import Path
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays
 
 CHOICES = 4

@@ -2,9 +2,10 @@
 
 import abc
 import dataclasses
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,16 +15,15 @@ from tokenizers import Tokenizer
 
 from bert_jax.config.phases import Phase, find
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
-from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.tables import ANY, Row, Wanted
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import Path
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Outputs = dict[str, Any]
 ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
-PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
 Table = tuple[list[tuple], tuple]  # rows and header
 
@@ -97,6 +97,9 @@ class Predictor:
         """Returns the fields to add to the row of a sequence."""
         del feature
         return output
+
+
+AnswerFn = Callable[[Predictor, Sequence[Any]], list[dict[str, Any]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +183,12 @@ def class_tables(
     cells = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
     matrix = terminal.table(cells, ("true \\ predicted", *names))
     return f"{table}\n\n{matrix}"
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes JSON lines, atomically."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(path, "".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,15 +408,14 @@ class Task(abc.ABC):
         value = -scores[name] if lower_is_better(name) else scores[name]
         return -math.inf if math.isnan(value) else value
 
-    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
+    def show(self, folder: Path, answer: AnswerFn) -> None:
         """Prints and saves a few of the model's answers. By default does nothing.
 
         Args:
           folder: Folder of the prediction files.
-          run: Function that compiles a function of (params, batch), and returns one of
-            a small batch.
+          answer: Function that answers parsed rows of a predictor.
         """
-        del folder, run
+        del folder, answer
 
     # Derived members.
 

@@ -27,8 +27,8 @@ from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.scores.probabilities import sigmoid, softmax
 from bert_jax.tasks.cross_entropy import of_classes, of_labels
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
-from bert_jax.tasks.task import class_tables
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import class_tables, write_rows
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)

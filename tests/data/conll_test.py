@@ -72,7 +72,7 @@ def test_words_may_be_odd(read):
     file = read(text)
     assert file.sentences[0]["words"] == words
     written = as_columns(file, [["O"] * len(words)])
-    assert written == text.replace("\tO\n", "\tO\tO\n") + "\n"
+    assert written == text.replace("\tO\n", "\tO\tO\n")
     spaces = "".join(f"{word} O\n" for word in words if " " not in word)
     assert read(spaces).sentences[0]["words"] == tuple(w for w in words if " " not in w)
 
@@ -283,9 +283,9 @@ def test_what_is_written_can_be_scored(read):
     assert conlleval_f1(text, "\t") == pytest.approx(2 / 3)
     assert text.splitlines()[3:5] == ["U.S.\tB-LOC\tO", ""]
     spaces = read("-DOCSTART- O -\n\na B-X -\n", 0, 1)
-    assert as_columns(spaces, [["O"]]) == "a B-X O\n\n"
+    assert as_columns(spaces, [["O"]]) == "a B-X O\n"
     bare = read("1 a\n2 b\n", 1, 2, labelled=False)
-    assert as_columns(bare, [["O", "O"]]) == "a O\nb O\n\n"
+    assert as_columns(bare, [["O", "O"]]) == "a O\nb O\n"
 
 
 def check(file, path, in_entities=True):

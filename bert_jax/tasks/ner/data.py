@@ -299,15 +299,15 @@ def _named(tag: Any, labels: Sequence[str]) -> Any:
 
 def as_columns(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
     """Returns a line for each word of a file, as conlleval reads them: the word, its
-    tag in the file (if it has tags) and that of `tags`. A sentence ends with an empty
-    line."""
-    text = ""
+    tag in the file (if it has tags) and that of `tags`. An empty line separates
+    sentences."""
+    blocks = []
     for sentence, guessed in zip(file.sentences, tags, strict=True):
         gold = sentence["tags"]
         columns = [sentence["words"], *([gold] if gold else []), guessed]
         rows = zip(*columns, strict=True)
-        text += "".join(f"{file.separator.join(row)}\n" for row in rows) + "\n"
-    return text
+        blocks.append("".join(f"{file.separator.join(row)}\n" for row in rows))
+    return "\n".join(blocks)
 
 
 def check_labels(labels: Sequence[str]) -> None:
