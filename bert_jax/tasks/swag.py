@@ -12,7 +12,6 @@ from bert_jax.data.tables import ANY, Row, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.scores import classification as scores
-from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
 from bert_jax.tasks.task import write_rows
@@ -192,7 +191,7 @@ class Swag(Finetuning):
     def result(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
-        shares = softmax(answer.astype(np.float64))
+        shares = scores.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
     @property

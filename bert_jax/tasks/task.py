@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -18,7 +17,6 @@ from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import ANY, Row, Wanted
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
-from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -156,33 +154,6 @@ def score_table(
             rows.append((*row, trivial) if baseline else row)
     header = (split, "model", "majority baseline")
     return rows, header if baseline else header[:2]
-
-
-def class_tables(
-    names: Sequence[str], counts: Int[np.ndarray, "classes classes"]
-) -> str:
-    """Formats precision, recall and F1 of each class, and the confusion matrix.
-
-    Without a guess the precision is 0, as in scikit-learn.
-
-    Args:
-      counts: Records of each class (rows) that were given each class (columns).
-    """
-    right, guessed, there = counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1)
-    rows = [
-        (
-            name,
-            f"{right[i] / max(1, guessed[i]):.4f}",
-            f"{right[i] / max(1, there[i]):.4f}",
-            f"{2 * right[i] / max(1, guessed[i] + there[i]):.4f}",
-            str(there[i]),
-        )
-        for i, name in enumerate(names)
-    ]
-    table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
-    cells = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
-    matrix = terminal.table(cells, ("true \\ predicted", *names))
-    return f"{table}\n\n{matrix}"
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

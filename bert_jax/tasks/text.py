@@ -23,12 +23,12 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, Wanted, is_number
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
-from bert_jax.scores.probabilities import sigmoid, softmax
-from bert_jax.tasks.cross_entropy import of_classes, of_labels
+from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
-from bert_jax.tasks.task import class_tables, write_rows
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -306,7 +306,9 @@ class Text(Finetuning):
         if self.kind == "classification":
             return of_classes(outputs, labels)
         if self.kind == "multilabel":
-            return of_labels(outputs, labels).mean(axis=-1)
+            import optax  # inference has no loss
+
+            return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
 
     def weights(self, batch: Arrays) -> Float[Array, "batch"]:
@@ -354,7 +356,9 @@ class Text(Finetuning):
         if self.kind == "regression":
             return {"score": shown}
         one = self.kind == "classification"
-        shares = (softmax if one else sigmoid)(answer.astype(np.float64)).tolist()
+        shares = (scores.softmax if one else scores.sigmoid)(
+            answer.astype(np.float64)
+        ).tolist()
         probabilities = dict(zip(self.labels, shares, strict=True))
         return {"label" if one else "labels": shown, "scores": probabilities}
 
@@ -449,9 +453,10 @@ class Text(Finetuning):
         return self.class_tables(examples, answers) if few else ""
 
     def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Formats each class's scores and the confusion matrix.
+        """Formats each class's precision, recall and F1, and the confusion matrix.
 
-        The text is empty without classes or labels.
+        Without a guess the precision is 0, as in scikit-learn. The text is empty
+        without classes or labels.
         """
         if self.kind != "classification" or None in (x["label"] for x in examples):
             return ""
@@ -459,4 +464,20 @@ class Text(Finetuning):
         labels = np.array([example["label"] for example in examples], int)
         guesses = np.array([self.guess(answer) for answer in answers], int)
         np.add.at(counts, (labels, guesses), 1)
-        return class_tables(self.labels, counts)
+        right, guessed, there = (
+            counts.diagonal(),
+            counts.sum(axis=0),
+            counts.sum(axis=1),
+        )
+        shares = (
+            right / np.maximum(guessed, 1),
+            right / np.maximum(there, 1),
+            2 * right / np.maximum(guessed + there, 1),
+        )
+        columns = [[f"{x:.4f}" for x in each] for each in shares]
+        rows = list(zip(self.labels, *columns, map(str, there), strict=True))
+        table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
+        pairs = zip(self.labels, counts, strict=True)
+        cells = [(name, *map(str, row)) for name, row in pairs]
+        matrix = terminal.table(cells, ("true \\ predicted", *self.labels))
+        return f"{table}\n\n{matrix}"

@@ -14,7 +14,6 @@ from small_texts import PIECES, rows_of, shrunk
 
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.tasks.task import class_tables
 from bert_jax.tasks.text import Text
 from configs.finetune import text
 
@@ -318,9 +317,13 @@ def drawn():
     return labels, np.where(rng.random(200) < 0.6, labels, rng.integers(0, 3, 200))
 
 
-def test_scores_are_those_of_scikit_learn(drawn):
+def test_scores_are_those_of_scikit_learn(config, drawn):
     found = metrics.confusion_matrix(*drawn, labels=range(4))
-    scores, matrix = class_tables(NAMES, found).split("\n\n")
+    config.task.labels = NAMES
+    labels, guesses = drawn
+    examples = [{"label": label} for label in labels]
+    tables = Text(config).class_tables(examples, np.eye(4)[guesses])
+    scores, matrix = tables.split("\n\n")
     each = metrics.precision_recall_fscore_support(
         *drawn, labels=range(4), zero_division=0
     )
