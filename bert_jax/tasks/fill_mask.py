@@ -148,7 +148,7 @@ class FillMask(Predictor):
         lengths = batch["input_mask"].sum(axis=1)
         real = np.flatnonzero(lengths)
         rows = real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]
-        return [self._held_out(batch, row, lengths[row]) for row in rows]
+        return [self._held_out(batch, row, int(lengths[row])) for row in rows.tolist()]
 
     def _held_out(
         self, batch: Batch, row: int, length: int
@@ -234,7 +234,7 @@ class Continue(FillMask):
         self, batch: Batch, row: int, length: int
     ) -> tuple[Feature, list[str]]:
         """Cuts the row in its middle."""
-        end = max(1, int(length) // 2)
+        end = max(1, length // 2)
         columns = {n: batch[n][row, :end] for n in ("input_ids", "segment_ids")}
         wanted = self._piece(batch["input_ids"][row, end])
         return Feature(0, columns, Blanks([end - 1], False)), [wanted]

@@ -26,7 +26,7 @@ from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Data, Predictor, Results, Task, score_table
+from bert_jax.tasks.task import Data, Predictor, Results, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Answers = Sequence[Any]
@@ -45,7 +45,6 @@ class Finetuning(Task, Predictor):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # name in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-    shown_names: Mapping[str, str] = {}  # names of scores in the closing table
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config and reads the vocabulary, but no data.
@@ -278,7 +277,6 @@ class Finetuning(Task, Predictor):
         return Results(
             scores,
             baseline=lambda: self.baseline(split, examples),
-            table=functools.partial(score_table, names=self.shown_names),
             details=lambda: self.details(examples, answers),
             write=lambda folder: self.write(folder, split, examples, answers),
         )

@@ -135,21 +135,17 @@ def lower_is_better(score: str) -> bool:
 
 
 def score_table(
-    split: str,
-    scores: Mapping[str, float],
-    baseline: Mapping[str, float],
-    names: Mapping[str, str] | None = None,
+    split: str, scores: Mapping[str, float], baseline: Mapping[str, float]
 ) -> Table:
     """Tabulates scores next to a baseline's.
 
     Args:
       scores: Scores by name. `NAME:CLASS`, the score of one class, is left out.
-      names: Names to print instead of a score's name.
     """
     rows: list[tuple] = []
     for name, value in scores.items():
         if ":" not in name:
-            row = ((names or {}).get(name, name), f"{value:.4g}")
+            row = (name, f"{value:.4g}")
             trivial = f"{baseline[name]:.4g}" if name in baseline else ""
             rows.append((*row, trivial) if baseline else row)
     header = (split, "model", "majority baseline")

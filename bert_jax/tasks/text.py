@@ -441,12 +441,6 @@ class Text(Finetuning):
             rows.append(row)
         write_rows(folder / f"{split}.jsonl", rows)
 
-    @property
-    def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Names of scores, with the class or classes of the F1."""
-        last = sorted_labels(set(self.labels))[-1]
-        return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
-
     def details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen."""
         few = len(self.labels) <= _SHOWN

@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,10 +17,11 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import pool
-from bert_jax.runtime.storage import Path, path, write_atomically
+from bert_jax.runtime.storage import Path, path
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # The losses that rows of a kind can have. The first is the default.
@@ -234,16 +234,14 @@ class Embeddings(Finetuning):
     ) -> None:
         """Writes `SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine,
         and `gold` if known. Writes nothing for texts alone."""
-        lines = []
+        rows = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
                 similarity = self.result(row, answer)["similarity"]
-                fields = {"index": index, "similarity": similarity}
-                if "score" in row:
-                    fields["gold"] = row["score"]
-                lines.append(json.dumps(fields) + "\n")
-        if lines:
-            write_atomically(folder / f"{split}.jsonl", "".join(lines))
+                gold = {"gold": row["score"]} if "score" in row else {}
+                rows.append({"index": index, "similarity": similarity, **gold})
+        if rows:
+            write_rows(folder / f"{split}.jsonl", rows)
 
     def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""

@@ -75,11 +75,20 @@ class Squad(Finetuning):
         `null_answers`, if it has none. `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        tokens = squad_windows.tokens(examples, self.tokenize)
+        questions = self.tokenize([row["question"] for row in examples])
+        texts = [row["context"] for row in examples]
+        contexts = squad_windows.contexts(texts, self.tokenize)
+        golds = self.tokenize(
+            [
+                row["answers"][0]["text"].strip() if row.get("answers") else ""
+                for row in examples
+            ]
+        )
         features: list[Feature] = []
-        for number, (example, (question, ids, offsets, gold)) in enumerate(
-            zip(examples, tokens, strict=True)
+        for number, (example, encoding, (ids, offsets), gold) in enumerate(
+            zip(examples, questions, contexts, golds, strict=True)
         ):
+            question = encoding.ids
             if len(question) > task.max_query_length:
                 self.notices[f"{split}: questions cut to max_query_length"] += 1
                 question = question[: task.max_query_length]
@@ -94,7 +103,7 @@ class Squad(Finetuning):
             answer = None
             if training:
                 located = squad_windows.answer(
-                    example, ids, offsets, gold, null_answers=task.null_answers
+                    example, ids, offsets, gold.ids, null_answers=task.null_answers
                 )
                 self.notices.update(f"train: {what}" for what in located.notices)
                 if located.left_out:

@@ -148,7 +148,7 @@ def _covering(
 
 
 def rows(
-    question: Int[np.ndarray, "_"],
+    question: Sequence[int],
     ids: Int[np.ndarray, "tokens"],
     offsets: Int[np.ndarray, "tokens 2"],
     *,
@@ -191,15 +191,6 @@ def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]
     return start + window.first, end + window.first
 
 
-class Tokens(NamedTuple):
-    """The ids of a question's texts."""
-
-    question: Int[np.ndarray, "_"]
-    context: Int[np.ndarray, "tokens"]
-    offsets: Int[np.ndarray, "tokens 2"]  # characters of the context
-    answer: Int[np.ndarray, "_"]  # ids of the first answer's text
-
-
 class Located(NamedTuple):
     """The location of a training question's answer."""
 
@@ -208,26 +199,11 @@ class Located(NamedTuple):
     left_out: bool = False  # it cannot be trained on
 
 
-def tokens(examples: Sequence[Row], tokenize: Tokenize) -> Iterator[Tokens]:
-    """Tokenizes the examples' texts, consecutive equal contexts only once."""
-    texts = [
-        x["answers"][0]["text"].strip() if x.get("answers") else "" for x in examples
-    ]
-    questions = _ids([example["question"] for example in examples], tokenize)
-    for (context, offsets), question, answer in zip(
-        _contexts([example["context"] for example in examples], tokenize),
-        questions,
-        _ids(texts, tokenize),
-        strict=True,
-    ):
-        yield Tokens(question, context, offsets, answer)
-
-
 def answer(
     example: Row,
     ids: Int[np.ndarray, "tokens"],
     offsets: Int[np.ndarray, "tokens 2"],
-    gold: Int[np.ndarray, "_"],
+    gold: Sequence[int],
     *,
     null_answers: bool,
 ) -> Located:
@@ -235,6 +211,11 @@ def answer(
 
     Google's code stops if a question has several answers, or none in SQuAD 1.1. Like
     this function, it leaves out answers that it cannot find.
+
+    Args:
+      ids: Ids of the context.
+      offsets: First character of each of them, and the one past its last.
+      gold: Ids of the first answer's text.
     """
     if not example["answers"] or (example["is_impossible"] and null_answers):
         if null_answers:
@@ -251,22 +232,17 @@ def answer(
         return Located(notices=notices, left_out=True)
     if not example["context"].startswith(first["text"], first["answer_start"]):
         notices += ("answers some characters off answer_start, found",)
-    span = answer_tokens(example["context"], place, ids, offsets, gold.tolist())
+    span = answer_tokens(example["context"], place, ids, offsets, gold)
     if span is None:
         notices += ("answers without a token, left out",)
     return Located(span, notices, left_out=span is None)
 
 
-def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "_"]]:
-    for encoding in tokenize(texts):
-        yield np.array(encoding.ids, np.int32)
-
-
-def _contexts(
-    contexts: Sequence[str], tokenize: Tokenize
+def contexts(
+    texts: Sequence[str], tokenize: Tokenize
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
-    """Yields ids and offsets of each context."""
-    runs = [(text, len(list(run))) for text, run in itertools.groupby(contexts)]
+    """Yields ids and offsets of each context. Tokenizes equal ones in a row once."""
+    runs = [(text, len(list(run))) for text, run in itertools.groupby(texts)]
     encodings = tokenize([text for text, _ in runs])
     for encoding, (_, times) in zip(encodings, runs, strict=True):
         ids = np.array(encoding.ids, np.int32)
