@@ -359,8 +359,6 @@ class Finetuning(Task, Predictor):
         """
         between = () if b is None else self.between
         room = self.config.task.max_seq_length - 2 - len(between)
-        if not a or b == []:
-            self.notices[f"{split}: texts without any piece"] += 1
         if len(a) + len(b or ()) > room:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b is None:

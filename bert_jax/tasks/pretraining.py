@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -304,19 +305,17 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
     counts = data.of(config.corpus.max_seq_length).token_counts() + 1
     length = config.model.initializer_range * config.model.hidden_size**0.5
     vectors = length * data.word_vectors()
-    embeddings = params["bert"]["embeddings"]["word_embeddings"]
-    head = params["masked_lm"]
-    rows = head["bias"].shape[-1]
+    flat = traverse_util.flatten_dict(params)
+    embedding = ("bert", "embeddings", "word_embeddings", "embedding")
+    bias = ("masked_lm", "bias")
+    rows = flat[bias].shape[-1]
     spare = rows - len(vectors)  # rows that no token has
-    bias = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
+    log_shares = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
     seen = np.pad(vectors.any(axis=1), (0, spare))[:, None]
     vectors = np.pad(vectors, ((0, spare), (0, 0)))
-    embedding = _placed(embeddings["embedding"], vectors, seen)
-    bias = _placed(head["bias"], bias, np.full(rows, True))
-    word_embeddings = {**embeddings, "embedding": embedding}
-    inner = {**params["bert"]["embeddings"], "word_embeddings": word_embeddings}
-    bert = {**params["bert"], "embeddings": inner}
-    return {**params, "bert": bert, "masked_lm": {**head, "bias": bias}}
+    flat[embedding] = _placed(flat[embedding], vectors, seen)
+    flat[bias] = _placed(flat[bias], log_shares, np.full(rows, True))
+    return traverse_util.unflatten_dict(flat)
 
 
 def _placed(

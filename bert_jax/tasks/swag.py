@@ -127,7 +127,11 @@ class Swag(Finetuning):
         features = []
         for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))
-            sequences = [self.sequence(a.ids, b.ids, split) for b in own]
+            sequences = []
+            for b in own:
+                if not b.ids:
+                    self.notices[f"{split}: endings without any piece"] += 1
+                sequences.append(self.sequence(a.ids, b.ids, split))
             columns: dict[str, Any] = {**self.grouped(sequences, most)}
             if labelled:
                 columns["label"] = row["label"]

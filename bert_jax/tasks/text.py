@@ -290,6 +290,8 @@ class Text(Finetuning):
         others = [row.get("text_b") or "" for row in examples]
         second = self.tokenize(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
+            if not a.ids:
+                self.notices[f"{split}: texts without any piece"] += 1
             columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
             if labelled:
                 label: Any = labels[index]

@@ -88,7 +88,7 @@ def test_what_was_cut_is_counted(config):
     task.encode(EXAMPLES, "dev")
     assert task.notices == {
         "dev: texts longer than max_seq_length, cut": 1,
-        "dev: texts without any piece": 1,
+        "dev: endings without any piece": 1,
     }
 
 

@@ -252,23 +252,19 @@ def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
 
 def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
     """Yields each row's number from 1, location for errors, and fields."""
-    if _is_table(path):
-        records = tables.read_rows(path, Wanted(("tokens",)))
-        yield from ((n, *record) for n, record in enumerate(records, 1))
-        return
-    filled = [(number, line) for number, line in read_lines(path) if line.strip()]
-    if filled and filled[0][1].lstrip().startswith("["):  # one list of rows
-        whole = untrusted.parse("\n".join(line for _, line in filled), path)
-        rows: Any = enumerate(whole, 1)
-    else:
-        rows = ((n, untrusted.parse(line, f"{path}:{n}")) for n, line in filled)
-    for number, row in rows:
+    records: Iterable[tuple[str, Any]] = tables.read_rows(path, Wanted(format="jsonl"))
+    if not _is_table(path):
+        text = "\n".join(line for _, line in read_lines(path)).lstrip()
+        if text.startswith("["):  # one list of rows
+            rows = enumerate(untrusted.parse(text, path), 1)
+            records = ((f"{path}:{number}", row) for number, row in rows)
+    for where, row in records:
         if not isinstance(row, dict) or "tokens" not in row:
             raise UserError(
-                f"{path}:{number}: not a row of words; write one object per line, such "
-                'as {"tokens": ["EU"], "ner_tags": ["B-ORG"]}'
+                f"{where}: not a row of words; write one object per line, such as "
+                '{"tokens": ["EU"], "ner_tags": ["B-ORG"]}'
             )
-        yield number, f"{path}:{number}", row
+        yield int(where.rpartition(":")[2]), where, row
 
 
 def _words(

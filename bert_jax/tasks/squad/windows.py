@@ -1,5 +1,4 @@
-"""SQuAD's texts as tokens, each context once, in overlapping windows, with the answer
-to train on.
+"""SQuAD's contexts as tokens, in overlapping windows, and the tokens of an answer.
 
 The rules are those of google-research/bert, run_squad.py,
 convert_examples_to_features.
@@ -13,9 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int
 from tokenizers import Encoding
-
-from bert_jax.data.tables import Row
-from bert_jax.tasks.squad import data
 
 # Google's white space. Its code keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
@@ -34,26 +30,8 @@ class Span(NamedTuple):
     length: int
 
 
-class Marks(NamedTuple):
-    """The tokens around a question and its context."""
-
-    first: int  # [CLS]
-    between: tuple[int, ...]  # [SEP]
-    last: int  # [SEP]
-    # Whether a position sees none after it, so that the last one means "no answer".
-    causal: bool = False
-
-    @property
-    def number(self) -> int:
-        """Number of these tokens."""
-        return 2 + len(self.between)
-
-
 class Window(NamedTuple):
-    """A row [CLS] question [SEP] part of the context [SEP].
-
-    Other models' rows have other special tokens there, see `Marks`.
-    """
+    """A row [CLS] question [SEP] part of the context [SEP]."""
 
     span: Span  # the context's tokens in it
     first: int  # the row position of the first of them
@@ -147,37 +125,6 @@ def _covering(
     return first, int(np.searchsorted(offsets[:, 0], end)) - 1
 
 
-def rows(
-    question: Sequence[int],
-    ids: Int[np.ndarray, "tokens"],
-    offsets: Int[np.ndarray, "tokens 2"],
-    *,
-    marks: Marks,
-    max_seq_length: int,
-    stride: int,
-) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
-    """Yields a question's windows: input ids, segment ids and a `Window` for each.
-
-    Args:
-      question: Ids, short enough to leave room for a token of the context.
-      ids: Ids of the context.
-      offsets: First character of each of the context's tokens, and the one past its
-        last.
-    """
-    windows = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
-    before = np.array([marks.first, *question, *marks.between], np.int32)
-    first, second_segment = len(before), len(question) + 2  # the first mark after it
-    for span, is_owned in zip(windows, owned(windows, len(ids)), strict=True):
-        part = ids[span.start : sum(span)]
-        row = np.concatenate([before, part, [marks.last]], dtype=np.int32)
-        null = len(row) - 1 if marks.causal else 0
-        yield (
-            row,
-            (np.arange(len(row)) >= second_segment).astype(np.int32),
-            Window(span, first, is_owned, offsets, null),
-        )
-
-
 def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the row positions of an answer's first and last token.
 
@@ -189,53 +136,6 @@ def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]
     if start < 0 or end >= window.span.length:
         return window.null, window.null
     return start + window.first, end + window.first
-
-
-class Located(NamedTuple):
-    """The location of a training question's answer."""
-
-    tokens: tuple[int, int] | None = None  # first and last token in the context
-    notices: tuple[str, ...] = ()  # unusual features of it
-    left_out: bool = False  # it cannot be trained on
-
-
-def answer(
-    example: Row,
-    ids: Int[np.ndarray, "tokens"],
-    offsets: Int[np.ndarray, "tokens 2"],
-    gold: Sequence[int],
-    *,
-    null_answers: bool,
-) -> Located:
-    """Locates a training question's first answer. None if it has no answer.
-
-    Google's code stops if a question has several answers, or none in SQuAD 1.1. Like
-    this function, it leaves out answers that it cannot find.
-
-    Args:
-      ids: Ids of the context.
-      offsets: First character of each of them, and the one past its last.
-      gold: Ids of the first answer's text.
-    """
-    if not example["answers"] or (example["is_impossible"] and null_answers):
-        if null_answers:
-            return Located()
-        why = "questions without an answer (task.null_answers is off), left out"
-        return Located(notices=(why,), left_out=True)
-    notices: tuple[str, ...] = ()
-    if len(example["answers"]) > 1:
-        notices += ("questions of several answers, the first one used",)
-    first = example["answers"][0]
-    place = data.find(example["context"], first)
-    if place is None:
-        notices += ("answers that are not at answer_start, left out",)
-        return Located(notices=notices, left_out=True)
-    if not example["context"].startswith(first["text"], first["answer_start"]):
-        notices += ("answers some characters off answer_start, found",)
-    span = answer_tokens(example["context"], place, ids, offsets, gold)
-    if span is None:
-        notices += ("answers without a token, left out",)
-    return Located(span, notices, left_out=span is None)
 
 
 def contexts(
