@@ -5,7 +5,6 @@ The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLU
 """
 
 import functools
-import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -226,14 +225,9 @@ class Text(Finetuning):
         if self.kind == "regression":
             return ("score",)
         rows = self._loaded["train"] = self.load("train") or []
-        each = [texts.label_names(row["label"]) for row in rows]
-        names = Counter(itertools.chain.from_iterable(each))
-        for name in each[0] if rows and self.row_columns.numbers else ():
-            if names[name] == 1:
-                what = f"{rows[0]['where']}: the only record with the label {name!r}"
-                self.notices[f"{what}; if it is a header, name the columns"] += 1
+        names = sorted_labels({x for r in rows for x in texts.label_names(r["label"])})
         if self.config.task.get("label_names"):
-            return self._name_labels(sorted_labels(set(names)))
+            return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
@@ -247,7 +241,7 @@ class Text(Finetuning):
                 f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
-        return sorted_labels(set(names))
+        return names
 
     def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
         """Returns `label_names` without the labels before "=".
