@@ -358,15 +358,15 @@ class Finetuning(Task, Predictor):
         The second part's segment is 1 (run_classifier.py, convert_single_example).
         """
         between = () if b is None else self.between
-        room = self.config.task.max_seq_length - 2 - len(between)
+        room = self.max_seq_length - 2 - len(between)
         if len(a) + len(b or ()) > room:
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b is None:
                 cut = self.config.task.get("truncation", "head")
                 a = truncation.truncated(a, room, cut)
             else:
-                odd = tokenization.kind_of(self.tokenizer).odd_to_longer
-                first, second = truncation.pair_lengths(len(a), len(b), room, odd)
+                sizes = len(a), len(b), room, self._odd_to_longer
+                first, second = truncation.pair_lengths(*sizes)
                 a, b = a[:first], b[:second]
         ids = [self.special.cls, *a, *between, *(b or ()), self.last]
         # The token that ends the first text is part of it.
@@ -379,20 +379,22 @@ class Finetuning(Task, Predictor):
         """Returns the columns of a feature of several sequences, padded to the longest
         one and to `rows`."""
         length = max(len(each["input_ids"]) for each in sequences)
-        columns = {
-            name: np.full((rows, length), self.padding.get(name, 0), np.int32)
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
+        ids = np.full((rows, length), self.special.pad, np.int32)
+        mask, segments = np.zeros((2, rows, length), np.int32)
         for row, each in enumerate(sequences):
-            columns["input_mask"][row, : len(each["input_ids"])] = 1
-            for name, values in each.items():
-                columns[name][row, : len(values)] = values
-        return columns
+            size = len(each["input_ids"])
+            ids[row, :size], mask[row, :size] = each["input_ids"], 1
+            segments[row, :size] = each["segment_ids"]
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
 
     @functools.cached_property
     def between(self) -> tuple[int, ...]:
         """Tokens between two texts. The first belongs to the first text."""
         return tokenization.between(self.tokenizer)
+
+    @functools.cached_property
+    def _odd_to_longer(self) -> bool:
+        return tokenization.kind_of(self.tokenizer).odd_to_longer
 
     @functools.cached_property
     def last(self) -> int:
