@@ -123,7 +123,7 @@ class Swag(Finetuning):
         labelled = all(example["label"] is not None for example in examples)
         contexts = self.tokenize([row["context"] for row in examples], offsets=False)
         texts = [ending for row in examples for ending in row["endings"]]
-        endings = iter(self.tokenize(texts, offsets=False))
+        endings = self.tokenize(texts, offsets=False)
         features = []
         for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))

@@ -122,7 +122,7 @@ class Embeddings(Finetuning):
         most = max((len(row["texts"]) for row in examples), default=0)
         most = 2 if split == "train" and most == 1 else most
         texts = [text for row in examples for text in row["texts"]]
-        encodings = iter(self.tokenize(texts, offsets=False))
+        encodings = self.tokenize(texts, offsets=False)
         features = []
         for index, row in enumerate(examples):
             own = itertools.islice(encodings, len(row["texts"]))
