@@ -3,14 +3,13 @@
 import csv
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from micro import answerer, initial_params
 from scipy import special
 from sklearn import metrics, utils
-from small_texts import rows_of, shrunk
+from small_texts import evaluated, rows_of, shrunk
 
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
@@ -36,14 +35,7 @@ def write(path, rows, header=("text", "label")):
 def evaluate(task, split):
     """The parameters, the results, and the answer to each example."""
     params = initial_params(task.init_params)
-    step = jax.jit(task.outputs)
-    fetched = [
-        jax.tree.map(np.asarray, step(params, batch))
-        for batch in task.evaluation_batches(split, 0, slice(None))
-    ]
-    ordered = task.by_feature(split, fetched)
-    answers = task.answers(task.examples(split), task.features(split), ordered)
-    return params, task.results(split, fetched), answers
+    return params, *evaluated(task, params, split)
 
 
 def test_labels_are_found_and_kept(config):
