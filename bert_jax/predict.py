@@ -1,16 +1,26 @@
 """`--mode=predict`: rows in, rows with answers out."""
 
 import contextlib
+import hashlib
 import logging
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
 
 from bert_jax import attentions
 from bert_jax.data import vocabulary_fit
-from bert_jax.runtime import processes
+from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
-from bert_jax.tasks import row_files
+from bert_jax.tasks import partial_output, row_files
+from bert_jax.tasks.partial_output import Output
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
+from bert_jax.workdir import folder as workdir
 
 log = logging.getLogger(__name__)
 
@@ -25,27 +35,62 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
       folder: The work directory with the checkpoint.
       source: JSON lines, or another file of tasks/row_files.py. `-` means standard
         input.
-      target: A file of the same kinds, which appears once it is complete. `-` means
-        standard output.
+      target: A file of the same kinds. It appears once it is complete, and the same
+        call resumes it (tasks/partial_output.py). `-` means standard output.
     """
-    count, lines = 0, row_files.lines(source, task.row_columns)
+    keeps = task.config.predict.attentions
+    lines = row_files.lines(source, task.row_columns)
     with contextlib.ExitStack() as stack:
-        # First: a path that cannot be written is reported before weights are read.
-        output = stack.enter_context(row_files.output(target))
-        write = row_files.writer(target, output)
         answerer = inference.of_task(task, folder)
-        if task.config.predict.attentions:
+        # The file of attentions has every row, or is not there.
+        work = None if keeps else lambda: _work(task, answerer.params)
+        output = stack.enter_context(partial_output.opened(source, target, work))
+        if keeps:
             answerer = stack.enter_context(attentions.around(answerer, task))
         if processes.is_first():
             answerer.watch = vocabulary_fit.warner(task.tokenizer, source)
-        shows = target != "-" and processes.is_first()
-        progress = stack.enter_context(live_line(shows, unit=" rows"))
-        for some in answerer.stream(lines):
+        write = row_files.writer(target, output.file, output.columns)
+        progress = stack.enter_context(_progress(task, source, output))
+        count, rest = output.rows, output.rest(lines)
+        for some in answerer.stream(rest, whole=output.resumes):
             for row, answer in some:
                 write(row_files.answered(row, row_files.rounded(answer)))
-            output.flush()
-            count += len(some)
-            progress.update(len(some))
-    if source != "-":
-        said = "1 row" if count == 1 else f"{count:,} rows"
-        log.info("%s: %s answered", source, said)
+                if not count and source != "-" and (place := task.place_of_text(row)):
+                    log.info("%s: reading %s", source, place)
+                count += 1
+            progress.update(count - output.rows)
+            output.commit(count - output.rows)
+        if source != "-":
+            said = "1 row" if count == 1 else f"{count:,} rows"
+            log.info("%s: %s answered", source, said)
+
+
+def _work(task: Task, params: Any) -> dict[str, Any]:
+    """Returns the values that decide the answers, by their names in messages."""
+    checksum = 0
+    for leaf in jax.tree.leaves(params):  # if sharded, this process's part
+        data = np.asarray(leaf.addressable_shards[0].data)
+        checksum = zlib.crc32(data.tobytes(), checksum)
+    shaping = ("model.", "task.", "tokenizer.", "predict.")
+    fields = {
+        f"config.{name}": value
+        for name, value in workdir.fields(task.config).items()
+        if name.startswith(shaping) and name != "predict.batch_size"
+    }
+    vocabulary = hashlib.sha256(task.tokenizer.to_str().encode()).hexdigest()
+    return {
+        **fields,
+        "the weights": f"checksum {checksum:08x}",
+        "the vocabulary": f"checksum {vocabulary[:8]}",
+        "the task's facts": task.facts,
+    }
+
+
+@contextlib.contextmanager
+def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
+    """Yields the progress bar of writing from file to file."""
+    total, active = None, output.resumes and processes.is_first()
+    if active and not storage.in_bucket(source):
+        total = sum(1 for _ in row_files.lines(source, task.row_columns))
+    with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
+        yield line

@@ -1,8 +1,6 @@
 """Prediction sorts rows by length: order and memory are as without."""
 
 import json
-import os
-import signal
 
 import jax.numpy as jnp
 import numpy as np
@@ -93,33 +91,6 @@ def test_the_rows_before_a_wrong_one_are_answered():
         for some in answerer(Counting(), rows=2).stream(rows):
             answers += some
     assert len(answers) == 40
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("ending", ["jsonl", "csv"])
-def test_a_signal_leaves_the_output_as_it_was(
-    micro, plain, tmp_path, monkeypatch, number, ending
-):
-    source, target = tmp_path / "in.jsonl", tmp_path / f"out.{ending}"
-    source.write_text('{"text": "the [MASK]"}\n' * 200)
-    target.write_text("earlier")
-    calls = iter(range(200))
-
-    def rounded(answer):
-        if next(calls) == 150:  # in the second window
-            os.kill(os.getpid(), number)
-        return answer
-
-    monkeypatch.setattr(row_files, "rounded", rounded)
-    files = (f"--input={source}", f"--output={target}", "--config.predict.batch_size=1")
-    run(micro, plain, "--mode=predict", *files, status=128 + number)
-    assert next(calls) == 151
-    assert target.read_text() == "earlier"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", target.name]
-    monkeypatch.undo()
-    _, err = run(micro, plain, "--mode=predict", *files)
-    assert f"{source}: 200 rows answered\n" in err
-    assert len(target.read_text().splitlines()) == 200 + (ending == "csv")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -83,6 +83,7 @@ def windows(
     parse: Callable[[Row], Any],
     size: int,
     characters: int = CHARACTERS,
+    whole: bool = False,
 ) -> Iterator[tuple[Read, bool]]:
     """Yields up to WINDOW batches of rows, and whether they are the last.
 
@@ -90,6 +91,7 @@ def windows(
       lines: Location and text of each row.
       size: Rows of a batch.
       characters: Maximum characters of a window's JSON, if that is more than one batch.
+      whole: Whether to leave out a window that a wrong row cuts short.
 
     Raises:
       UserError: a row is wrong. The rows before it come first.
@@ -105,7 +107,7 @@ def windows(
                 yield rows, False
                 rows, count = [], 0
     except UserError:
-        yield rows, True
+        yield [] if whole else rows, True
         raise
     yield rows, True
 
@@ -137,12 +139,18 @@ def output(target: str) -> Iterator[TextIO]:
         yield file
 
 
-def writer(target: str, file: Any) -> Callable[[Row], None]:
+def writer(
+    target: str, file: Any, columns: list[str] | None = None
+) -> Callable[[Row], None]:
     """Returns a function that writes a row to an open file.
 
     It writes JSON, or a table with the first row's columns. In a table the fields of an
     object have a column each, NAME.FIELD, lists are JSON, and nothing is an empty
     field. In TSV a tab or line break in a field becomes a space.
+
+    Args:
+      columns: Names of the columns of a table that is written already, or an empty
+        list, which gets them.
 
     Raises (when it writes):
       UserError: a row has other columns than the first.
@@ -169,7 +177,7 @@ def writer(target: str, file: Any) -> Callable[[Row], None]:
     table = csv.writer(file, lineterminator="\n")
     quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     put = commas if target.endswith(".csv") else tabs
-    columns: list[str] = []
+    columns = [] if columns is None else columns
 
     def write(row: Row) -> None:
         flat = _flat(row)

@@ -124,6 +124,8 @@ class Answerer:
         self,
         lines: Iterable[row_files.Line],
         characters: int = row_files.CHARACTERS,
+        *,
+        whole: bool = False,
     ) -> Iterator[list[tuple[Row, Row]]]:
         """Yields rows and their answers, in the order of the input, some at a time.
 
@@ -132,7 +134,7 @@ class Answerer:
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
         size, parse = self.size.rows, self.predictor.parse
-        for read, ends in row_files.windows(lines, parse, size, characters):
+        for read, ends in row_files.windows(lines, parse, size, characters, whole):
             finish = self.start([parsed for _, parsed in read])
             started.append(([row for row, _ in read], finish))
             while len(started) > (0 if ends else 1):

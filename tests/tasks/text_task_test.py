@@ -69,6 +69,9 @@ def test_columns_by_number(config, tmp_path):
         ("c", "10"),
     ]
     assert task.row_columns == Wanted(("2",), ("1",))
+    assert task.place_of_text({"0": "", "2": ""}) == (
+        "column 2, counted from 0, of 2 (no header)"
+    )
     assert task.parse({"0": "x", "2": "good"})["text"] == "good"
     assert task.parse({"text": "bad", "2": "good"})["text"] == "good"
     assert not task.notices

@@ -1,0 +1,208 @@
+"""Predictions that end early are resumed, and are the same to the byte."""
+
+import fcntl
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+from runs import finish, run, start
+
+from bert_jax.tasks import partial_output
+
+WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
+ROWS = 420
+SMALL = "--config.predict.batch_size=1"  # eight on eight devices: windows of 128 rows
+WINDOW = 128
+
+
+def write_rows(path):
+    """Texts of many lengths, and a field that a table must quote."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for number in range(ROWS):
+            text = " ".join(rng.choice(WORDS, rng.integers(1, 20)))
+            note = ["plain", 'a "quote",\nand a line', "tab\tand \u2028"][number % 3]
+            row = {"text": f"{text} [MASK]", "note": note, "number": number}
+            file.write(json.dumps(row) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_rows(tmp_path_factory.mktemp("rows") / "in.jsonl")
+
+
+@pytest.fixture
+def ask(micro, plain, tmp_path):
+    """Runs predict. Returns its messages."""
+
+    def predict(source, name, *args, status=0, workdir=plain):
+        files = (f"--input={source}", f"--output={tmp_path / name}")
+        given = ("--mode=predict", *files, SMALL, *args)
+        return run(micro, workdir, *given, status=status)[1]
+
+    return predict
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Makes the program fail after so many windows, the next one half written."""
+    commit = partial_output.Output.commit
+
+    def stop(windows):
+        count = iter(range(windows))
+
+        def counted(self, rows):
+            if next(count, None) is None:
+                raise OSError(28, "No space left on device")
+            commit(self, rows)
+
+        monkeypatch.setattr(partial_output.Output, "commit", counted)
+
+    yield stop
+
+
+def undisturbed(ask, tmp_path, source, ending="jsonl"):
+    ask(source, f"whole.{ending}")
+    return (tmp_path / f"whole.{ending}").read_bytes()
+
+
+# Main, which gets a signal where the third window is half written.
+_STOPPED = """
+import os, signal, sys, time
+from bert_jax import main
+from bert_jax.tasks import partial_output
+
+number, commit = int(sys.argv.pop(1)), partial_output.Output.commit
+
+def stop(self, rows):
+    if self.rows == 2 * WINDOW:
+        self.file.write('{"text": "half of')
+        self.file.flush()
+        os.kill(os.getpid(), number)
+        while number == signal.SIGKILL:
+            time.sleep(1)
+    commit(self, rows)
+
+partial_output.Output.commit = stop
+sys.exit(main.main(sys.argv[1:]))
+""".replace("WINDOW", str(WINDOW))
+
+
+@pytest.mark.parametrize(
+    ("number", "ending"),
+    [
+        (signal.SIGKILL, "jsonl"),
+        pytest.param(signal.SIGKILL, "csv", marks=pytest.mark.slow),
+        (signal.SIGINT, "jsonl"),
+        pytest.param(signal.SIGTERM, "tsv", marks=pytest.mark.slow),
+    ],
+)
+def test_after_a_signal_the_same_command_resumes(
+    micro, plain, source, ask, tmp_path, number, ending
+):
+    target = tmp_path / f"out.{ending}"
+    target.write_text("of before")
+    args = (f"--config={micro}", f"--workdir={plain}", "--mode=predict", SMALL)
+    files = (f"--input={source}", f"--output={target}")
+    program = ("-c", _STOPPED, str(int(number)))
+    stopped = start(*args, *files, devices=8, program=program)
+    kill = number == signal.SIGKILL
+    _, err = finish(stopped, -number if kill else 128 + number)
+    assert target.read_text() == "of before"
+    # What ends by itself has written the third window as well, or not.
+    rows = 2 * WINDOW
+    if not kill:
+        (line,) = (x for x in err.splitlines() if "the same command resumes" in x)
+        rows = int(line.split(": ")[1].split()[0])
+        assert line.startswith(f"{target}.part: ") and rows in (256, 384)
+    said = ask(source, target.name)
+    assert f"{target}.part: {rows} rows are answered; resuming\n" in said
+    assert f"{source}: {ROWS} rows answered\n" in said
+    assert target.read_bytes() == undisturbed(ask, tmp_path, source, ending)
+    assert sorted(x.name for x in tmp_path.glob("out*")) == [target.name]
+
+
+@pytest.mark.parametrize("cut", ["part", "log", "both"])
+def test_what_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
+    """As after a power failure, which may lose the latest writes."""
+    stop_after(3)
+    said = ask(source, "out.jsonl", status=2)
+    assert "out.jsonl.part: 384 rows are answered; the same command resumes" in said
+    for name, ending in (("part", ".part"), ("log", ".part.log")):
+        if cut in (name, "both"):
+            path = tmp_path / f"out.jsonl{ending}"
+            path.write_bytes(path.read_bytes()[: -1000 if name == "part" else -10])
+            if name == "part":  # what follows the third window is shorter than that
+                content = path.read_bytes()
+                path.write_bytes(content[: content.rindex(b'"number": 383')])
+    stop_after(100)
+    assert ".part: 256 rows are answered; resuming" in ask(source, "out.jsonl")
+    found = (tmp_path / "out.jsonl").read_bytes()
+    assert found == undisturbed(ask, tmp_path, source)
+
+
+def test_a_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_path):
+    stop_after(1)
+    ask(source, "out.jsonl", status=2)
+    stop_after(100)
+    part = tmp_path / "out.jsonl.part"
+    rows = source.read_text().splitlines(keepends=True)
+    other, short = tmp_path / "other.jsonl", tmp_path / "short.jsonl"
+    other.write_text("".join([rows[1], rows[0], *rows[2:]]))
+    short.write_text("".join(rows[:100]))
+    for path in (other, short):
+        said = ask(path, "out.jsonl", status=2)
+        assert said.splitlines()[-1] == (
+            f"error: {part}: its 128 rows are not the first ones of this input; delete "
+            "it to start again, or name another --output"
+        )
+    said = ask(source, "out.jsonl", "--config.predict.top_k=2", status=2)
+    why = "holds 128 rows of other work: config.predict.top_k (5 there, 2 now); delete"
+    assert f"error: {part}: {why}" in said
+    weights = tmp_path / "weights"
+    shutil.copytree(plain, weights)
+    shutil.rmtree(weights / "checkpoints" / "20")  # those of an earlier step are left
+    said = ask(source, "out.jsonl", status=2, workdir=weights)
+    assert "rows of other work: the weights (" in said
+    assert part.read_text().count("\n") == WINDOW  # and are there still
+    ask(source, "out.jsonl")
+    found = (tmp_path / "out.jsonl").read_bytes()
+    assert found == undisturbed(ask, tmp_path, source)
+
+
+def test_rows_that_follow_may_change(source, ask, stop_after, tmp_path):
+    """A wrong row is found late, corrected, and the rows before it are not lost."""
+    rows = source.read_text().splitlines(keepends=True)
+    wrong = tmp_path / "rows.jsonl"
+    wrong.write_text("".join([*rows[:300], '{"txt": "a"}\n', *rows[301:]]))
+    said = ask(wrong, "out.jsonl", status=2)
+    assert f"error: {wrong}:301: " in said
+    assert ".part: 256 rows are answered; the same command resumes" in said
+    wrong.write_text("".join(rows))
+    assert ".part: 256 rows are answered; resuming" in ask(wrong, "out.jsonl")
+    found = (tmp_path / "out.jsonl").read_bytes()
+    assert found == undisturbed(ask, tmp_path, source)
+
+
+def test_nothing_is_left_where_nothing_is_answered(ask, tmp_path):
+    (tmp_path / "in.jsonl").write_text("{}\n")
+    ask(tmp_path / "in.jsonl", "out.jsonl", status=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
+    part = tmp_path / "out.jsonl.part"
+    part.write_text("half a download")
+    said = ask(source, "out.jsonl", status=2)
+    assert f"error: {part}: not a part that --mode=predict left; move it away" in said
+    assert part.read_text() == "half a download"
+
+
+def test_two_processes_do_not_write_one_part(source, ask, tmp_path):
+    with (tmp_path / "out.jsonl.part").open("w") as part:
+        fcntl.flock(part, fcntl.LOCK_EX)  # as another process would
+        said = ask(source, "out.jsonl", status=2)
+    assert "out.jsonl.part: another process writes it; wait for its end" in said
