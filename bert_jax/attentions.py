@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from safetensors.numpy import save
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Feature, Rows
+from bert_jax.data.rows import Feature
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import KERNELS, BertConfig
@@ -105,19 +105,12 @@ class WithAttentions(Predictor):
         )
         self._trunk = FAMILIES[config.architecture].trunk(keeping)
         self._inner, self._name = inner, tokenizer.id_to_token
+        self.parse, self.encode = inner.parse, inner.encode  # type: ignore[method-assign]
+        self.table = inner.table  # type: ignore[method-assign]
         self.tensors: dict[str, np.ndarray] = {}
         self.about: dict[str, str] = {}
         self.max_seq_length = inner.max_seq_length
         self._rows = 0  # decoded so far
-
-    def parse(self, row: dict[str, Any]) -> Any:
-        return self._inner.parse(row)
-
-    def encode(self, examples: Sequence[Any], split: str) -> list[Feature]:
-        return self._inner.encode(examples, split)
-
-    def table(self, features: Sequence[Feature]) -> Rows:
-        return self._inner.table(features)
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the other's outputs, and the float16 probabilities before dropout.

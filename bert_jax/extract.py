@@ -1,13 +1,12 @@
 """`--mode=extract`: rows in, vectors of a model's layers out (extract_features.py)."""
 
 import bisect
-import contextlib
 import json
 import logging
 import math
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import jax.numpy as jnp
@@ -39,8 +38,6 @@ log = logging.getLogger(__name__)
 NONE = -1  # the owner of a position that is in no vector
 # Bytes of vectors that are computed together, if more than one batch.
 WINDOW_BYTES = 256_000_000
-_DIGITS = len(str(2**63))
-_ALIGNED = 8  # bytes
 
 
 def extract(task: Task, folder: Path, source: str, target: str) -> None:
@@ -57,11 +54,6 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
       UserError: A wrong row, a layer that does not exist, another kind of file, or one
         that cannot be written.
     """
-    if name := task.config.predict.attentions:
-        raise UserError(
-            f"config.predict.attentions={name}: is for --mode=predict; extract writes "
-            "vectors"
-        )
     chosen = family.of(task.config)
     if chosen.extractor is None:
         raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
@@ -69,9 +61,15 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
     lines = row_files.lines(source)
+    ending = storage.path(target).suffix
+    if ending not in ("", ".jsonl", ".safetensors"):  # - has none
+        raise UserError(
+            f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
+            "JSON lines on standard output"
+        )
     with (
         # First: a path that cannot be written is reported before weights are read.
-        _writing(target, extractor) as output,
+        row_files.output(target) as file,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
@@ -80,8 +78,12 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         most = row_files.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a token
             most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
-        for some in answerer.stream(lines, most):
-            output.write(answer for _, answer in some)
+        windows = answerer.stream(lines, most)
+        answers = (answer for window in windows for _, answer in window)
+        if ending == ".safetensors":
+            _write_tensors(file.buffer, extractor, answers)
+        else:
+            _write_lines(file, extractor, answers)
         extractor.warn()
 
 
@@ -303,113 +305,62 @@ def _whole(words: Sequence[int | None]) -> list[int]:
     return [word for word in words if word is not None]
 
 
-@contextlib.contextmanager
-def _writing(target: str, extractor: Extractor) -> Iterator["JsonLines | Tensors"]:
-    """Yields a writer of the rows. The file appears when it is complete."""
-    ending = storage.path(target).suffix
-    if ending not in ("", ".jsonl", ".safetensors"):  # - has none
-        raise UserError(
-            f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
-            "JSON lines on standard output"
-        )
-    with row_files.output(target) as file:
-        if ending != ".safetensors":
-            yield JsonLines(file, extractor)
-            return
-        tensors = Tensors(file.buffer, extractor)
-        yield tensors
-        tensors.finish()
+Answers = Iterable[Mapping[str, Any]]
 
 
-class JsonLines:
-    """Lines as extract_features.py writes them, with its misspelled `linex_index`."""
+def _write_lines(file: TextIO, extractor: Extractor, answers: Answers) -> None:
+    """Writes lines as extract_features.py does, with its misspelled `linex_index`.
 
-    def __init__(self, file: TextIO, extractor: Extractor):
-        self._file, self._count = file, 0
-        self._size = extractor.shape[-1]
-        layers = extractor.layers
-        self._layers = layers if extractor.combine == "none" else (list(layers),)
-
-    def write(self, answers: Iterable[Mapping[str, Any]]) -> None:
-        """Writes rows, and passes them on at once."""
-        self._file.writelines(map(self._line, answers))
-        self._file.flush()
-
-    def _line(self, answer: Mapping[str, Any]) -> str:
-        """Formats a row: `linex_index` and `features`, each with its `token` and, per
-        layer, `index` and `values` to six decimals."""
+    A row has `features`: each has its `token` and, per layer, `index` and `values` to
+    six decimals. Passes each row on at once.
+    """
+    layers = extractor.layers
+    indices = layers if extractor.combine == "none" else (list(layers),)
+    for count, answer in enumerate(answers):
         vectors = np.round(answer["vectors"].astype(np.float64), 6)
-        vectors = vectors.reshape(len(vectors), len(self._layers), self._size)
-        features = [
-            {
-                "token": name,
-                "layers": [
-                    {"index": index, "values": values}
-                    for index, values in zip(self._layers, layers, strict=True)
-                ],
-            }
-            for name, layers in zip(answer["names"], vectors, strict=True)
-        ]
-        row = {"linex_index": self._count, "features": features}
-        self._count += 1
+        vectors = vectors.reshape(len(vectors), len(indices), extractor.shape[-1])
+        features = []
+        for name, each in zip(answer["names"], vectors, strict=True):
+            pairs = zip(indices, each, strict=True)
+            values = [{"index": index, "values": values} for index, values in pairs]
+            features.append({"token": name, "layers": values})
+        row = {"linex_index": count, "features": features}
         form = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
-        return orjson.dumps(row, option=form).decode()
+        file.write(orjson.dumps(row, option=form).decode())
+        file.flush()
 
 
-class Tensors:
-    """A safetensors file whose vectors are written as they come.
+def _write_tensors(file: BinaryIO, extractor: Extractor, answers: Answers) -> None:
+    """Writes a safetensors file, the vectors as they come.
 
     It has `vectors` [total, *shape] float32, `offsets` [rows + 1] int64 (row i's
     vectors are those from offsets[i] to offsets[i + 1]) and, for vectors of tokens,
     `input_ids` [total] int32. The last two (4 bytes a vector) stay in memory until the
     end.
     """
-
-    def __init__(self, file: BinaryIO, extractor: Extractor):
-        """Leaves room for the header, whose numbers are known at the end."""
-        self._file, self._shape = file, extractor.shape
-        self._has_ids = extractor.vectors == "pieces"
-        self._offsets, self._ids = array("q", [0]), array("i")
-        self._metadata = {
-            "layers": json.dumps(extractor.layers),
-            "combine": extractor.combine,
-            "vectors": extractor.vectors,
-        }
-        # The longest numbers that there could be: five for each tensor.
-        room = len(self._header(0)) + 3 * 5 * _DIGITS
-        self._room = -(-room // _ALIGNED) * _ALIGNED
-        file.write(bytes(8 + self._room))
-
-    def write(self, answers: Iterable[Mapping[str, Any]]) -> None:
-        """Appends rows."""
-        for answer in answers:
-            vectors = answer["vectors"]
-            self._file.write(np.ascontiguousarray(vectors, "<f4").data)
-            self._offsets.append(self._offsets[-1] + len(vectors))
-            if self._has_ids:
-                self._ids.extend(answer["ids"])
-
-    def finish(self) -> None:
-        """Writes the other tensors and the header."""
-        self._file.write(np.array(self._offsets, "<i8").data)
-        if self._has_ids:
-            self._file.write(np.array(self._ids, "<i4").data)
-        header = self._header(self._offsets[-1]).ljust(self._room)
-        self._file.seek(0)
-        self._file.write(self._room.to_bytes(8, "little") + header)
-
-    def _header(self, total: int) -> bytes:
-        """Returns the header of `total` vectors, before its padding."""
-        rows = len(self._offsets)
-        tensors = [("vectors", "F32", (total, *self._shape), 4)]
-        tensors.append(("offsets", "I64", (rows,), 8))
-        if self._has_ids:
-            tensors.append(("input_ids", "I32", (total,), 4))
-        header: dict[str, Any] = {"__metadata__": self._metadata}
-        start = 0
-        for name, dtype, shape, size in tensors:
-            end = start + size * math.prod(shape)
-            span = {"data_offsets": (start, end)}
-            header[name] = {"dtype": dtype, "shape": shape, **span}
-            start = end
-        return json.dumps(header).encode()
+    about = {"combine": extractor.combine, "vectors": extractor.vectors}
+    about["layers"] = json.dumps(extractor.layers)
+    room = 1024 + 8 * len(about["layers"])  # of the header, whose numbers come last
+    file.write(bytes(8 + room))
+    offsets, ids = array("q", [0]), array("i")
+    for answer in answers:
+        file.write(np.ascontiguousarray(answer["vectors"], "<f4").data)
+        offsets.append(offsets[-1] + len(answer["vectors"]))
+        ids.extend(answer["ids"])
+    total = offsets[-1]
+    tensors = {
+        "vectors": ("F32", [total, *extractor.shape], 4),
+        "offsets": ("I64", [len(offsets)], 8),
+    }
+    file.write(np.array(offsets, "<i8").data)
+    if extractor.vectors == "pieces":
+        tensors["input_ids"] = ("I32", [total], 4)
+        file.write(np.array(ids, "<i4").data)
+    header: dict[str, Any] = {"__metadata__": about}
+    start = 0
+    for name, (dtype, shape, size) in tensors.items():
+        end = start + size * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+        start = end
+    file.seek(0)
+    file.write(room.to_bytes(8, "little") + json.dumps(header).encode().ljust(room))

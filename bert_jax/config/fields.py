@@ -366,8 +366,7 @@ TASK: dict[str, Field] = {
     "task.max_answer_length": Field(30, SIZE),  # tokens of the longest answer
     # The column of the words, from 0. -1 is the last. CoNLL-U: 1.
     "task.token_column": Field(0, "[-16777216, 16777216]"),
-    # The column of the tags. CoNLL-U: -1 for tags in MISC (NER=B-PER), or with
-    # scheme=none 3 for UPOS and 4 for XPOS.
+    # The column of the tags. CoNLL-U: with scheme=none 3 for UPOS and 4 for XPOS.
     "task.tag_column": Field(-1, "[-16777216, 16777216]"),
     # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity.
     # none: plain tags, such as parts of speech, scored by accuracy.

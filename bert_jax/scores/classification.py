@@ -104,6 +104,17 @@ def exact_match(
     return float(np.mean(np.all(labels == guesses, axis=1)))
 
 
+def softmax(logits: Float[np.ndarray, " classes"]) -> Float[np.ndarray, " classes"]:
+    """Returns probabilities of classes that exclude each other."""
+    shares = np.exp(logits - np.max(logits))  # SciPy takes a fifth of a second
+    return shares / np.sum(shares)
+
+
+def sigmoid(logits: Float[np.ndarray, " labels"]) -> Float[np.ndarray, " labels"]:
+    """Returns probabilities of labels, any number of which may apply."""
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
 def _correlation(function: Callable, labels: np.ndarray, guesses: np.ndarray) -> float:
     x, y = (np.asarray(series, np.float64) for series in (labels, guesses))
     if np.ptp(x) == 0 or np.ptp(y) == 0:

@@ -5,7 +5,7 @@ With few classes it is Optax's, which is imported on use: inference has no loss.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Int
 
 
 @jax.custom_vjp
@@ -44,12 +44,3 @@ def of_classes(
     import optax
 
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-
-
-def of_labels(
-    logits: Float[Array, "batch labels"], labels: Num[Array, "batch labels"]
-) -> Float[Array, "batch labels"]:
-    """Returns the sigmoid cross entropy of each label, 1 or 0, in nats."""
-    import optax
-
-    return optax.sigmoid_binary_cross_entropy(logits, labels)

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import encodings, records
+from bert_jax.data import encodings
 from bert_jax.data.rows import Batch, Feature, Rows, power_of_two
 from bert_jax.errors import printable
 from bert_jax.tasks.task import Outputs, Predictor
@@ -140,56 +140,39 @@ class FillMask(Predictor):
         probabilities, ids = jax.lax.top_k(jax.nn.softmax(logits), top_k)
         return {"ids": ids, "probabilities": probabilities}
 
-    def examples(
-        self, batch: Batch, count: int
-    ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """Returns a few rows of a batch with their masks, and the original tokens.
+    def held_out(self, batch: Batch, count: int) -> list[tuple[Feature, list[str]]]:
+        """Returns a few rows of a batch as `parse` does, with the tokens to guess.
 
         Spreads the rows over the batch: neighbors come from the same document.
         """
-        real = int(np.sum(batch["next_sentence_labels"] != records.PADDING_LABEL))
-        rows = np.linspace(0, real - 1, min(count, real)).astype(int)
-        names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-        features = {name: batch[name][rows] for name in names}
-        wanted = [
-            [self._piece(piece) for piece in pieces[weights > 0]]
-            for pieces, weights in zip(
-                batch["masked_lm_ids"][rows],
-                batch["masked_lm_weights"][rows],
-                strict=True,
-            )
-        ]
-        return features, wanted
+        lengths = batch["input_mask"].sum(axis=1)
+        real = np.flatnonzero(lengths)
+        rows = real[np.linspace(0, len(real) - 1, min(count, len(real))).astype(int)]
+        return [self._held_out(batch, row, int(lengths[row])) for row in rows.tolist()]
 
-    def show(
-        self,
-        features: Mapping[str, np.ndarray],
-        wanted: list[list[str]],
-        outputs: Mapping[str, np.ndarray],
-    ) -> list[Row]:
-        """Returns examples as rows: `text`, and `wanted` and `guesses` of each mask."""
-        rows = []
-        for index, pieces in enumerate(wanted):
-            ids = features["input_ids"][index][features["input_mask"][index] == 1]
-            # Skip predictions whose input token was kept or replaced at random.
-            kept = [
-                {"wanted": piece, "guesses": guesses}
-                for piece, position, guesses in zip(
-                    pieces,
-                    features["masked_lm_positions"][index],
-                    self._guesses(
-                        {name: x[index] for name, x in outputs.items()}, len(pieces)
-                    ),
-                    strict=False,
-                )
-                if self._shows(features["input_ids"][index, position])
-            ]
-            text = self._text([int(piece) for piece in ids])
-            rows.append({"text": text, "masks": kept})
-        return rows
+    def _held_out(
+        self, batch: Batch, row: int, length: int
+    ) -> tuple[Feature, list[str]]:
+        names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+        targets = zip(*(batch[name][row] for name in names), strict=True)
+        # Skip predictions whose input token was kept or replaced at random.
+        wanted = {
+            int(position): self._piece(piece)
+            for position, piece, weight in targets
+            if weight and batch["input_ids"][row, position] == self._special.mask
+        }
+        columns = {n: batch[n][row, :length] for n in ("input_ids", "segment_ids")}
+        return Feature(0, columns, Blanks([*wanted], False)), [*wanted.values()]
 
-    def _shows(self, piece: int | np.integer) -> bool:
-        return int(piece) == self._special.mask
+    def show(self, feature: Feature, wanted: Sequence[str], answer: Row) -> Row:
+        """Returns a row of `held_out`: `text`, and `wanted` and `guesses` of each
+        mask."""
+        guesses = answer["masks"] if "masks" in answer else [answer["next"]]
+        pairs = zip(wanted, guesses, strict=True)
+        return {
+            "text": self._text(feature.columns["input_ids"].tolist()),
+            "masks": [{"wanted": token, "guesses": each} for token, each in pairs],
+        }
 
     def _text(self, ids: list[int]) -> str:
         hidden = {self._special.cls, self._special.sep, self._special.pad}
@@ -247,28 +230,14 @@ class Continue(FillMask):
         """Returns `next`."""
         return {"next": self._guesses(output, 1)[0]}
 
-    def examples(
-        self, batch: Batch, count: int
-    ) -> tuple[dict[str, np.ndarray], list[list[str]]]:
-        """Returns a few rows, each cut in its middle, and the tokens after the cut."""
-        lengths = batch["input_mask"].sum(axis=1)
-        real = int(np.sum(lengths > 0))
-        rows = np.linspace(0, real - 1, min(count, real)).astype(int)
-        names = ("input_ids", "input_mask", "segment_ids")
-        features = {name: batch[name][rows] for name in names}
-        ends = np.maximum(1, lengths[rows] // 2)
-        wanted = [
-            [self._piece(ids[end])]
-            for ids, end in zip(features["input_ids"], ends, strict=True)
-        ]
-        features["input_mask"] = features["input_mask"] * (
-            np.arange(batch["input_ids"].shape[1]) < ends[:, None]
-        )
-        features["masked_lm_positions"] = (ends - 1)[:, None].astype(np.int32)
-        return features, wanted
-
-    def _shows(self, piece: int | np.integer) -> bool:
-        return True
+    def _held_out(
+        self, batch: Batch, row: int, length: int
+    ) -> tuple[Feature, list[str]]:
+        """Cuts the row in its middle."""
+        end = max(1, length // 2)
+        columns = {n: batch[n][row, :end] for n in ("input_ids", "segment_ids")}
+        wanted = self._piece(batch["input_ids"][row, end])
+        return Feature(0, columns, Blanks([end - 1], False)), [wanted]
 
 
 def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:

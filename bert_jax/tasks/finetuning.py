@@ -3,21 +3,21 @@ is one file: a subclass of Finetuning (docs/fine_tuning.md)."""
 
 import abc
 import functools
-import json
+import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import packing, vocabulary_fit
+from bert_jax.data import packing, truncation, vocabulary_fit
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -25,12 +25,15 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
-from bert_jax.runtime.storage import Path, write_atomically
-from bert_jax.tasks.task import Data, Predictor, Results, Task, score_table
+from bert_jax.runtime.storage import Path
+from bert_jax.tasks.task import Data, Predictor, Results, Task
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Answers = Sequence[Any]
 Outputs = dict[str, np.ndarray]
+# Characters tokenized together, or else one text: the tokenizer's objects take a
+# hundred times the memory of a text.
+_CHARACTERS = 2_000_000
 
 
 class Finetuning(Task, Predictor):
@@ -42,7 +45,6 @@ class Finetuning(Task, Predictor):
     head: ClassVar[str]  # see models.architectures.BertWithHeads
     loss_name: str  # name in metrics.jsonl
     fill: Mapping[str, int] = {}  # padding values of columns, where not 0
-    shown_names: Mapping[str, str] = {}  # names of scores in the closing table
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         """Checks the config and reads the vocabulary, but no data.
@@ -275,7 +277,6 @@ class Finetuning(Task, Predictor):
         return Results(
             scores,
             baseline=lambda: self.baseline(split, examples),
-            table=functools.partial(score_table, names=self.shown_names),
             details=lambda: self.details(examples, answers),
             write=lambda folder: self.write(folder, split, examples, answers),
         )
@@ -330,8 +331,10 @@ class Finetuning(Task, Predictor):
             self._examples[split] = self.read(split) or ()
         return self._examples[split]
 
-    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Encoding]:
-        """Returns each text's tokens, without [CLS] and [SEP].
+    def tokenize(
+        self, texts: Sequence[str], *, offsets: bool = True
+    ) -> Iterator[Encoding]:
+        """Yields each text's tokens, without [CLS] and [SEP].
 
         "[SEP]" inside a text is three ordinary tokens, as in Google's tokenizer.
 
@@ -340,9 +343,63 @@ class Finetuning(Task, Predictor):
             be wrong, which saves a fifth of the time.
         """
         tokenizer = self.tokenizer
-        tokenizer.encode_special_tokens = True
         encode = tokenizer.encode_batch if offsets else tokenizer.encode_batch_fast
-        return encode(list(texts), add_special_tokens=False)
+        ends = np.cumsum([len(text) for text in texts]) // _CHARACTERS
+        for _, group in itertools.groupby(range(len(texts)), key=ends.__getitem__):
+            tokenizer.encode_special_tokens = True
+            yield from encode([texts[i] for i in group], add_special_tokens=False)
+
+    def sequence(
+        self, a: list[int], b: list[int] | None, split: str
+    ) -> dict[str, Int[np.ndarray, "length"]]:
+        """Returns `input_ids` and `segment_ids` of [CLS] a [SEP] or, for a pair,
+        [CLS] a [SEP] b [SEP], cut to `config.task.max_seq_length`.
+
+        The second part's segment is 1 (run_classifier.py, convert_single_example).
+        """
+        between = () if b is None else self.between
+        room = self.max_seq_length - 2 - len(between)
+        if len(a) + len(b or ()) > room:
+            self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
+            if b is None:
+                cut = self.config.task.get("truncation", "head")
+                a = truncation.truncated(a, room, cut)
+            else:
+                sizes = len(a), len(b), room, self._odd_to_longer
+                first, second = truncation.pair_lengths(*sizes)
+                a, b = a[:first], b[:second]
+        ids = [self.special.cls, *a, *between, *(b or ()), self.last]
+        # The token that ends the first text is part of it.
+        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
+        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
+
+    def grouped(
+        self, sequences: Sequence[Mapping[str, np.ndarray]], rows: int
+    ) -> dict[str, Int[np.ndarray, "rows length"]]:
+        """Returns the columns of a feature of several sequences, padded to the longest
+        one and to `rows`."""
+        length = max(len(each["input_ids"]) for each in sequences)
+        ids = np.full((rows, length), self.special.pad, np.int32)
+        mask, segments = np.zeros((2, rows, length), np.int32)
+        for row, each in enumerate(sequences):
+            size = len(each["input_ids"])
+            ids[row, :size], mask[row, :size] = each["input_ids"], 1
+            segments[row, :size] = each["segment_ids"]
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+
+    @functools.cached_property
+    def between(self) -> tuple[int, ...]:
+        """Tokens between two texts. The first belongs to the first text."""
+        return tokenization.between(self.tokenizer)
+
+    @functools.cached_property
+    def _odd_to_longer(self) -> bool:
+        return tokenization.kind_of(self.tokenizer).odd_to_longer
+
+    @functools.cached_property
+    def last(self) -> int:
+        """Token at a sequence's end."""
+        return tokenization.last_id(self.tokenizer)
 
     @functools.cached_property
     def special(self) -> tokenization.SpecialIds:
@@ -397,9 +454,3 @@ class Finetuning(Task, Predictor):
                     f"config.task.texts_per_row={self.texts_per_row}: {reason}; leave "
                     "it 1"
                 )
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes JSON lines, atomically."""
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_atomically(path, "".join(lines))

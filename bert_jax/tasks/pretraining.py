@@ -5,14 +5,14 @@ Modules that prepare and read the data are imported on use: inference needs none
 
 import dataclasses
 import functools
-import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import traverse_util
 from jaxtyping import Array, Float, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -27,7 +27,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
-from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.runtime.storage import Path
 from bert_jax.tasks.fill_mask import FillMask, printed
 from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
@@ -35,7 +35,15 @@ from bert_jax.tasks.objectives import (
     lm_results,
     of_pieces,
 )
-from bert_jax.tasks.task import ApplyFn, Batch, Data, PredictFn, Results, Shapes, Task
+from bert_jax.tasks.task import (
+    AnswerFn,
+    Batch,
+    Data,
+    Results,
+    Shapes,
+    Task,
+    write_rows,
+)
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 EXAMPLES = 3  # held-out sentences in the report
@@ -246,21 +254,22 @@ class Pretraining(Task):
         del split, learns
         return lm_results(self.objective.prefix, fetched)
 
-    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
+    def show(self, folder: Path, answer: AnswerFn) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
         from bert_jax.data import report
 
         predictor = self.predictor()
         last = phases.phases(self.config)[-1]  # the scores are for its length
         data = self._data.of(last.max_seq_length)
-        features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
-        rows = predictor.show(features, wanted, run(predictor.outputs)(features))
+        examples = predictor.held_out(self._data.dev()[0], EXAMPLES)
+        answers = answer(predictor, [feature for feature, _ in examples])
+        pairs = zip(examples, answers, strict=True)
+        rows = [predictor.show(*example, one) for example, one in pairs]
         print("", *report.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
         print(printed(rows, width, predictor.blank))
-        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_atomically(folder / "dev.jsonl", lines)
+        write_rows(folder / "dev.jsonl", rows)
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:
@@ -296,19 +305,17 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
     counts = data.of(config.corpus.max_seq_length).token_counts() + 1
     length = config.model.initializer_range * config.model.hidden_size**0.5
     vectors = length * data.word_vectors()
-    embeddings = params["bert"]["embeddings"]["word_embeddings"]
-    head = params["masked_lm"]
-    rows = head["bias"].shape[-1]
+    flat = traverse_util.flatten_dict(params)
+    embedding = ("bert", "embeddings", "word_embeddings", "embedding")
+    bias = ("masked_lm", "bias")
+    rows = flat[bias].shape[-1]
     spare = rows - len(vectors)  # rows that no token has
-    bias = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
+    log_shares = np.log(np.pad(counts, (0, spare), constant_values=1) / counts.sum())
     seen = np.pad(vectors.any(axis=1), (0, spare))[:, None]
     vectors = np.pad(vectors, ((0, spare), (0, 0)))
-    embedding = _placed(embeddings["embedding"], vectors, seen)
-    bias = _placed(head["bias"], bias, np.full(rows, True))
-    word_embeddings = {**embeddings, "embedding": embedding}
-    inner = {**params["bert"]["embeddings"], "word_embeddings": word_embeddings}
-    bert = {**params["bert"], "embeddings": inner}
-    return {**params, "bert": bert, "masked_lm": {**head, "bias": bias}}
+    flat[embedding] = _placed(flat[embedding], vectors, seen)
+    flat[bias] = _placed(flat[bias], log_shares, np.full(rows, True))
+    return traverse_util.unflatten_dict(flat)
 
 
 def _placed(

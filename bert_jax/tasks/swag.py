@@ -1,29 +1,25 @@
 """SWAG (section 4.4) and HellaSwag: choice of the ending that follows a context."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from bert_jax import tokenization
-from bert_jax.data import truncation
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
 from bert_jax.scores import classification as scores
-from bert_jax.scores.probabilities import softmax
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays
 
 CHOICES = 4
 # SWAG's columns.
 OFFICIAL = ("sent1", "sent2", *(f"ending{n}" for n in range(CHOICES)))
-Pair = tuple[list[int], list[int]]
-# Examples tokenized at a time, to bound the memory of the tokenizer's objects.
-_EXAMPLES_AT_ONCE = 5000
 
 
 def read_choices(source: str, labelled: bool) -> list[Row]:
@@ -125,11 +121,20 @@ class Swag(Finetuning):
         """
         most = max((len(example["endings"]) for example in examples), default=0)
         labelled = all(example["label"] is not None for example in examples)
+        contexts = self.tokenize([row["context"] for row in examples], offsets=False)
+        texts = [ending for row in examples for ending in row["endings"]]
+        endings = self.tokenize(texts, offsets=False)
         features = []
-        for index, pairs in enumerate(self._pairs(examples)):
-            columns = self._group(pairs, most, split)
+        for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
+            own = itertools.islice(endings, len(row["endings"]))
+            sequences = []
+            for b in own:
+                if not b.ids:
+                    self.notices[f"{split}: endings without any piece"] += 1
+                sequences.append(self.sequence(a.ids, b.ids, split))
+            columns: dict[str, Any] = {**self.grouped(sequences, most)}
             if labelled:
-                columns["label"] = examples[index]["label"]
+                columns["label"] = row["label"]
             features.append(Feature(index, columns))
         return features
 
@@ -190,50 +195,10 @@ class Swag(Finetuning):
     def result(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
-        shares = softmax(answer.astype(np.float64))
+        shares = scores.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a sequence for each ending."""
         return (CHOICES, self.config.task.max_seq_length)
-
-    @property
-    def between(self) -> list[int]:
-        """Tokens between a context and its ending. The first is the context's."""
-        return list(tokenization.between(self.tokenizer))
-
-    def _pairs(self, examples: Sequence[Row]) -> Iterator[list[Pair]]:
-        """Yields the tokens of each example's context with those of each ending."""
-        for start in range(0, len(examples), _EXAMPLES_AT_ONCE):
-            part = examples[start : start + _EXAMPLES_AT_ONCE]
-            contexts = self.tokenize([one["context"] for one in part], offsets=False)
-            texts = [ending for one in part for ending in one["endings"]]
-            endings = iter(self.tokenize(texts, offsets=False))
-            for example, context in zip(part, contexts, strict=True):
-                yield [(context.ids, next(endings).ids) for _ in example["endings"]]
-
-    def _group(self, pairs: Sequence[Pair], most: int, split: str) -> dict[str, Any]:
-        between = self.between
-        longest = self.config.task.max_seq_length - len(between) - 2
-        last = tokenization.last_id(self.tokenizer)
-        odd = tokenization.kind_of(self.tokenizer).odd_to_longer
-        sequences = []
-        for a, b in pairs:
-            if not b:
-                self.notices[f"{split}: endings without any piece"] += 1
-            if len(a) + len(b) > longest:
-                self.notices[
-                    f"{split}: endings cut, with their context, to max_seq_length"
-                ] += 1
-            first, second = truncation.pair_lengths(len(a), len(b), longest, odd)
-            ids = [self.special.cls, *a[:first], *between, *b[:second]]
-            sequences.append(([*ids, last], first + 2))
-        length = max(len(ids) for ids, _ in sequences)
-        input_ids = np.full((most, length), self.special.pad, np.int32)
-        mask, segments = np.zeros((2, most, length), np.int32)
-        for row, (ids, second) in enumerate(sequences):
-            input_ids[row, : len(ids)] = ids
-            mask[row, : len(ids)] = 1
-            segments[row, second : len(ids)] = 1
-        return {"input_ids": input_ids, "input_mask": mask, "segment_ids": segments}

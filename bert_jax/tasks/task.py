@@ -2,28 +2,26 @@
 
 import abc
 import dataclasses
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import Phase, find
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
-from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.tables import ANY, Row, Wanted
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
-from bert_jax.runtime import terminal
-from bert_jax.runtime.storage import Path
+from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Outputs = dict[str, Any]
 ApplyFn = Callable[[Any, Arrays], dict[str, Array]]
-PredictFn = Callable[[Batch], Outputs]
 Shapes = Mapping[str, tuple[int, ...]]
 Table = tuple[list[tuple], tuple]  # rows and header
 
@@ -99,6 +97,9 @@ class Predictor:
         return output
 
 
+AnswerFn = Callable[[Predictor, Sequence[Any]], list[dict[str, Any]]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """Facts about a run's training data.
@@ -134,52 +135,27 @@ def lower_is_better(score: str) -> bool:
 
 
 def score_table(
-    split: str,
-    scores: Mapping[str, float],
-    baseline: Mapping[str, float],
-    names: Mapping[str, str] | None = None,
+    split: str, scores: Mapping[str, float], baseline: Mapping[str, float]
 ) -> Table:
     """Tabulates scores next to a baseline's.
 
     Args:
       scores: Scores by name. `NAME:CLASS`, the score of one class, is left out.
-      names: Names to print instead of a score's name.
     """
     rows: list[tuple] = []
     for name, value in scores.items():
         if ":" not in name:
-            row = ((names or {}).get(name, name), f"{value:.4g}")
+            row = (name, f"{value:.4g}")
             trivial = f"{baseline[name]:.4g}" if name in baseline else ""
             rows.append((*row, trivial) if baseline else row)
     header = (split, "model", "majority baseline")
     return rows, header if baseline else header[:2]
 
 
-def class_tables(
-    names: Sequence[str], counts: Int[np.ndarray, "classes classes"]
-) -> str:
-    """Formats precision, recall and F1 of each class, and the confusion matrix.
-
-    Without a guess the precision is 0, as in scikit-learn.
-
-    Args:
-      counts: Records of each class (rows) that were given each class (columns).
-    """
-    right, guessed, there = counts.diagonal(), counts.sum(axis=0), counts.sum(axis=1)
-    rows = [
-        (
-            name,
-            f"{right[i] / max(1, guessed[i]):.4f}",
-            f"{right[i] / max(1, there[i]):.4f}",
-            f"{2 * right[i] / max(1, guessed[i] + there[i]):.4f}",
-            str(there[i]),
-        )
-        for i, name in enumerate(names)
-    ]
-    table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
-    cells = [(name, *map(str, row)) for name, row in zip(names, counts, strict=True)]
-    matrix = terminal.table(cells, ("true \\ predicted", *names))
-    return f"{table}\n\n{matrix}"
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes JSON lines, atomically."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(path, "".join(lines))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,15 +379,14 @@ class Task(abc.ABC):
         value = -scores[name] if lower_is_better(name) else scores[name]
         return -math.inf if math.isnan(value) else value
 
-    def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
+    def show(self, folder: Path, answer: AnswerFn) -> None:
         """Prints and saves a few of the model's answers. By default does nothing.
 
         Args:
           folder: Folder of the prediction files.
-          run: Function that compiles a function of (params, batch), and returns one of
-            a small batch.
+          answer: Function that answers parsed rows of a predictor.
         """
-        del folder, run
+        del folder, answer
 
     # Derived members.
 

@@ -5,10 +5,9 @@ The rows are those of `data/texts.py`: the user's tables. IMDb (imdb.py) and GLU
 """
 
 import functools
-import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,19 +16,18 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
-from bert_jax.data import texts, truncation
+from bert_jax.data import texts
 from bert_jax.data.lines import uncompressed
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, Wanted, is_number
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
+from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
-from bert_jax.scores.probabilities import sigmoid, softmax
-from bert_jax.tasks.cross_entropy import of_classes, of_labels
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs, write_rows
-from bert_jax.tasks.task import class_tables
+from bert_jax.tasks.cross_entropy import of_classes
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -53,9 +51,6 @@ _MAIN_SCORES = {
     "multilabel": "f1",
     "regression": "spearman",
 }
-# Characters tokenized together, or else one text: the tokenizer's objects take a
-# hundred times the memory of a text.
-_CHARACTERS = 2_000_000
 _NAMED = 10  # maximum number of labels that an error lists
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
@@ -83,10 +78,6 @@ class Text(Finetuning):
         super().__init__(config, tokenizer)
         self.main_score = _MAIN_SCORES[self.kind]
         self.loss_name = f"{self.kind}_loss"
-        self.truncation: str = config.task.get("truncation", "head")
-        self._last = tokenization.last_id(self.tokenizer)
-        self._between = tokenization.between(self.tokenizer)
-        self._odd_to_longer = tokenization.kind_of(self.tokenizer).odd_to_longer
         self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
         if self._balanced and self.kind != "classification":
@@ -248,14 +239,9 @@ class Text(Finetuning):
         if self.kind == "regression":
             return ("score",)
         rows = self._loaded["train"] = self.load("train") or []
-        each = [texts.label_names(row["label"]) for row in rows]
-        names = Counter(itertools.chain.from_iterable(each))
-        for name in each[0] if rows and self.row_columns.numbers else ():
-            if names[name] == 1:
-                what = f"{rows[0]['where']}: the only record with the label {name!r}"
-                self.notices[f"{what}; if it is a header, name the columns"] += 1
+        names = sorted_labels({x for r in rows for x in texts.label_names(r["label"])})
         if self.config.task.get("label_names"):
-            return self._name_labels(sorted_labels(set(names)))
+            return self._name_labels(names)
         if self.kind == "classification" and texts.seem_scores(names):
             log.warning(
                 "warning: %s: the labels are numbers with fractions, such as %s, here "
@@ -269,7 +255,7 @@ class Text(Finetuning):
                 f"config.task: labels in the training data: {listed}; at least {least} "
                 "are required: name the file and the column that have them"
             )
-        return sorted_labels(set(names))
+        return names
 
     def _name_labels(self, found: Sequence[str]) -> Sequence[str]:
         """Returns `label_names` without the labels before "=".
@@ -303,57 +289,23 @@ class Text(Finetuning):
         return texts.renamed(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Encodes [CLS] text [SEP], or [CLS] text [SEP] text_b [SEP].
-
-        The second part's segment is 1 (run_classifier.py, convert_single_example). A
-        second text without any token counts as no second text, as there.
-        """
+        """Encodes each row as one sequence. A second text without any token counts as
+        no second text, as in run_classifier.py."""
         labels = [example.get("label") for example in examples]
         several, labelled = self.kind == "multilabel", None not in labels
         features = []
-        pieces = zip(
-            self._pieces([example["text"] for example in examples]),
-            self._pieces([example.get("text_b") or "" for example in examples]),
-            strict=True,
-        )
-        for index, (a, b) in enumerate(pieces):
-            columns = self._sequence(a, b, split)
+        first = self.tokenize([row["text"] for row in examples], offsets=False)
+        others = [row.get("text_b") or "" for row in examples]
+        second = self.tokenize(others, offsets=False)
+        for index, (a, b) in enumerate(zip(first, second, strict=True)):
+            if not a.ids:
+                self.notices[f"{split}: texts without any piece"] += 1
+            columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
             features.append(Feature(index, columns))
         return features
-
-    def _pieces(self, some: Sequence[str]) -> Iterator[list[int]]:
-        """Yields the ids of each text's tokens."""
-        ends = np.cumsum([len(text) for text in some]) // _CHARACTERS
-        for _, group in itertools.groupby(range(len(some)), key=ends.__getitem__):
-            encodings = self.tokenize([some[i] for i in group], offsets=False)
-            yield from (encoding.ids for encoding in encodings)
-
-    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        between = self._between if b else ()
-        a, b = self._cut(a, b, 2 + len(between), split)
-        ids = [self.special.cls, *a, *between, *b, self._last]
-        # The token that ends the first text is part of it.
-        segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
-        return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
-
-    def _cut(
-        self, a: list[int], b: list[int], around: int, split: str
-    ) -> tuple[list[int], list[int]]:
-        """Cuts one text or two to fit next to `around` other tokens."""
-        room = self.config.task.max_seq_length - around
-        if not a:
-            self.notices[f"{split}: texts without any piece"] += 1
-        if len(a) + len(b) <= room:
-            return a, b
-        self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
-        if not b:
-            return truncation.truncated(a, room, self.truncation), b
-        sizes = (len(a), len(b), room, self._odd_to_longer)
-        first, second = truncation.pair_lengths(*sizes)
-        return a[:first], b[:second]
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
@@ -364,7 +316,9 @@ class Text(Finetuning):
         if self.kind == "classification":
             return of_classes(outputs, labels)
         if self.kind == "multilabel":
-            return of_labels(outputs, labels).mean(axis=-1)
+            import optax  # inference has no loss
+
+            return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
 
     def weights(self, batch: Arrays) -> Float[Array, "batch"]:
@@ -412,7 +366,9 @@ class Text(Finetuning):
         if self.kind == "regression":
             return {"score": shown}
         one = self.kind == "classification"
-        shares = (softmax if one else sigmoid)(answer.astype(np.float64)).tolist()
+        shares = (scores.softmax if one else scores.sigmoid)(
+            answer.astype(np.float64)
+        ).tolist()
         probabilities = dict(zip(self.labels, shares, strict=True))
         return {"label" if one else "labels": shown, "scores": probabilities}
 
@@ -495,21 +451,16 @@ class Text(Finetuning):
             rows.append(row)
         write_rows(folder / f"{split}.jsonl", rows)
 
-    @property
-    def shown_names(self) -> Mapping[str, str]:  # type: ignore[override]
-        """Names of scores, with the class or classes of the F1."""
-        last = sorted_labels(set(self.labels))[-1]
-        return {"f1": f"f1 of {last}" if self.kind == "classification" else "f1, micro"}
-
     def details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen."""
         few = len(self.labels) <= _SHOWN
         return self.class_tables(examples, answers) if few else ""
 
     def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Formats each class's scores and the confusion matrix.
+        """Formats each class's precision, recall and F1, and the confusion matrix.
 
-        The text is empty without classes or labels.
+        Without a guess the precision is 0, as in scikit-learn. The text is empty
+        without classes or labels.
         """
         if self.kind != "classification" or None in (x["label"] for x in examples):
             return ""
@@ -517,4 +468,20 @@ class Text(Finetuning):
         labels = np.array([example["label"] for example in examples], int)
         guesses = np.array([self.guess(answer) for answer in answers], int)
         np.add.at(counts, (labels, guesses), 1)
-        return class_tables(self.labels, counts)
+        right, guessed, there = (
+            counts.diagonal(),
+            counts.sum(axis=0),
+            counts.sum(axis=1),
+        )
+        shares = (
+            right / np.maximum(guessed, 1),
+            right / np.maximum(there, 1),
+            2 * right / np.maximum(guessed + there, 1),
+        )
+        columns = [[f"{x:.4f}" for x in each] for each in shares]
+        rows = list(zip(self.labels, *columns, map(str, there), strict=True))
+        table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
+        pairs = zip(self.labels, counts, strict=True)
+        cells = [(name, *map(str, row)) for name, row in pairs]
+        matrix = terminal.table(cells, ("true \\ predicted", *self.labels))
+        return f"{table}\n\n{matrix}"

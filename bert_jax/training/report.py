@@ -4,22 +4,20 @@ import contextlib
 import functools
 import io
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import Mesh
 
 from bert_jax import family, tokenization
-from bert_jax.data.rows import Batch
 from bert_jax.data.vocabulary_fit import MANY_UNKNOWN, WARNING
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import ApplyFn, Outputs, PredictFn, Task
-from bert_jax.training import sharding
-from bert_jax.training.inference import Compiled
+from bert_jax.tasks.task import Predictor, Task
+from bert_jax.training.inference import Answerer
 from bert_jax.workdir import folder as workdir
 
 if TYPE_CHECKING:
@@ -104,8 +102,8 @@ def closing(run: "Run", params: Any, now: int) -> None:
         print("\n" + terminal.table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(predictions) as place:
-            few = functools.partial(_predict_few, params=one, mesh=run.mesh)
-            task.show(place, few)
+            given = {"params": one, "mesh": run.mesh, "config": task.model_config}
+            task.show(place, functools.partial(_answer_few, **given))
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
@@ -136,14 +134,10 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
     return line
 
 
-def _predict_few(function: ApplyFn, params: Any, mesh: Mesh) -> PredictFn:
-    compiled, size = Compiled(function, mesh), sharding.batch_multiple(mesh, 4)
-
-    def predict(rows: Batch) -> Outputs:
-        outputs = jax.device_get(compiled.of(params, rows, size))
-        return {name: x[: len(rows["input_ids"])] for name, x in outputs.items()}
-
-    return predict
+def _answer_few(
+    predictor: Predictor, parsed: Sequence[Any], params: Any, mesh: Mesh, config: Any
+) -> list[dict[str, Any]]:
+    return Answerer(predictor, params, mesh, 4, config).start(parsed)()
 
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:

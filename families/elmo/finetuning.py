@@ -7,7 +7,7 @@ read by itself. `tasks.of` joins a task with this.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
@@ -117,13 +117,18 @@ class ElmoFinetuning(Finetuning):
         assert isinstance(outputs, dict)
         return outputs
 
-    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> list[Any]:
-        """Returns each text's words with their offsets, as `tokenizers.Encoding` has
+    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[Any]:
+        """Yields each text's words with their offsets, as `tokenizers.Encoding` has
         them."""
         del offsets  # words have them at no cost
         encodings = [self.words.encode(text) for text in texts]
         self._count_cut()
-        return encodings
+        yield from encodings
+
+    @functools.cached_property
+    def between(self) -> tuple[int, ...]:
+        """The first text's end, and the second one's begin."""
+        return self.special.sep, self.special.cls
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """Returns the numbers of words that are cut already."""

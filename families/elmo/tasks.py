@@ -5,7 +5,6 @@ import types
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -48,21 +47,14 @@ class ElmoClassification(ElmoFinetuning, Text):
             raise ValueError('"text_b": this model was trained on single texts')
         return example
 
-    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        """Makes <S> a </S>, or <S> a </S> <S> b </S>."""
+    def sequence(self, a: list[int], b: list[int] | None, split: str) -> dict[str, Any]:
+        """Makes a sequence as the other tasks do. A model of single texts has no b."""
         if b and not self.pairs:
             raise UserError(
                 f"{split}: a record has a second text, and config.task.text_b is "
                 "empty: name its column, so that the model is one of pairs"
             )
-        a, b = self._cut(a, b, 4 if b else 2, split)
-        begin, end = self.special.cls, self.special.sep
-        one = [begin, *a, end]
-        two = [begin, *b, end] if b else []
-        return {
-            "input_ids": np.array(one + two, np.int32),
-            "segment_ids": np.array([0] * len(one) + [1] * len(two), np.int32),
-        }
+        return super().sequence(a, b, split)
 
 
 class ElmoSwag(ElmoFinetuning, Swag):
@@ -75,11 +67,6 @@ class ElmoSwag(ElmoFinetuning, Swag):
     def pairs(self) -> bool:
         """A context and an ending."""
         return True
-
-    @property
-    def between(self) -> list[int]:
-        """The context's end, and the ending's begin: each is read by itself."""
-        return [self.special.sep, self.special.cls]
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None

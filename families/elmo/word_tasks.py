@@ -22,12 +22,10 @@ from bert_jax.errors import UserError
 from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.tasks.squad.windows import Marks
 from bert_jax.types import Arrays, DropoutKey
 from families.elmo import crf
 from families.elmo.finetuning import ElmoFinetuning
-from families.elmo.systems import ATTENTION, END, Linear, System, max_pool
-from families.elmo.systems import Marks as TextMarks
+from families.elmo.systems import ATTENTION, END, Linear, Marks, System, max_pool
 
 
 class Tagger(nn.Module):
@@ -39,7 +37,7 @@ class Tagger(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Array]:
         """Returns `logits` [batch, words, labels], and `between`, `first` and `last`,
         those of `crf.Transitions`.
@@ -63,7 +61,7 @@ class Spans(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "batch words size"], marks: TextMarks, key: DropoutKey
+        self, x: Float[Array, "batch words size"], marks: Marks, key: DropoutKey
     ) -> dict[str, Float[Array, "batch words"]]:
         """Returns `start_logits` and `end_logits`.
 
@@ -178,12 +176,6 @@ class ElmoSquad(ElmoFinetuning, Squad):
     def pairs(self) -> bool:
         """The question and its context."""
         return True
-
-    @functools.cached_property
-    def marks(self) -> Marks:
-        """<S> question </S> <S> context </S>."""
-        begin, end = self.special.cls, self.special.sep
-        return Marks(begin, (end, begin), end)
 
 
 def _transitions(logits: Arrays) -> crf.Transitions:

@@ -125,8 +125,8 @@ class GptClassification(GptFinetuning, Text):
     def _both_orders(self) -> bool:
         return self.config.task.get("both_orders", False)
 
-    def _sequence(self, a: list[int], b: list[int], split: str) -> dict[str, Any]:
-        one = super()._sequence(a, b, split)
+    def sequence(self, a: list[int], b: list[int] | None, split: str) -> dict[str, Any]:
+        one = super().sequence(a, b, split)
         if not self._both_orders:
             return one
         ids, segments = one["input_ids"], one["segment_ids"]

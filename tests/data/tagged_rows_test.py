@@ -6,8 +6,8 @@ import json
 import pytest
 
 from bert_jax.errors import UserError
+from bert_jax.tasks.ner.data import as_columns
 from bert_jax.tasks.ner.data import read as read_columns
-from bert_jax.tasks.ner.data import with_column
 
 ROWS = [
     {"id": 1, "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},
@@ -29,7 +29,7 @@ def test_rows_of_json(tmp_path, name):
         (("EU", "rejects"), ("B-ORG", "O"), 1),
         (("Peter",), ("B-PER",), 3),
     ]
-    assert with_column(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
+    assert as_columns(file, [["O", "O"], ["O"]]).splitlines()[0] == "EU\tB-ORG\tO"
 
 
 def test_numbers_are_the_labels_that_are_given(tmp_path):

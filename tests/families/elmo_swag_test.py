@@ -44,7 +44,7 @@ def test_each_ending_is_a_row_with_its_context():
     assert list(one["input_mask"][2]) == [1] * 8 + [0] * 4
     cut = [1, *numbers("A"), 2, 1, *numbers("cdefghi"), 2]  # four are marks
     assert list(two["input_ids"][1]) == cut
-    assert task.notices["train: endings cut, with their context, to max_seq_length"]
+    assert task.notices["train: texts longer than max_seq_length, cut"]
 
 
 def test_the_loss_is_over_the_endings_and_padding_changes_nothing():

@@ -253,13 +253,9 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names):
         assert baseline == pytest.approx(majority)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [({"text": 1}, '"text" is required')],
-)
-def test_rows_that_are_wrong(make, row, message):
-    with pytest.raises(ValueError, match=message):
-        make().parse(row)
+def test_a_row_that_is_wrong(make):
+    with pytest.raises(ValueError, match='"text" is required'):
+        make().parse({"text": 1})
 
 
 def test_pairs_for_a_model_of_one_segment(make):

@@ -194,9 +194,9 @@ def test_queries_find_their_documents(make, tmp_path):
     found = task.scores("retrieval", rows, answers)
     # q2 is nearest to d2, and d1 follows d0 among the others.
     assert found["mrr@10"] == pytest.approx((1 / 3 + 1) / 2)
-    (tmp_path / "qrels" / "test.tsv").write_text("q9\td1\t1\n")
+    (tmp_path / "qrels" / "test.tsv").write_text(f"{judged}q9\td1\t1\n")
     other = make(pairs(), retrieval_file=str(tmp_path / "qrels" / "test.tsv"))
-    with pytest.raises(UserError, match=r"test.tsv:1: 'q9' is not in"):
+    with pytest.raises(UserError, match=r"test.tsv:5: 'q9' is not in"):
         other.examples("retrieval")
 
 

@@ -63,7 +63,7 @@ def test_a_blank_in_a_text_that_is_too_long(task):
 def test_vectors_of_a_text_that_is_too_long(task):
     model = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     asked = Extractor(task.config, model, task.tokenizer)
-    ids = task.tokenize([LONG["words"]])[0].ids
+    ids = next(task.tokenize([LONG["words"]])).ids
     found = asked.parse({"text": LONG["words"]}).columns["input_ids"]
     assert found[1:-1].tolist() == ids[:30]
     words = asked.parse({"words": ["a", LONG["words"], "b"]})

@@ -39,10 +39,9 @@ def test_tables_and_lines_become_rows(tmp_path):
     assert read(packed) == [{"text": "a"}, {"text": "b"}]
 
 
-@pytest.mark.parametrize("name", ["a.csv.gz"])
-def test_what_is_only_read_is_not_written(name):
+def test_what_is_only_read_is_not_written():
     with pytest.raises(UserError, match=r"only \.jsonl, \.csv and \.tsv are written"):
-        row_files.writer(name, io.StringIO())
+        row_files.writer("a.csv.gz", io.StringIO())
 
 
 def test_a_table_without_a_header(tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 
+import jax
+
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "good", "bad"]
 PIECES += ["##a", "##b"]
 
@@ -32,3 +34,13 @@ def text_row(index, text="a", text_b=None, label=None):
 def choice_row(context, endings, label=None):
     """Returns a row of SWAG, as `read` and `parse` make it."""
     return {"context": context, "endings": list(endings), "label": label}
+
+
+def evaluated(task, params, split):
+    """Returns a split's results, and the answer to each of its examples."""
+    step = jax.jit(task.outputs)
+    batches = task.evaluation_batches(split, 0, slice(None))
+    fetched = [jax.device_get(step(params, batch)) for batch in batches]
+    ordered = task.by_feature(split, fetched)
+    answers = task.answers(task.examples(split), task.features(split), ordered)
+    return task.results(split, fetched), answers

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from micro import answerer, initial_params
 from scipy import special
-from small_texts import choice_row, shrunk
+from small_texts import choice_row, evaluated, shrunk
 
 from bert_jax.tasks.swag import Swag
 from configs.finetune import swag
@@ -87,7 +87,7 @@ def test_what_was_cut_is_counted(config):
     task = Swag(config)
     task.encode(EXAMPLES, "dev")
     assert task.notices == {
-        "dev: endings cut, with their context, to max_seq_length": 1,
+        "dev: texts longer than max_seq_length, cut": 1,
         "dev: endings without any piece": 1,
     }
 
@@ -109,20 +109,9 @@ def test_the_loss_is_cross_entropy_over_the_endings(config, params):
     assert task.loss_weights(batch) == {"choice_loss": 2}
 
 
-def evaluate(task, params, split="dev"):
-    step = jax.jit(task.outputs)
-    fetched = [
-        jax.tree.map(np.asarray, step(params, batch))
-        for batch in task.evaluation_batches(split, 0, slice(None))
-    ]
-    outputs = task.by_feature(split, fetched)
-    answers = task.answers(task.examples(split), task.features(split), outputs)
-    return task.results(split, fetched), answers
-
-
 @pytest.mark.slow
 def test_answers_are_in_the_order_of_the_records(config, params):
-    _, answers = evaluate(task_of(config, EXAMPLES), params)
+    _, answers = evaluated(task_of(config, EXAMPLES), params, "dev")
     for example, answer in zip(EXAMPLES, answers, strict=True):
         # One row at a time, without any padding.
         task = Swag(config)
@@ -160,7 +149,7 @@ def test_a_test_split_without_labels(config, params, tmp_path):
     examples = [example | {"label": None} for example in EXAMPLES]
     task = task_of(config, examples, "test")
     assert task.splits == ("test",)
-    results, _ = evaluate(task, params, "test")
+    results, _ = evaluated(task, params, "test")
     assert results.scores == {}
     assert results.baseline() == {}
     results.write(tmp_path)

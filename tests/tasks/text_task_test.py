@@ -3,18 +3,16 @@
 import csv
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from micro import answerer, initial_params
 from scipy import special
 from sklearn import metrics, utils
-from small_texts import PIECES, rows_of, shrunk
+from small_texts import evaluated, rows_of, shrunk
 
 from bert_jax.data.tables import ANY, Wanted
 from bert_jax.errors import UserError
-from bert_jax.tasks.task import class_tables
 from bert_jax.tasks.text import Text
 from configs.finetune import text
 
@@ -37,14 +35,7 @@ def write(path, rows, header=("text", "label")):
 def evaluate(task, split):
     """The parameters, the results, and the answer to each example."""
     params = initial_params(task.init_params)
-    step = jax.jit(task.outputs)
-    fetched = [
-        jax.tree.map(np.asarray, step(params, batch))
-        for batch in task.evaluation_batches(split, 0, slice(None))
-    ]
-    ordered = task.by_feature(split, fetched)
-    answers = task.answers(task.examples(split), task.features(split), ordered)
-    return params, task.results(split, fetched), answers
+    return params, *evaluated(task, params, split)
 
 
 def test_labels_are_found_and_kept(config):
@@ -289,28 +280,6 @@ def test_fields_that_are_wrong(config, field, value, notice):
     assert notice in str(caught.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("truncation", ["head", "tail", "head_tail"])
-def test_awkward_texts_are_counted(config, tmp_path, truncation):
-    long = "a b c d " * 125_000 + "e f g h"
-    rows = [(long, "x"), ("\0\0", "y"), (" \u2028\x85", "x"), ('go"od\r\n\0a', "y")]
-    config.task.truncation = truncation
-    config.task.train_file = write(tmp_path / "train.csv", rows)
-    task = Text(config)
-    features = task.encode(task.read("train"), "train")
-    assert task.notices == {
-        "train: texts longer than max_seq_length, cut": 1,
-        "train: texts without any piece": 2,
-    }
-    pieces = [
-        [PIECES[i] for i in feature.columns["input_ids"][1:-1]] for feature in features
-    ]
-    tails = {"head": "abcdabcdabcdab", "tail": "cdabcdabcdefgh"}
-    tails["head_tail"] = "abcdcdabcdefgh"
-    assert "".join(pieces[0]) == tails[truncation]
-    assert pieces[1:] == [[], [], ["[UNK]", "[UNK]", "[UNK]", "a"]]
-
-
 NAMES = ("bad", "good", "<&>", "never")
 
 
@@ -321,9 +290,13 @@ def drawn():
     return labels, np.where(rng.random(200) < 0.6, labels, rng.integers(0, 3, 200))
 
 
-def test_scores_are_those_of_scikit_learn(drawn):
+def test_scores_are_those_of_scikit_learn(config, drawn):
     found = metrics.confusion_matrix(*drawn, labels=range(4))
-    scores, matrix = class_tables(NAMES, found).split("\n\n")
+    config.task.labels = NAMES
+    labels, guesses = drawn
+    examples = [{"label": label} for label in labels]
+    tables = Text(config).class_tables(examples, list(np.eye(4)[guesses]))
+    scores, matrix = tables.split("\n\n")
     each = metrics.precision_recall_fscore_support(
         *drawn, labels=range(4), zero_division=0
     )

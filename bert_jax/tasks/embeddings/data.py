@@ -1,14 +1,13 @@
 """Rows of texts (pairs, triplets, pairs with a score, or texts alone), and queries with
 their documents, in the layout of BEIR."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from bert_jax.data.lines import read_lines
 from bert_jax.data.tables import Row, Wanted, as_text, read_table
+from bert_jax.data.texts import number
 from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
+
+_JUDGMENT = ("query-id", "corpus-id", "score")
 
 
 def read(
@@ -77,8 +76,9 @@ def _row(fields: Row, names: dict[str, str], where: str, most: float) -> tuple:
 
 
 def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, float]]]:
-    """Reads judgments in BEIR's layout: FOLDER/qrels/NAME.tsv, for the queries and
-    documents of FOLDER/queries.jsonl and FOLDER/corpus.jsonl.
+    """Reads judgments in BEIR's layout: FOLDER/qrels/NAME.tsv (`query-id`, `corpus-id`
+    and `score`), for the queries and documents of FOLDER/queries.jsonl and
+    FOLDER/corpus.jsonl.
 
     A document's text is its title and its text.
 
@@ -89,47 +89,25 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
       UserError: A file is missing or wrong, or a judgment names no document or query.
     """
     folder = path.parent.parent
-    documents = _texts(folder / "corpus.jsonl")
-    queries = _texts(folder / "queries.jsonl")
+    documents, queries = (_texts(folder / f"{n}.jsonl") for n in ("corpus", "queries"))
     places = {name: index for index, name in enumerate(documents)}
     judged: dict[str, dict[int, float]] = {}
-    for number, line in read_lines(str(path)):
-        query, document, gain = _judgement(line, f"{path}:{number}")
-        if number == 1 and not _is_number(gain):
-            continue  # the header
+    for where, fields in read_table(str(path), Wanted(_JUDGMENT, format="tsv")):
+        query, document, gain = (fields[column] for column in _JUDGMENT)
         for name, known in ((query, queries), (document, documents)):
-            if name not in known or not _is_number(gain):
-                raise UserError(
-                    f"{path}:{number}: {name!r:.60} is not in the folder's files, or "
-                    f"{gain!r:.20} is no number"
-                )
-        judged.setdefault(query, {})[places[document]] = float(gain)
-    asked = [queries[query] for query in judged]
-    return [*documents.values()], asked, [*judged.values()]
+            if name not in known:
+                raise UserError(f"{where}: {name!r:.60} is not in the folder's files")
+        judged.setdefault(query, {})[places[document]] = number(gain, where)
+    return (
+        [*documents.values()],
+        [queries[query] for query in judged],
+        [*judged.values()],
+    )
 
 
 def _texts(path: Path) -> dict[str, str]:
     texts = {}
-    for number, line in read_lines(str(path)):
-        fields = untrusted.parse(line.encode(), f"{path}:{number}")
-        title, text = fields.get("title") or "", fields.get("text")
-        texts[str(fields.get("_id"))] = " ".join(
-            filter(None, (title, as_text(text, f"{path}:{number}", "text")))
-        )
+    for where, fields in read_table(str(path), Wanted(("_id", "text"))):
+        text = as_text(fields["text"], where, "text")
+        texts[str(fields["_id"])] = f"{fields.get('title') or ''} {text}".strip()
     return texts
-
-
-def _judgement(line: str, where: str) -> Sequence[str]:
-    fields = line.split("\t")
-    if len(fields) != 3:
-        raise UserError(
-            f"{where}: {len(fields)} fields; query, document and gain are 3"
-        )
-    return [field.strip() for field in fields]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return json.loads(text) == float(text)
-    except ValueError:
-        return False

@@ -1,7 +1,7 @@
 """Sentence vectors (Reimers & Gurevych 2019): similar texts have a cosine near 1."""
 
 import functools
-import json
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,17 +11,17 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax import tokenization
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import pool
-from bert_jax.runtime.storage import Path, path, write_atomically
+from bert_jax.runtime.storage import Path, path
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Finetuning, Outputs
+from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # The losses that rows of a kind can have. The first is the default.
@@ -32,7 +32,6 @@ LOSSES = {
     "scores": ("cosent", "squared_error"),
 }
 RETRIEVAL = "retrieval"  # a split of queries and documents
-_TEXTS_AT_ONCE = 5000
 
 
 class Embeddings(Finetuning):
@@ -122,35 +121,19 @@ class Embeddings(Finetuning):
         """
         most = max((len(row["texts"]) for row in examples), default=0)
         most = 2 if split == "train" and most == 1 else most
+        texts = [text for row in examples for text in row["texts"]]
+        encodings = self.tokenize(texts, offsets=False)
         features = []
-        for start in range(0, len(examples), _TEXTS_AT_ONCE):
-            part = examples[start : start + _TEXTS_AT_ONCE]
-            texts = [text for row in part for text in row["texts"]]
-            pieces = iter(self.tokenize(texts, offsets=False))
-            for index, row in enumerate(part, start):
-                ids = [self._cut(next(pieces).ids, split) for _ in row["texts"]]
-                if split == "train" and len(ids) == 1:
-                    ids *= 2
-                columns: dict[str, Any] = self._padded(ids, most)
-                if "score" in row:
-                    columns["score"] = np.float32(row["score"])
-                features.append(Feature(index, columns))
+        for index, row in enumerate(examples):
+            own = itertools.islice(encodings, len(row["texts"]))
+            sequences = [self.sequence(each.ids, None, split) for each in own]
+            if split == "train" and len(sequences) == 1:
+                sequences *= 2
+            columns: dict[str, Any] = {**self.grouped(sequences, most)}
+            if "score" in row:
+                columns["score"] = np.float32(row["score"])
+            features.append(Feature(index, columns))
         return features
-
-    def _cut(self, ids: list[int], split: str) -> list[int]:
-        longest = self.config.task.max_seq_length - 2
-        if len(ids) > longest:
-            self.notices[f"{split}: texts cut to max_seq_length"] += 1
-        last = tokenization.last_id(self.tokenizer)
-        return [self.special.cls, *ids[:longest], last]
-
-    def _padded(self, rows: list[list[int]], most: int) -> dict[str, Any]:
-        length = max(map(len, rows))
-        ids = np.full((most, length), self.special.pad, np.int32)
-        mask = np.zeros((most, length), np.int32)
-        for index, row in enumerate(rows):
-            ids[index, : len(row)], mask[index, : len(row)] = row, 1
-        return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
@@ -251,16 +234,14 @@ class Embeddings(Finetuning):
     ) -> None:
         """Writes `SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine,
         and `gold` if known. Writes nothing for texts alone."""
-        lines = []
+        rows = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
                 similarity = self.result(row, answer)["similarity"]
-                fields = {"index": index, "similarity": similarity}
-                if "score" in row:
-                    fields["gold"] = row["score"]
-                lines.append(json.dumps(fields) + "\n")
-        if lines:
-            write_atomically(folder / f"{split}.jsonl", "".join(lines))
+                gold = {"gold": row["score"]} if "score" in row else {}
+                rows.append({"index": index, "similarity": similarity, **gold})
+        if rows:
+            write_rows(folder / f"{split}.jsonl", rows)
 
     def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""

@@ -7,8 +7,7 @@ surround some fields. The first line names the columns.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
@@ -85,6 +84,7 @@ _SPLITS = {
     }
 }
 _NEEDED = ("train", "dev")  # the others are predicted where they exist
+_IDS = ("index", "id", "idx")  # columns of a record's number
 # The annotators did not agree. SNLI and MultiNLI leave such pairs out.
 _NO_GOLD = ("-", None)
 
@@ -112,88 +112,69 @@ def read(name: str, source: str, split: str, notices: Counter[str]) -> list[Row]
             f"config.task.name=ax has no {split} set: use --mode=evaluate and "
             "--config.init_from with an mnli run (which also writes AX.tsv itself)"
         )
-    read_split = _of_data_set if source.startswith(BY_NAME) else _of_files
-    records = read_split(name, source, split, labelled, notices)
-    if records is None:
+    is_set = source.startswith(BY_NAME)
+    place = (_split_of_set if is_set else _file)(name, source, split)
+    if place is None:
         notices[f"{split}: files missing in {source}, nothing predicted"] += 1
         return None
-    rows: list[Row] = []
-    for row in records:
-        if labelled and row["label"] in _NO_GOLD and name == "mnli":
-            notices[f"{split}: records without a gold label, left out"] += 1
-            continue
-        if not task.labels and labelled:
-            row["label"] = number(row["label"], row["where"])
-            if not 0 <= row["label"] <= 5:
-                raise UserError(f"{row['where']}: the score is {row['label']}, not 0-5")
-        rows.append(row)
-    if not rows:
-        raise UserError(f"{source}: the {split} split has no records")
-    return rows
-
-
-def _of_files(
-    name: str, source: str, split: str, labelled: bool, notices: Counter[str]
-) -> Iterator[Row] | None:
-    names = _FILES.get(name, {}).get(split, (f"{split}.tsv",))
-    folder = storage.path(source)
-    paths = [folder / f"{file}{end}" for file in names for end in ("", ".gz")]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is not None:
-        return _of_file(name, str(path), split, labelled, notices)
-    if split in _NEEDED:
-        raise UserError(
-            f"{paths[0]}: no such file, nor {paths[1].name}; set config.task.data_dir "
-            f"to the folder of {TASKS[name].title}'s files"
-        )
-    return None
-
-
-def _of_file(
-    name: str, path: str, split: str, labelled: bool, notices: Counter[str]
-) -> Iterator[Row]:
-    texts, label = TASKS[name].texts, TASKS[name].label
-    if name == "cola" and "sentence" not in next(read_lines(path))[1].split("\t"):
+    texts, label = task.texts, task.label
+    if is_set:
+        texts, label = task.set_texts or texts, "label"
+    elif name == "cola" and "sentence" not in next(read_lines(place))[1].split("\t"):
         texts, label = ("3",), "1"  # its train and dev files have no header
     # Some of QQP's records have a line break inside a text. TFDS drops them too.
     incomplete = Counter[str]() if name == "qqp" and labelled else None
     columns = (*texts, label) if labelled else texts
     wanted = Wanted(columns, format="tsv", incomplete=incomplete)
-    for count, (where, fields) in enumerate(tables.read_rows(path, wanted)):
-        number = next((fields[key] for key in ("index", "id") if key in fields), count)
-        row = {"id": number, **_texts(where, fields, texts)}
-        yield row | {"label": fields[label] if labelled else None}
+    rows: list[Row] = []
+    for count, (where, fields) in enumerate(tables.read_rows(place, wanted)):
+        value = fields[label] if labelled else None
+        if labelled and name == "mnli" and value in _NO_GOLD:
+            notices[f"{split}: records without a gold label, left out"] += 1
+            continue
+        row: Row = {"id": next((fields[x] for x in _IDS if x in fields), count)}
+        row |= {"where": where, "label": _label(task, value, where)}
+        each = [as_text(fields[column], where, column) for column in texts]
+        rows.append(row | dict(zip(("text", "text_b"), each, strict=False)))
     if incomplete:
         what = f"{split}: lines without a whole record, left out"
         notices[what] += incomplete.total()
+    if not rows:
+        raise UserError(f"{source}: the {split} split has no records")
+    # TFDS shuffles. idx is the index in the official file, the order of submissions.
+    return sorted(rows, key=lambda row: int(row["id"])) if is_set else rows
 
 
-def _of_data_set(
-    name: str, source: str, split: str, labelled: bool, notices: Counter[str]
-) -> Iterator[Row] | None:
-    """Yields rows of TFDS's glue/NAME, or the same on the Hub: nyu-mll/glue."""
-    del notices
-    task = TASKS[name]
+def _label(task: GlueTask, value: Any, where: str) -> str | float | None:
+    if value is None:
+        return None
+    if task.labels:
+        called = dict(zip(task.set_labels, task.labels, strict=False))
+        return called.get(value, str(value))
+    score = number(value, where)
+    if not 0 <= score <= 5:
+        raise UserError(f"{where}: the score is {score}, not 0-5")
+    return score
+
+
+def _file(name: str, source: str, split: str) -> str | None:
+    """Returns the path of a split's file, or None if a test split has none."""
+    names = _FILES.get(name, {}).get(split, (f"{split}.tsv",))
+    folder = storage.path(source)
+    paths = [folder / f"{file}{end}" for file in names for end in ("", ".gz")]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None and split in _NEEDED:
+        raise UserError(
+            f"{paths[0]}: no such file, nor {paths[1].name}; set config.task.data_dir "
+            f"to the folder of {TASKS[name].title}'s files"
+        )
+    return None if path is None else str(path)
+
+
+def _split_of_set(name: str, source: str, split: str) -> str | None:
+    """Returns a split of TFDS's glue/NAME, or of the same on the Hub: nyu-mll/glue."""
     if source.startswith("hf:") and ":" not in source.removeprefix("hf:"):
         source = f"{source}:{name}"
     theirs = "validation" if split == "dev" else split
     place = f"{source}:{_SPLITS.get(name, {}).get(split, theirs)}"
-    if split not in _NEEDED and not tables.has_split(place):
-        return None
-    texts = task.set_texts or task.texts
-    called = dict(zip(task.set_labels, task.labels, strict=False))
-    rows = []
-    for count, (where, fields) in enumerate(
-        tables.read_rows(place, Wanted((*texts, "label")))
-    ):
-        label = fields["label"]
-        label = called.get(label, None if label is None else str(label))
-        row = {"id": int(fields.get("idx", count)), **_texts(where, fields, texts)}
-        rows.append(row | {"label": label if labelled else None})
-    # TFDS shuffles. idx is the index in the official file, the order of submissions.
-    return iter(sorted(rows, key=lambda row: row["id"]))
-
-
-def _texts(where: str, fields: Row, columns: tuple[str, ...]) -> Row:
-    values = [as_text(fields[column], where, column) for column in columns]
-    return {"where": where, **dict(zip(("text", "text_b"), values, strict=False))}
+    return place if split in _NEEDED or tables.has_split(place) else None

@@ -1,6 +1,6 @@
 """GLUE (section 4.1): classification of sentences or pairs, for STS-B a score."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -39,8 +39,6 @@ class Glue(Text):
     @property
     def kind(self) -> str:
         return "classification" if self.glue.labels else "regression"
-
-    shown_names: Mapping[str, str] = {}  # type: ignore[assignment] # as GLUE has them
 
     @property
     def pairs(self) -> bool:

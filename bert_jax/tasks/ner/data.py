@@ -17,23 +17,19 @@ may still be `#`:
     2	do	do	AUX	...
 
 `# newdoc` starts a document. Where the first column numbers the words, as here, lines
-of several words (2-3) and of words that are not in the text (8.1) are skipped. Tags may
-be in MISC, the last of CoNLL-U's ten columns: `SpaceAfter=No|NER=B-LOC`.
+of several words (2-3) and of words that are not in the text (8.1) are skipped.
 
 A row, of JSON, parquet or a data set by name, has words and tags, which may be numbers:
 
     {"tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]}
 
 The result is rows of `words`, `tags` (None if they are not known), the number of their
-`document`, `places` (the line or row of each word, for errors) and `lines` (the line of
-each word in `TaggedFile.lines`, from 1).
+`document`, and `places` (the line or row of each word, for errors).
 """
 
-import collections
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert_jax.data import tables
@@ -50,8 +46,6 @@ _NAMED_COMMENT = re.compile(r"# *[\w.:-]+ *= ")  # such as `# sent_id = 7`
 _NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's files
 _FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
 _WORDLESS = re.compile(r"\d+-\d+|\d+\.\d+")  # such a number's line has no word
-_NUMBER = re.compile(r"[\d.,:/-]+")
-_MISC = 9
 _LISTED = 10  # maximum number of labels that an error lists
 _HINT = (
     "; name the tags of the numbers from 0, in order: "
@@ -60,24 +54,16 @@ _HINT = (
 
 
 class TaggedFile(NamedTuple):
-    """A file's raw lines, and the sentences in them.
+    """The sentences of a file.
 
     Attributes:
-      lines: Lines of a file of columns. Rows become lines of a word, a tab and its tag.
-      separator: A tab, or a space for spaces and tabs.
-      documents: Tags of the -DOCSTART- lines that have one, by line.
-      width: Number of columns.
-      skipped: Comments and other lines without a word.
-      tags_last: Whether the last column has the tags, as conlleval requires.
+      separator: Separator of its columns: a tab, or a space for spaces and tabs.
+      width: Number of columns, 0 for rows.
     """
 
     sentences: list[Row]
-    lines: Sequence[str]
     separator: str = "\t"
-    width: int = 2
-    documents: Mapping[int, str] = MappingProxyType({})
-    skipped: frozenset[int] = frozenset()
-    tags_last: bool = True
+    width: int = 0
 
 
 def read(
@@ -110,10 +96,10 @@ def read(
     if _has_rows(path):
         file = _read_rows(path, labels)
     else:
-        lines = tuple(line for _, line in read_lines(path))
-        columns = _Columns(path, lines, token_column, tag_column)
-        columns.find_tags(lines, labelled, tagged_width)
-        file = columns.read(lines)
+        lines = [line for _, line in read_lines(path)]
+        columns = _Columns(path, lines, token_column)
+        columns.find_tags(tag_column, labelled, tagged_width)
+        file = TaggedFile(columns.sentences(lines), columns.separator, columns.width)
     if not file.sentences:
         raise UserError(f"{path}: has no sentence; write one word per line")
     if labelled and file.sentences[0]["tags"] is None:
@@ -125,7 +111,7 @@ class _Columns:
     """A file's columns, and the rules that tell words, comments and other lines
     apart."""
 
-    def __init__(self, path: str, lines: Sequence[str], token: int, tag: int):
+    def __init__(self, path: str, lines: Sequence[str], token_column: int):
         filled = [(n, x) for n, x in enumerate(lines, 1) if x.strip(_BLANK)]
         # Without possible comments, unless there is nothing else.
         sure = [(n, x) for n, x in filled if not x.startswith("#")] or filled
@@ -135,15 +121,14 @@ class _Columns:
         self.first, first = next(words, (1, ""))
         fields = split_line(first, self.separator)
         self.path, self.width = path, len(fields)
-        self.token_column, self.tag_column = token, tag
-        self.word = column_index(token, self.width)
+        self.word = column_index(token_column, self.width)
         self.numbered = bool(self.word and _FIRST.fullmatch(fields[0]))
         self.tag: int | None = None
-        self.misc = ""  # the name of the tags in MISC
+        if self.width and self.word is None:
+            what = f"; config.task.token_column={token_column} does not exist"
+            raise self._error(self.first, self.width, what)
 
-    def find_tags(
-        self, lines: Sequence[str], labelled: bool, tagged_width: int
-    ) -> None:
+    def find_tags(self, tag_column: int, labelled: bool, tagged_width: int) -> None:
         """Sets the column of tags, with arguments as in `read`."""
         if self.word == 0 and uncompressed(self.path).endswith(".conllu"):
             raise UserError(
@@ -151,51 +136,32 @@ class _Columns:
                 "config.task.token_column=1, and for parts of speech "
                 "config.task.tag_column=3 (UPOS) or 4 (XPOS)"
             )
-        if not self.width:
-            return
-        if self.word is None:
-            what = f"; config.task.token_column={self.token_column} does not exist"
-            raise self._error(self.first, self.width, what)
-        tag = column_index(self.tag_column, max(self.width, tagged_width))
+        tag = column_index(tag_column, max(self.width, tagged_width))
         if tag is not None and tag < self.width and tag != self.word:
             self.tag = tag
-        if self.numbered and self.tag == _MISC == self.width - 1:
-            name = _misc_name(lines, self.separator)
-            if name is None and not labelled:
-                self.tag = None
-            self.misc = name or ""
-        if labelled and self.tag is None:
-            what = f"; config.task.tag_column={self.tag_column} is not a column of tags"
+        if self.width and labelled and self.tag is None:
+            what = f"; config.task.tag_column={tag_column} is not a column of tags"
             raise self._error(self.first, self.width, what)
 
-    def read(self, lines: Sequence[str]) -> TaggedFile:
+    def sentences(self, lines: Sequence[str]) -> list[Row]:
         """Reads the sentences."""
         sentences: list[Row] = []
-        documents: dict[int, str] = {}
-        skipped: set[int] = set()
         document = 0
         words: dict[int, tuple[str, ...]] = {}  # and their tags, by line
         for number, line in enumerate((*lines, ""), 1):
             fields = split_line(line, self.separator)
             if not words and self._is_comment(line, fields):
-                skipped.add(number)
                 document += bool(_NEW_DOCUMENT.match(line))
             elif not fields or fields[0].startswith(_DOCUMENT):
                 if words:
-                    sentences.append(_sentence(words, document))
+                    columns = list(zip(*words.values(), strict=True))
+                    tags = columns[1] if len(columns) > 1 else None
+                    sentences.append(_sentence(columns[0], tags, document, words))
                     words = {}
                 document += bool(fields)
-                if fields and (index := column_index(self.tag_column, len(fields))):
-                    documents[number] = fields[index]
-            elif self.numbered and _WORDLESS.fullmatch(fields[0]):
-                skipped.add(number)
-            else:
+            elif not (self.numbered and _WORDLESS.fullmatch(fields[0])):
                 words[number] = self._word(fields, number)
-        last = not self.misc and self.tag == self.width - 1
-        return TaggedFile(
-            *(sentences, lines, self.separator, self.width, documents),
-            *(frozenset(skipped), last),
-        )
+        return sentences
 
     def _is_comment(self, line: str, fields: Sequence[str]) -> bool:
         """Returns whether it is a comment, if it is before a sentence's first word."""
@@ -218,8 +184,6 @@ class _Columns:
         if self.tag is None:
             return (fields[self.word],)
         tag = fields[self.tag].strip(" ")
-        if self.misc:
-            tag = _misc(fields).get(self.misc, "O")
         if not tag:
             raise UserError(f"{self.path}:{number}: the tag is empty; fix the line")
         return fields[self.word], tag
@@ -230,14 +194,17 @@ class _Columns:
         return UserError(f"{self.path}:{number}: {columns}{text}")
 
 
-def _sentence(words: dict[int, tuple[str, ...]], document: int) -> Row:
-    columns = list(zip(*words.values(), strict=True))
+def _sentence(
+    words: Sequence[str],
+    tags: Sequence[str] | None,
+    document: int,
+    places: Iterable[int],
+) -> Row:
     return {
-        "words": columns[0],
-        "tags": columns[1] if len(columns) > 1 else None,
+        "words": tuple(words),
+        "tags": None if tags is None else tuple(tags),
         "document": document,
-        "places": tuple(words),
-        "lines": tuple(words),
+        "places": tuple(places),
     }
 
 
@@ -256,22 +223,6 @@ def column_index(column: int, width: int) -> int | None:
     return index if 0 <= index < width else None
 
 
-def _misc(fields: Sequence[str]) -> dict[str, str]:
-    """Returns the values in a line's MISC by their names."""
-    parts = "".join(fields[_MISC : _MISC + 1]).split("|")
-    return dict(part.split("=", 1) for part in parts if "=" in part)
-
-
-def _misc_name(lines: Sequence[str], separator: str) -> str | None:
-    """Returns the name in MISC whose values are all tags of entities, or None."""
-    by_name: dict[str, list[str]] = collections.defaultdict(list)
-    for line in lines:
-        for name, value in _misc(split_line(line, separator)).items():
-            by_name[name].append(value)
-    tags = [name for name, some in by_name.items() if all(map(scores.is_tag, some))]
-    return max(tags, key=lambda name: len(by_name[name]), default=None)
-
-
 def _is_table(path: str) -> bool:
     return path.startswith(BY_NAME) or path.endswith(".parquet")
 
@@ -286,7 +237,6 @@ def _has_rows(path: str) -> bool:
 
 def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
     sentences: list[Row] = []
-    lines: list[str] = []
     for number, where, fields in _numbered(path):
         words, tags = _words(where, fields, labels)
         if not words:
@@ -296,40 +246,25 @@ def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
                 f"{where}: only some rows have tags ({', '.join(TAGS)}); give all of "
                 "them tags, or none in a test file"
             )
-        cells = zip(words, tags, strict=True) if tags else ((word,) for word in words)
-        begin = len(lines) + 1
-        lines += [*map("\t".join, cells), ""]
-        sentences.append(
-            {
-                "words": words,
-                "tags": tags,
-                "document": 0,
-                "places": (number,) * len(words),
-                "lines": tuple(range(begin, begin + len(words))),
-            }
-        )
-    return TaggedFile(sentences, lines)
+        sentences.append(_sentence(words, tags, 0, [number] * len(words)))
+    return TaggedFile(sentences)
 
 
 def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
     """Yields each row's number from 1, location for errors, and fields."""
-    if _is_table(path):
-        records = tables.read_rows(path, Wanted(("tokens",)))
-        yield from ((n, *record) for n, record in enumerate(records, 1))
-        return
-    filled = [(number, line) for number, line in read_lines(path) if line.strip()]
-    if filled and filled[0][1].lstrip().startswith("["):  # one list of rows
-        whole = untrusted.parse("\n".join(line for _, line in filled), path)
-        rows: Any = enumerate(whole, 1)
-    else:
-        rows = ((n, untrusted.parse(line, f"{path}:{n}")) for n, line in filled)
-    for number, row in rows:
+    records: Iterable[tuple[str, Any]] = tables.read_rows(path, Wanted(format="jsonl"))
+    if not _is_table(path):
+        text = "\n".join(line for _, line in read_lines(path)).lstrip()
+        if text.startswith("["):  # one list of rows
+            rows = enumerate(untrusted.parse(text, path), 1)
+            records = ((f"{path}:{number}", row) for number, row in rows)
+    for where, row in records:
         if not isinstance(row, dict) or "tokens" not in row:
             raise UserError(
-                f"{path}:{number}: not a row of words; write one object per line, such "
-                'as {"tokens": ["EU"], "ner_tags": ["B-ORG"]}'
+                f"{where}: not a row of words; write one object per line, such as "
+                '{"tokens": ["EU"], "ner_tags": ["B-ORG"]}'
             )
-        yield number, f"{path}:{number}", row
+        yield int(where.rpartition(":")[2]), where, row
 
 
 def _words(
@@ -358,32 +293,17 @@ def _named(tag: Any, labels: Sequence[str]) -> Any:
     return tag
 
 
-def with_column(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
-    """Returns the file's text with `tags` appended as the last column.
-
-    conlleval compares the last two columns, so where the file's own tags are not in its
-    last column they are repeated before. Empty lines and -DOCSTART- lines stay. A
-    -DOCSTART- line repeats its tag, since conlleval requires the same columns on every
-    line. For conlleval, comments and lines without a word are left out.
-
-    Args:
-      tags: Tag of each word of each sentence.
-    """
-    added = {number: (tag, tag) for number, tag in file.documents.items()}
-    for sentence, values in zip(file.sentences, tags, strict=True):
-        given = sentence["tags"] or ("",) * len(values)
-        added |= zip(sentence["lines"], zip(given, values, strict=True), strict=True)
-    text = ""
-    for number, line in enumerate(file.lines, 1):
-        if number in added:
-            own, tag = added[number]
-            columns = [tag] if file.tags_last or not own else [own, tag]
-            # In a file of spaces, a tab between columns would be part of a word.
-            line = line.rstrip(" ").replace("\t", file.separator)
-            text += file.separator.join([line, *columns]) + "\n"
-        elif number not in file.skipped:
-            text += line.strip(_BLANK) + "\n"
-    return text
+def as_columns(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
+    """Returns a line for each word of a file, as conlleval reads them: the word, its
+    tag in the file (if it has tags) and that of `tags`. An empty line separates
+    sentences."""
+    blocks = []
+    for sentence, guessed in zip(file.sentences, tags, strict=True):
+        gold = sentence["tags"]
+        columns = [sentence["words"], *([gold] if gold else []), guessed]
+        rows = zip(*columns, strict=True)
+        blocks.append("".join(f"{file.separator.join(row)}\n" for row in rows))
+    return "\n".join(blocks)
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -399,39 +319,39 @@ def check_labels(labels: Sequence[str]) -> None:
             )
 
 
-def check_columns(
-    path: str,
-    file: TaggedFile,
-    *,
-    token_column: int,
-    tag_column: int,
-    in_entities: bool,
-) -> None:
+def check_columns(path: str, file: TaggedFile, *, in_entities: bool) -> None:
     """Checks that words are not the numbers of words, and that tags are tags.
 
     Args:
-      token_column: The column that the words were read from.
-      tag_column: The column that the tags were read from.
       in_entities: Whether each tag must be O or have a prefix such as B-.
 
     Raises:
-      UserError: They are not. The message names the columns that look like words and
-        tags.
+      UserError: They are not. The message has the line's columns.
     """
     words = [sentence["words"] for sentence in file.sentences]
     if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
         place = file.sentences[0]["places"][0]
-        raise UserError(
-            f"{path}:{place}: config.task.token_column={token_column} has the numbers "
-            f"of the words{_advice(file, token_column, tag_column)}"
-        )
+        raise _wrong_columns(path, file, place, "the words are numbers")
     for sentence in file.sentences if in_entities else ():
         for place, tag in zip(sentence["places"], sentence["tags"] or (), strict=False):
             if not scores.is_tag(tag):
-                raise UserError(
-                    f"{path}:{place}: the tag {tag!r} has no prefix such as B- or I-"
-                    f"{_advice(file, token_column, tag_column)}"
+                fault = (
+                    f"the tag {tag!r} has no prefix such as B- or I-; correct it, or "
+                    "for plain tags set --config.task.scheme=none"
                 )
+                raise _wrong_columns(path, file, place, fault)
+
+
+def _wrong_columns(path: str, file: TaggedFile, place: int, fault: str) -> UserError:
+    if file.width:
+        line = next(line for number, line in read_lines(path) if number == place)
+        fields = enumerate(split_line(line, file.separator))
+        columns = ", ".join(f"{number} {field!r:.40}" for number, field in fields)
+        fault += (
+            f" (the line's columns are {columns}; --config.task.token_column and "
+            "--config.task.tag_column name those of words and tags)"
+        )
+    return UserError(f"{path}:{place}: {fault}")
 
 
 def _are_numbered(words: Sequence[str]) -> bool:
@@ -439,48 +359,3 @@ def _are_numbered(words: Sequence[str]) -> bool:
     numbers = [word for word in words if not re.fullmatch(r"\d+[-.]\d+", word)]
     counts = [[str(first + n) for n in range(len(numbers))] for first in (0, 1)]
     return numbers in counts
-
-
-def _advice(file: TaggedFile, token_column: int, tag_column: int) -> str:
-    """Returns the columns that look like words and tags, and the flags for them."""
-    rows = [
-        split_line(file.lines[line - 1], file.separator)
-        for sentence in file.sentences
-        for line in sentence["lines"]
-    ]
-    columns = list(zip(*rows, strict=True))
-    tags = [n for n, column in enumerate(columns) if _are_tags(column)]
-    different = [
-        0 if n in tags or all(map(_NUMBER.fullmatch, column)) else len(set(column))
-        for n, column in enumerate(columns)
-    ]
-    # CoNLL-U's lemmas and dependencies may be as many, but are after the words.
-    word = next(n for n, count in enumerate(different) if 2 * count >= max(different))
-    look, flags = [], ""
-    right = [column_index(n, len(columns)) for n in (token_column, tag_column)]
-    if word != right[0]:
-        look.append(f"column {word} looks like the words ({columns[word][0]!r:.40})")
-        flags += f" --config.task.token_column={word}"
-    elif right[1] in tags:
-        return ", as others of its column have; fix the line"
-    if tags:
-        example = next(filter(_has_type, columns[tags[-1]]))
-        look.append(f"column {tags[-1]} looks like the tags ({example!r:.40})")
-        flags += f" --config.task.tag_column={tags[-1]}"
-    else:
-        look.append(
-            "no column looks like tags of entities; for plain tags, such as "
-            "parts of speech, name their column with --config.task.tag_column"
-        )
-        flags += " --config.task.scheme=none"
-    return f": {' and '.join(look)}; set{flags}"
-
-
-def _are_tags(values: Sequence[str]) -> bool:
-    """Returns whether nearly all are tags, some of them of entities."""
-    count = sum(map(scores.is_tag, values))
-    return count >= 0.9 * len(values) and any(map(_has_type, values))
-
-
-def _has_type(value: str) -> bool:
-    return "-" in value and scores.is_tag(value)

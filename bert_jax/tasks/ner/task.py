@@ -70,7 +70,7 @@ class Ner(Finetuning):
         )
         if split == "test" and file.sentences[0]["tags"] is None:
             self.notices["test: files without tags, not scored"] += 1
-        tagged.check_columns(path, file, **columns, in_entities=self.in_entities)
+        tagged.check_columns(path, file, in_entities=self.in_entities)
         if task.document_context and not file.sentences[-1]["document"]:
             what = f"{split}: files without -DOCSTART-, taken as one document"
             self.notices[what] += 1
@@ -121,7 +121,6 @@ class Ner(Finetuning):
         pieces = self._pieces(examples, split)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
-        ends_with = tokenization.last_id(self.tokenizer)
         counts = itertools.accumulate(len(row["words"]) for row in examples)
         bounds = list(itertools.pairwise([0, *counts]))
         around = self._documents(examples, bounds, split)
@@ -140,7 +139,7 @@ class Ner(Finetuning):
                 context = (begins, last if self.causal else goes_on)
                 left, right = widen(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
-                input_ids = [self.special.cls, *ids, ends_with]
+                input_ids = [self.special.cls, *ids, self.last]
                 part_sizes = np.array(sizes[left:right], int)  # none in an empty text
                 ends = np.cumsum(part_sizes)
                 tagged = ends if self.causal else 1 + ends - part_sizes
@@ -211,11 +210,10 @@ class Ner(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[Tags],
     ) -> None:
-        """Writes `<split>.conll`: the file's columns, its tags again if they are not in
-        the last one, and the predicted tags, for conlleval (with -d "\\t" where the
-        file has tabs)."""
+        """Writes `<split>.conll`: words, their tags and the predicted tags, for
+        conlleval (with -d "\\t" where the file has tabs, or rows)."""
         del examples
-        text = tagged.with_column(self._files[split], answers)
+        text = tagged.as_columns(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
 
     def parse(self, row: Row) -> Row:

@@ -4,11 +4,12 @@ import functools
 import itertools
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -40,18 +41,13 @@ class Squad(Finetuning):
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
         task = config.task
-        room = task.max_seq_length - self.marks.number - 1
-        if task.max_query_length > room:
+        least = 3 + len(self.between)  # special tokens, and one of the context
+        if task.max_query_length > task.max_seq_length - least:
             raise UserError(
                 f"config.task.max_query_length={task.max_query_length}: at most "
-                f"config.task.max_seq_length - {self.marks.number + 1} = {room}, to "
-                "leave room for the context"
+                f"config.task.max_seq_length - {least} = "
+                f"{task.max_seq_length - least}, to leave room for the context"
             )
-
-    @functools.cached_property
-    def marks(self) -> squad_windows.Marks:
-        """Tokens around a question and its context."""
-        return squad_windows.Marks.of(self.tokenizer, self.causal)
 
     def read(self, split: str) -> Sequence[Row] | None:
         path = self.config.task.get(f"{split}_file", "")
@@ -74,33 +70,31 @@ class Squad(Finetuning):
         `null_answers`, if it has none. `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        tokens = squad_windows.tokens(examples, self.tokenize)
+        questions = self.tokenize([row["question"] for row in examples])
+        texts = [row["context"] for row in examples]
+        contexts = squad_windows.contexts(texts, self.tokenize)
+        golds = self.tokenize(
+            [
+                row["answers"][0]["text"].strip() if row.get("answers") else ""
+                for row in examples
+            ]
+        )
         features: list[Feature] = []
-        for number, (example, (question, ids, offsets, gold)) in enumerate(
-            zip(examples, tokens, strict=True)
+        for number, (example, encoding, (ids, offsets), gold) in enumerate(
+            zip(examples, questions, contexts, golds, strict=True)
         ):
+            question = encoding.ids
             if len(question) > task.max_query_length:
                 self.notices[f"{split}: questions cut to max_query_length"] += 1
                 question = question[: task.max_query_length]
-            rows = squad_windows.rows(
-                question,
-                ids,
-                offsets,
-                marks=self.marks,
-                max_seq_length=task.max_seq_length,
-                stride=task.doc_stride,
-            )
             answer = None
             if training:
-                located = squad_windows.answer(
-                    example, ids, offsets, gold, null_answers=task.null_answers
-                )
-                self.notices.update(f"train: {what}" for what in located.notices)
-                if located.left_out:
+                try:
+                    answer = self._answer(example, ids, offsets, gold.ids)
+                except ValueError as error:
+                    self.notices[f"train: {error}, left out"] += 1
                     continue
-                answer = located.tokens
-            for inputs, segments, window in rows:
-                columns: dict[str, Any] = {"input_ids": inputs, "segment_ids": segments}
+            for columns, window in self._windows(question, ids, offsets, split):
                 if training:
                     start, end = squad_windows.positions(window, answer)
                     columns |= {"start_positions": start, "end_positions": end}
@@ -112,6 +106,63 @@ class Squad(Finetuning):
                 f"({why}); for SQuAD 2.0 set config.task.null_answers"
             )
         return features
+
+    def _answer(
+        self,
+        example: Row,
+        ids: Int[np.ndarray, "tokens"],
+        offsets: Int[np.ndarray, "tokens 2"],
+        gold: list[int],
+    ) -> tuple[int, int] | None:
+        """Returns the first and the last token of a training question's first answer,
+        or None if it has no answer.
+
+        Google's code stops at a question with several answers, or with none in SQuAD
+        1.1. It also leaves out answers that it cannot find.
+
+        Args:
+          ids: Ids of the context.
+          offsets: First character of each of them, and the one past its last.
+          gold: Ids of the first answer's text.
+
+        Raises:
+          ValueError: The question cannot be trained on. The message says why.
+        """
+        answers, context = example["answers"], example["context"]
+        if self.config.task.null_answers and (not answers or example["is_impossible"]):
+            return None
+        if not answers:
+            off = "(task.null_answers is off)"
+            raise ValueError(f"questions without an answer {off}")
+        if len(answers) > 1:
+            self.notices["train: questions of several answers, the first one used"] += 1
+        place = data.find(context, answers[0])
+        if place is None:
+            raise ValueError("answers that are not at answer_start")
+        if not context.startswith(answers[0]["text"], answers[0]["answer_start"]):
+            self.notices["train: answers some characters off answer_start, found"] += 1
+        span = squad_windows.answer_tokens(context, place, ids, offsets, gold)
+        if span is None:
+            raise ValueError("answers without a token")
+        return span
+
+    def _windows(
+        self,
+        question: list[int],
+        ids: Int[np.ndarray, "tokens"],
+        offsets: Int[np.ndarray, "tokens 2"],
+        split: str,
+    ) -> Iterator[tuple[dict[str, Any], squad_windows.Window]]:
+        """Yields the columns and the `Window` of each part of a context."""
+        first = 1 + len(question) + len(self.between)
+        room = self.config.task.max_seq_length - first - 1
+        spans = squad_windows.spans(len(ids), room, self.config.task.doc_stride)
+        owned = squad_windows.owned(spans, len(ids))
+        for span, is_owned in zip(spans, owned, strict=True):
+            part = ids[span.start : sum(span)].tolist()
+            columns = {**self.sequence(question, part, split)}
+            null = len(columns["input_ids"]) - 1 if self.causal else 0
+            yield columns, squad_windows.Window(span, first, is_owned, offsets, null)
 
     def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the mean of the start's and the end's cross entropy, in nats.

@@ -1,5 +1,4 @@
-"""SQuAD's texts as tokens, each context once, in overlapping windows, with the answer
-to train on.
+"""SQuAD's contexts as tokens, in overlapping windows, and the tokens of an answer.
 
 The rules are those of google-research/bert, run_squad.py,
 convert_examples_to_features.
@@ -7,16 +6,12 @@ convert_examples_to_features.
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int
-from tokenizers import Encoding, Tokenizer
-
-from bert_jax import tokenization
-from bert_jax.data.tables import Row
-from bert_jax.tasks.squad import data
+from tokenizers import Encoding
 
 # Google's white space. Its code keeps other kinds inside words.
 _SPACES = " \t\r\n\u202f"
@@ -25,11 +20,7 @@ _WORD_ENDS = re.compile(
     f"[{_SPACES}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
-# Texts tokenized at a time: the tokenizer's objects take a hundred times the memory of
-# the ids.
-_AT_A_TIME = 1000
-
-Tokenize = Callable[[Sequence[str]], list[Encoding]]
+Tokenize = Callable[[Sequence[str]], Iterable[Encoding]]
 
 
 class Span(NamedTuple):
@@ -39,32 +30,8 @@ class Span(NamedTuple):
     length: int
 
 
-class Marks(NamedTuple):
-    """The tokens around a question and its context."""
-
-    first: int  # [CLS]
-    between: tuple[int, ...]  # [SEP]
-    last: int  # [SEP]
-    # Whether a position sees none after it, so that the last one means "no answer".
-    causal: bool = False
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, causal: bool) -> "Marks":
-        """Returns the tokens of a vocabulary."""
-        first, last = tokenization.special_ids(tokenizer).cls, tokenization.last_id
-        return cls(first, tokenization.between(tokenizer), last(tokenizer), causal)
-
-    @property
-    def number(self) -> int:
-        """Number of these tokens."""
-        return 2 + len(self.between)
-
-
 class Window(NamedTuple):
-    """A row [CLS] question [SEP] part of the context [SEP].
-
-    Other models' rows have other special tokens there, see `Marks`.
-    """
+    """A row [CLS] question [SEP] part of the context [SEP]."""
 
     span: Span  # the context's tokens in it
     first: int  # the row position of the first of them
@@ -158,37 +125,6 @@ def _covering(
     return first, int(np.searchsorted(offsets[:, 0], end)) - 1
 
 
-def rows(
-    question: Int[np.ndarray, "_"],
-    ids: Int[np.ndarray, "tokens"],
-    offsets: Int[np.ndarray, "tokens 2"],
-    *,
-    marks: Marks,
-    max_seq_length: int,
-    stride: int,
-) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"], Window]]:
-    """Yields a question's windows: input ids, segment ids and a `Window` for each.
-
-    Args:
-      question: Ids, short enough to leave room for a token of the context.
-      ids: Ids of the context.
-      offsets: First character of each of the context's tokens, and the one past its
-        last.
-    """
-    windows = spans(len(ids), max_seq_length - len(question) - marks.number, stride)
-    before = np.array([marks.first, *question, *marks.between], np.int32)
-    first, second_segment = len(before), len(question) + 2  # the first mark after it
-    for span, is_owned in zip(windows, owned(windows, len(ids)), strict=True):
-        part = ids[span.start : sum(span)]
-        row = np.concatenate([before, part, [marks.last]], dtype=np.int32)
-        null = len(row) - 1 if marks.causal else 0
-        yield (
-            row,
-            (np.arange(len(row)) >= second_segment).astype(np.int32),
-            Window(span, first, is_owned, offsets, null),
-        )
-
-
 def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the row positions of an answer's first and last token.
 
@@ -202,87 +138,13 @@ def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]
     return start + window.first, end + window.first
 
 
-class Tokens(NamedTuple):
-    """The ids of a question's texts."""
-
-    question: Int[np.ndarray, "_"]
-    context: Int[np.ndarray, "tokens"]
-    offsets: Int[np.ndarray, "tokens 2"]  # characters of the context
-    answer: Int[np.ndarray, "_"]  # ids of the first answer's text
-
-
-class Located(NamedTuple):
-    """The location of a training question's answer."""
-
-    tokens: tuple[int, int] | None = None  # first and last token in the context
-    notices: tuple[str, ...] = ()  # unusual features of it
-    left_out: bool = False  # it cannot be trained on
-
-
-def tokens(examples: Sequence[Row], tokenize: Tokenize) -> Iterator[Tokens]:
-    """Tokenizes the examples' texts, consecutive equal contexts only once."""
-    texts = [
-        x["answers"][0]["text"].strip() if x.get("answers") else "" for x in examples
-    ]
-    questions = _ids([example["question"] for example in examples], tokenize)
-    for (context, offsets), question, answer in zip(
-        _contexts([example["context"] for example in examples], tokenize),
-        questions,
-        _ids(texts, tokenize),
-        strict=True,
-    ):
-        yield Tokens(question, context, offsets, answer)
-
-
-def answer(
-    example: Row,
-    ids: Int[np.ndarray, "tokens"],
-    offsets: Int[np.ndarray, "tokens 2"],
-    gold: Int[np.ndarray, "_"],
-    *,
-    null_answers: bool,
-) -> Located:
-    """Locates a training question's first answer. None if it has no answer.
-
-    Google's code stops if a question has several answers, or none in SQuAD 1.1. Like
-    this function, it leaves out answers that it cannot find.
-    """
-    if not example["answers"] or (example["is_impossible"] and null_answers):
-        if null_answers:
-            return Located()
-        why = "questions without an answer (task.null_answers is off), left out"
-        return Located(notices=(why,), left_out=True)
-    notices: tuple[str, ...] = ()
-    if len(example["answers"]) > 1:
-        notices += ("questions of several answers, the first one used",)
-    first = example["answers"][0]
-    place = data.find(example["context"], first)
-    if place is None:
-        notices += ("answers that are not at answer_start, left out",)
-        return Located(notices=notices, left_out=True)
-    if not example["context"].startswith(first["text"], first["answer_start"]):
-        notices += ("answers some characters off answer_start, found",)
-    span = answer_tokens(example["context"], place, ids, offsets, gold.tolist())
-    if span is None:
-        notices += ("answers without a token, left out",)
-    return Located(span, notices, left_out=span is None)
-
-
-def _ids(texts: Sequence[str], tokenize: Tokenize) -> Iterator[Int[np.ndarray, "_"]]:
-    for begin in range(0, len(texts), _AT_A_TIME):
-        for encoding in tokenize(texts[begin : begin + _AT_A_TIME]):
-            yield np.array(encoding.ids, np.int32)
-
-
-def _contexts(
-    contexts: Sequence[str], tokenize: Tokenize
+def contexts(
+    texts: Sequence[str], tokenize: Tokenize
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
-    """Yields ids and offsets of each context."""
-    runs = [(text, len(list(run))) for text, run in itertools.groupby(contexts)]
-    for begin in range(0, len(runs), _AT_A_TIME):
-        some = runs[begin : begin + _AT_A_TIME]
-        encodings = tokenize([text for text, _ in some])
-        for encoding, (_, times) in zip(encodings, some, strict=True):
-            ids = np.array(encoding.ids, np.int32)
-            offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
-            yield from itertools.repeat((ids, offsets), times)
+    """Yields ids and offsets of each context. Tokenizes equal ones in a row once."""
+    runs = [(text, len(list(run))) for text, run in itertools.groupby(texts)]
+    encodings = tokenize([text for text, _ in runs])
+    for encoding, (_, times) in zip(encodings, runs, strict=True):
+        ids = np.array(encoding.ids, np.int32)
+        offsets = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+        yield from itertools.repeat((ids, offsets), times)
