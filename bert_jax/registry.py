@@ -105,14 +105,8 @@ OPTIMIZERS = Registry(
         "adamw": "bert_jax.training.optimizer:adamw",
         "lamb": "bert_jax.training.optimizer:lamb",
         "muon": "bert_jax.training.muon:muon",
-        "stable_adamw": "bert_jax.training.stable_adamw:stable_adamw",
-        "adagrad": "bert_jax.training.optimizer:adagrad",
     },
 )
 SCHEDULES = Registry(
-    "optimizer.schedule",
-    {
-        "polynomial": "bert_jax.training.optimizer:polynomial",
-        "warmup_stable_decay": "bert_jax.training.stable_adamw:warmup_stable_decay",
-    },
+    "optimizer.schedule", {"polynomial": "bert_jax.training.optimizer:polynomial"}
 )

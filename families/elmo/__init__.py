@@ -3,6 +3,7 @@
 See docs/families.md.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ class Elmo(Family):
     pretraining = Part("families.elmo.pretraining:Elmo")
     fields = Part("families.elmo.fields:FIELDS")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
+    brings: Mapping[str, Mapping[str, str]] = {
+        "optimizer.name": {"adagrad": "families.elmo.optimizer:adagrad"}
+    }
 
     def task(self, name: str, task: Any) -> Any:
         from families.elmo import tasks

@@ -24,6 +24,12 @@ class ModernBert(Family):
     has_segments = False
     fields = Part("families.modernbert.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
+        "optimizer.name": {
+            "stable_adamw": "families.modernbert.optimizer:stable_adamw"
+        },
+        "optimizer.schedule": {
+            "warmup_stable_decay": "families.modernbert.optimizer:warmup_stable_decay"
+        },
         "model.layer": {"modernbert": "families.modernbert.model:Layer"},
         "model.positions": {
             "modernbert": "families.modernbert.model:GLOBAL",
