@@ -326,56 +326,6 @@ def _check_frozen(params: Any, prefixes: Collection[str]) -> None:
         )
 
 
-def check_state(
-    name: str, optimizer: optax.GradientTransformation, params: Any, state: Any
-) -> None:
-    """Checks, from shapes alone, that a state can be carried and saved.
-
-    Args:
-      params: Shapes of the parameters.
-      state: Shapes of the result of `init`.
-
-    Raises:
-      UserError: An array is empty, which no checkpoint holds, or `update` returns a
-        state of another structure.
-    """
-
-    def update(params: Any, state: Any) -> Any:
-        rule = optax.with_extra_args_support(optimizer)
-        unless = anomaly.Unless(jnp.bool_(False))
-        return rule.update(params, state, params, unless=unless)[1]
-
-    where = f"config.optimizer.name={name}: its state"
-    new = jax.eval_shape(update, params, state)
-    before, after = _shapes(state), _shapes(new)
-    for path, shape in before.items():
-        if "[0" in shape or ", 0" in shape:
-            raise UserError(
-                f"{where} has an empty array, {path} {shape}, which no checkpoint can "
-                "hold; use () in its place"
-            )
-        if (then := after.get(path, "absent")) != shape:
-            raise UserError(
-                f"{where} has another structure after an update: {path} is {shape} in "
-                f"init and {then} in update; return the same from both"
-            )
-    if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
-        raise UserError(
-            f"{where} has other containers after an update; return the same from init "
-            "and update"
-        )
-
-
-def _shapes(tree: Any) -> dict[str, str]:
-    """Returns each array's dtype and shape, such as int32[2, 3], by its path."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): (
-            f"{leaf.dtype}{list(leaf.shape)}"
-        )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
 def _clip(norm: float) -> optax.GradientTransformation:
     """Clips by one factor. Optax divides each element, into another array."""
     if not norm:

@@ -15,7 +15,6 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, sharding
-from bert_jax.training.sharding import require_memory
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -136,7 +135,6 @@ def restored_params(
     """
     mesh = sharding.make_mesh(task.config, uses)
     abstract = sharding.abstract_params(task.init_params, mesh)
-    require_memory(abstract)
     if not has_checkpoint(folder):
         trunk = family.of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract

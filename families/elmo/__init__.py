@@ -54,10 +54,6 @@ class Elmo(Family):
         cased = "uncased" if config.tokenizer.lowercase else "cased"
         return f"read by their characters, cut at {config.task.words}, {cased}"
 
-    def table_rows(self, config: Any) -> int:
-        # Only pre-training has a table of words.
-        return config.model.vocab_size if config.task.name == self.name else 0
-
     def unexported(self, task: Any) -> str:
         return "" if task["name"] == self.name else super().unexported(task)
 

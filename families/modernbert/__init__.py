@@ -76,9 +76,6 @@ class ModernBert(Family):
         projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
         return int(projections + 2 * 2 * length * seen * hidden)
 
-    def table_rows(self, config: Any) -> int:
-        return int(config.model.vocab_size)
-
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         return super().head_flops(config, predictions, pairs=0)
 

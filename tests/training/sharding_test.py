@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec
 from bert_jax import tasks
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer, sharding
-from bert_jax.training.sharding import bytes_per_device, require_memory
+from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.state import abstract_state
 from configs import base, tiny
 
@@ -176,12 +176,3 @@ def test_rows_of_a_process_that_do_not_lie_side_by_side():
     assert sharding.united(spans, 8).tolist() == [0, 1, 4, 5]
     assert sharding.united(spans[:1], 8) == slice(4, 6)
     assert sharding.united([slice(None)], 8) == slice(0, 8)
-
-
-def test_a_state_that_no_device_can_hold():
-    shapes = abstract(small_config())
-    require_memory(shapes)
-    wide = small_config()
-    wide.model.hidden_size = wide.model.intermediate_size = 10_000_000
-    with pytest.raises(UserError, match=r"^config\.model: .* MB on each device, which"):
-        require_memory(abstract(wide))
