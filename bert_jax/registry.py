@@ -12,8 +12,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 
-ADDED: dict[str, str] = {}  # an added name -> the config file that added it, or ""
-config_file = ""  # the file that is being loaded
+ADDED: set[str] = set()  # names that a config file has added
 
 
 class Registry(UserDict[str, Any]):
@@ -28,7 +27,8 @@ class Registry(UserDict[str, Any]):
         self.field, self.data = field, entries
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.data[name], ADDED[name] = value, config_file
+        self.data[name] = value
+        ADDED.add(name)
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)

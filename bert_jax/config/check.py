@@ -4,53 +4,42 @@ Checks that need more than the config (devices, data, weights) are made elsewher
 these are known.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import registry
 from bert_jax.config import fields
-from bert_jax.config.field import INT32, Field, plain
+from bert_jax.config.field import INT32, Field
 from bert_jax.errors import UserError
 
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
-def check(config: ConfigDict, defined_in: Collection[str] = ()) -> None:
-    """Checks every value, except those `defined_in` a user's config file.
+def check(config: ConfigDict, *, code: bool = True) -> None:
+    """Checks every value.
+
+    Args:
+      code: Whether names in registries must be there, which a user's config file may
+        have added.
 
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
     known = fields.of(config)
     for name, value in fields.each(config):
-        if name not in defined_in:
+        by_name = name in known and isinstance(known[name].allowed, registry.Registry)
+        if code or not by_name:
             require(known, name, value)
     _check_together(config)
 
 
 def require(known: Mapping[str, Field], name: str, value: Any) -> None:
-    """Raises UserError if a field may not have this value.
-
-    A field that is not `known` may have any value that config.json can store.
-    """
-    fault = known[name].fault(value) if name in known else plain(value)
-    if fault:
+    """Raises UserError if a field that is `known` may not have this value."""
+    if name in known and (fault := known[name].fault(value)):
         shown = repr(value) if isinstance(value, str) else str(value)
         raise UserError(f"config.{name}={shown[:200]}: {fault}")
-
-
-def named(config: ConfigDict) -> dict[str, str]:
-    """Returns the values that a user's config file may have defined, by field."""
-    known = fields.of(config)
-    return {
-        name: str(value)
-        for name, value in fields.each(config)
-        if name == "task.name"
-        or name not in known
-        or isinstance(known[name].allowed, registry.Registry)
-    }
 
 
 def _check_together(config: ConfigDict) -> None:

@@ -12,13 +12,10 @@ from ml_collections import ConfigDict, config_flags
 
 from bert_jax import registry
 from bert_jax.config import faults, fields, files
-from bert_jax.config.check import check, named
+from bert_jax.config.check import check
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
-
-# Key in config.json: fields, in their groups -> the config file that defined the value.
-DEFINED_IN = "defined_in"
 
 
 def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -70,10 +67,10 @@ def complete(
 
     Args:
       where: The file, for errors.
-      code: Whether definitions of a user's config file must be there too.
+      code: Whether what a user's config file has defined must be there too.
 
     Raises:
-      UserError: a value is not valid for its field, or is from a file not loaded.
+      UserError: a value is not valid for its field.
     """
     task = recorded["task"].get("name")
     if not isinstance(task, str):
@@ -81,12 +78,11 @@ def complete(
     model = recorded.get("model")
     config = defaults(task, model.get("architecture") if model else None)
     try:
-        defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
-        config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
+        # Earlier versions also recorded the config file that defined a value.
+        known = {n: v for n, v in recorded.items() if n != "defined_in"}
+        config.update({n: _tuples(v) for n, v in known.items()})
         _drop_withdrawn(config, where)
-        if code:
-            _require_code(dict(fields.each(config)), defined_in)
-        check(config, defined_in)
+        check(config, code=code)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -95,39 +91,15 @@ def complete(
     return config
 
 
-def record(config: ConfigDict) -> dict[str, Any]:
-    """Returns the content of config.json, which `complete` reads."""
-    added = {n: registry.ADDED.get(value) for n, value in named(config).items()}
-    files = fields.nested({name: file for name, file in added.items() if file})
-    return config.to_dict() | ({DEFINED_IN: files.to_dict()} if files else {})
-
-
-def _require_code(values: Mapping[str, Any], defined_in: Mapping[str, str]) -> None:
-    """Raises UserError if a definition of a run's config file is missing.
-
-    Args:
-      values: Value of each field of the run.
-      defined_in: A field -> the `--config` that defined its value.
-    """
-    for field, spec in defined_in.items():
-        if values[field] not in registry.ADDED:
-            kind = field.removesuffix(".name").rpartition(".")[2]
-            raise UserError(
-                f"this run's {kind} {values[field]!r} is defined in "
-                f"{spec.partition(':')[0]}: add --config={spec}"
-            )
-
-
 def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
     """Deletes fields of earlier versions, with a warning if the run had set them."""
-    for name in fields.WITHDRAWN:
+    for name, default in fields.WITHDRAWN.items():
         group, field = name.split(".")
-        default = fields.UNUSED.get(name)
-        value = config[group].get(field, default)
         if field in config[group]:
+            value = config[group].get(field)
             del config[group][field]
-        if name in fields.UNUSED and value != default:
-            _warn(f"{where}: config.{name}={value} is withdrawn and not used")
+            if default is not None and value != default:
+                _warn(f"{where}: config.{name}={value} is withdrawn and not used")
     if config.train.on_anomaly == "roll_back":
         _warn(f"{where}: config.train.on_anomaly=roll_back is withdrawn, now skip")
         config.train.on_anomaly = "skip"
@@ -159,9 +131,8 @@ def _check_names(config: ConfigDict, spec: str) -> None:
             hint = "add it (bert_jax/config/fields.py has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
     known = required | fields.OWN | fields.family(config)
-    adds = any(value in registry.ADDED for value in named(config).values())
     for name in sorted(values.keys() - known):
-        if not name.startswith("task.") or not adds:
+        if not (name.startswith("task.") and registry.ADDED):
             required = fields.defaults(known)
             raise faults.no_field(required, name, f"{spec}: config.{name}")
 

@@ -107,22 +107,6 @@ def distinct(value: Any) -> str | None:
     return "names one twice" if len({*value}) < len(value) else None
 
 
-def plain(value: Any) -> str | None:
-    """Returns the fault of a value of a field without a definition, as a custom task
-    may have, or None if a run's config.json can store it."""
-    match value:
-        case bool() | None:
-            return None
-        case int():
-            bounds = f"[{-(2**63)}, {2**63 - 1}]"
-            return None if -(2**63) <= value < 2**63 else f"must be in {bounds}"
-        case float() | str():
-            return Field(value, "(-inf, inf)").fault(value)
-        case tuple() | list():
-            return next(filter(None, map(plain, value)), None)
-    return f"has a {type(value).__name__}, which config.json cannot store"
-
-
 def _is(value: Any, kind: type) -> bool:
     return type(value) is kind or (kind is float and type(value) is int)
 

@@ -19,30 +19,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import registry
 from bert_jax.config import faults, fields
 from bert_jax.config.field import Field
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _LIBRARY = os.path.join("ml_collections", "config_dict")
-
-
-def load(spec: str) -> ConfigDict:
-    """Returns the config of a file, not checked.
-
-    Args:
-      spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
-        configs/NAME.py.
-
-    Raises:
-      UserError: the file is missing or fails.
-    """
-    registry.config_file = spec
-    try:
-        return _load(spec)
-    finally:
-        registry.config_file = ""
 
 
 def name(spec: str) -> str:
@@ -59,7 +41,17 @@ def path_of(spec: str) -> Path:
     return ours if ours.is_file() else Path(text)
 
 
-def _load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+    """Returns the config of a file, not checked.
+
+    Args:
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
+        configs/NAME.py.
+      above: Files that extend this one.
+
+    Raises:
+      UserError: the file is missing or fails.
+    """
     path = path_of(spec)
     if not path.is_file():
         raise _no_file(spec, path)
@@ -73,7 +65,7 @@ def _load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
         if "extends" in module:
-            base = _load(_find(module["extends"], path), (*above, path.resolve()))
+            base = load(_find(module["extends"], path), (*above, path.resolve()))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         unknown = sorted({*arguments} - {*parameters})

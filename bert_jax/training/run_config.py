@@ -234,7 +234,7 @@ def _check_family(config: ConfigDict, there: Family) -> None:
     if there is not ours and config.task.name not in FAMILIES:
         add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
         hint = f"{leave if there.name == 'bert' else add} the arguments of --config"
-        if registry.ADDED.keys() & {there.name, ours.name}:
+        if registry.ADDED & {there.name, ours.name}:
             hint = f"name weights of {ours.title}, or a --config for {there.title}"
         raise UserError(
             f"--config.init_from={config.init_from}: these weights are "

@@ -128,7 +128,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         arguments = (f"--config={spec}", *fields, *given)
         config = configuration.load(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if spec in registry.ADDED.values():  # its definitions too
+        if registry.ADDED:  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
