@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config.fields import FIELDS
 from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
-from bert_jax.convert.export import PROVENANCE, is_export
+from bert_jax.convert.export import PROVENANCE
 from bert_jax.convert.layout import Layout, Place, Weights, as_it_is
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError, first_line
@@ -148,8 +148,8 @@ class Source:
         """Returns the contents of an export: the weights, and the run they are from."""
         return self.read(name=name), {}
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
-        """Writes a model folder. Returns its lengths or its files, in words.
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
+        """Writes a model folder.
 
         Args:
           name: See `read`.
@@ -158,7 +158,6 @@ class Source:
         weights, provenance = self.exported(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
         export.export(weights, tokenizer, folder, provenance, dtype)
-        return export.lengths(weights.config, provenance)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -237,8 +236,11 @@ class HuggingFace(Source):
 
     def _provenance(self) -> dict[str, Any]:
         """Returns the `step`, `config`, facts (`task`) and `scores` (of each split) of
-        the run that was exported. Each may be missing."""
-        return self._fields[PROVENANCE] if is_export(self._fields) else {}
+        the run that was exported. Each may be missing. `transformers`, which may have
+        trained the model since, keeps our field and adds its version."""
+        recorded = self._fields.get(PROVENANCE)
+        is_ours = "transformers_version" not in self._fields
+        return recorded if isinstance(recorded, dict) and is_ours else {}
 
 
 class Google(HuggingFace):
@@ -374,14 +376,6 @@ def find(path: str | Path) -> Source:
         )
     if names & {*tensors.FILES}:
         return HuggingFace(folder)
-    if "adapter_config.json" in names:
-        fields = untrusted.read_json(folder, "adapter_config.json")
-        base = untrusted.shown(fields.get("base_model_name_or_path"))
-        raise UserError(
-            f"{folder}: an adapter of PEFT for {base}, not a whole model; merge it "
-            "into that one with peft's merge_and_unload(), and name the folder to "
-            "which save_pretrained() writes the result"
-        )
     if Google.CONFIG in names:
         return Google(folder)
     if {"config.json", CHECKPOINTS} <= names:

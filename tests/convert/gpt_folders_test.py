@@ -189,7 +189,6 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
     ours = tokenization.of_folder(target)
     text = "Seven DOGS jump over the fox"
     assert tokenizer(text)["input_ids"] == ours.encode(text).ids[1:-1]
-    weights.find(source).export(target)  # replaces its own
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
     before = contents(source)
     out, _ = bert("--mode=export", f"--config.init_from={source}",
                   f"--output={target}", f"--workdir={tmp_path / 'none'}")  # fmt: skip
-    assert out.startswith(f"exported: {target} (up to ") and contents(source) == before
+    assert out == f"exported: {target}\n" and contents(source) == before
     assert not (tmp_path / "none").exists()
     transformers = pytest.importorskip("transformers", reason="the parity extra")
     import torch
