@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from bert_jax.errors import UserError
 from bert_jax.registry import Registry
 
 INT32 = 2**31 - 1  # steps, seeds and ids have 32 bits in JAX
@@ -31,8 +32,7 @@ class Field:
       resume: Whether the value may change when a run is resumed, because none of the
         run's numbers depends on it.
       ask: Whether a model used for inference, not training, may have another value than
-        its run: no (run), yes (free), or with a line that reports it (noted). unused
-        means that the value changes no answer.
+        its run: no (run), yes (free), or with a line that reports it (noted).
       weights: Whether the weights of `init_from` decide the value: no (empty), always
         (fixed), or unless the command line has another one (default).
       path: Whether the value names a file or a folder.
@@ -43,7 +43,7 @@ class Field:
     _: dataclasses.KW_ONLY
     items: type = str
     resume: bool = False
-    ask: Literal["run", "free", "noted", "unused"] = "run"
+    ask: Literal["run", "free", "noted"] = "run"
     weights: Literal["", "fixed", "default"] = ""
     path: bool = False
 
@@ -105,6 +105,13 @@ def filled(value: Any) -> str | None:
 def distinct(value: Any) -> str | None:
     """Returns the fault of a tuple that has an item twice, or None for others."""
     return "names one twice" if len({*value}) < len(value) else None
+
+
+def require(known: Mapping[str, Field], name: str, value: Any) -> None:
+    """Raises UserError if a field that is `known` may not have this value."""
+    if name in known and (fault := known[name].fault(value)):
+        shown = repr(value) if isinstance(value, str) else str(value)
+        raise UserError(f"config.{name}={shown[:200]}: {fault}")
 
 
 def _is(value: Any, kind: type) -> bool:

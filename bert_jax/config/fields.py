@@ -66,9 +66,9 @@ FIELDS: dict[str, Field] = {
     # gelu (by erf, as released in 2018), gelu_tanh or relu
     "model.hidden_act": _sized("gelu", ("gelu", "gelu_tanh", "relu")),
     # Fraction of embeddings and outputs that is dropped
-    "model.hidden_dropout_prob": Field(0.1, "[0, 1)", ask="unused"),
+    "model.hidden_dropout_prob": Field(0.1, "[0, 1)"),
     # Fraction of attention weights that is dropped
-    "model.attention_probs_dropout_prob": Field(0.1, "[0, 1)", ask="unused"),
+    "model.attention_probs_dropout_prob": Field(0.1, "[0, 1)"),
     # Standard deviation of random initial values
     "model.initializer_range": Field(0.02, "(0, inf)"),
     # Initial values of the learned position embeddings: normal (as the others), or

@@ -140,19 +140,16 @@ def _raised(
     frames, here = traceback.extract_tb(error.__traceback__), path.resolve()
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
     place, text = f"{path}:{lines[-1]}", " ".join(str(error).split())
-    if frames and _LIBRARY in frames[-1].filename:
-        key = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
+    wrong_field = isinstance(error, AttributeError | KeyError)
+    if wrong_field and frames and _LIBRARY in frames[-1].filename:
+        name = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
         line = linecache.getline(str(here), lines[-1] or 1)
-        chain = re.search(rf"\w\.((?:\w+\.)*{key}\b(?:\.\w+)*)", line)
-        field = chain[1] if chain else key
-        if isinstance(error, AttributeError | KeyError):
-            config = base or fields.defaults(fields.required())
-            return faults.no_field(config, field, f"{place}: config.{field}")
-        if kind := re.search(r"to type <class '(\w+)'>$", text):
-            takes = f"takes a value of type {kind[1]}"
-            return UserError(f"{place}: config.{field} {takes}")
+        chain = re.search(rf"\w\.((?:\w+\.)*{name}\b(?:\.\w+)*)", line)
+        field = chain[1] if chain else name
+        config = base or fields.defaults(fields.required())
+        return faults.no_field(config, field, f"{place}: config.{field}")
     if isinstance(error, KeyError) and error.args == ("get_config",):
         return UserError(f"{path}: has no get_config; define get_config(config)")
     # The message of a ValueError is meant for the user.
-    kind_of = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return UserError(f"{place}: {kind_of}{text}")
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return UserError(f"{place}: {kind}{text}")

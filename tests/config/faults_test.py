@@ -50,7 +50,7 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     [
         (
             f"{DEF}config.train.num_steps = 'many'\n",
-            "5: config.train.num_steps takes a value of type int",
+            "5: TypeError: Could not override field 'num_steps'",
         ),
         ("import broken_module\n", "broken_module.py:2: SyntaxError: invalid syntax"),
         (f"{DEF}config.seed = sed\n", "5: NameError: name 'sed' is not defined"),

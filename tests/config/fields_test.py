@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields, files, help
-from bert_jax.config.check import check
+from bert_jax.config.configuration import check
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
 

@@ -1,6 +1,5 @@
 """Hugging Face folders that are damaged or do not fit: one line names the problem."""
 
-
 import numpy as np
 import pytest
 
