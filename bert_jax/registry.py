@@ -104,7 +104,7 @@ OPTIMIZERS = Registry(
         "bert_adam": "bert_jax.training.optimizer:bert_adam",
         "adamw": "bert_jax.training.optimizer:adamw",
         "lamb": "bert_jax.training.optimizer:lamb",
-        "muon": "bert_jax.training.muon:muon",
+        "muon": "bert_jax.training.optimizer:muon",
     },
 )
 SCHEDULES = Registry(
