@@ -1,6 +1,7 @@
 """Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage
+
+log = logging.getLogger(__name__)
 
 # The field of config.json that names the run a model is from.
 PROVENANCE = "bert_jax"
@@ -52,7 +55,7 @@ def export(
     """
     folder = folder.absolute()
     require_empty(folder)
-    _check_architecture(weights)
+    _check_architecture(weights, provenance)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
@@ -73,10 +76,17 @@ def export(
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
 
 
-def _check_architecture(weights: Weights) -> None:
+def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None:
     """Raises UserError if `transformers` has no such model."""
-    table, what = FAMILIES[weights.config.architecture].layout, weights.architecture
-    if "bilstm" in weights.params:
+    family, what = FAMILIES[weights.config.architecture], weights.architecture
+    table, task = family.layout, (provenance.get("config") or {}).get("task")
+    if weights.left_over:
+        log.warning("exported without %s", ", ".join(weights.left_over))
+    if own := weights.config.of_your_own():
+        why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
+    elif task and (found := family.unexported(task)):
+        why = found
+    elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
     elif what in table.ours:
         why = f"Hugging Face has no {what}"

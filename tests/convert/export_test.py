@@ -11,7 +11,6 @@ from safetensors import safe_open
 from bert_jax import tokenization
 from bert_jax.convert import export, layout, merge, runs, weights
 from bert_jax.errors import UserError
-from bert_jax.workdir import folder as workdir
 from configs import tiny
 from tests.close import equal
 
@@ -24,7 +23,8 @@ def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     export.export(found, tokenizer, tmp_path / "out", {"step": 7})
     back = weights.read(tmp_path / "out")
     assert equal(back.params, found.params)
-    assert dataclasses.replace(back, params={}) == dataclasses.replace(found, params={})
+    same = {"params": {}, "provenance": {}}
+    assert dataclasses.replace(back, **same) == dataclasses.replace(found, **same)
     again = weights.read_tokenizer(tmp_path / "out", back.config)
     assert again.to_str() == tokenizer.to_str()
 
@@ -124,11 +124,10 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
         ({"corpus.packing": True, "corpus.shift_positions": True}, 10, None),
     ],
 )
-def test_the_length_that_a_run_has_trained(make_folder, tmp_path, fields, step, length):
+def test_the_length_that_a_run_has_trained(fields, step, length):
     config = tiny.get_config()
     config.update_from_flattened_dict(
         {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
     )
-    workdir.claim(tmp_path, config, weights.read_tokenizer(make_folder()))
     expected = {} if length is None else {"max_seq_length": length}
-    assert runs.trained_length(tmp_path, step) == expected
+    assert runs.trained_length(config, step) == expected

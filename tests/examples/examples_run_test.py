@@ -56,8 +56,8 @@ def test_it_learns_resumes_and_answers(name, corpus, tmp_path):
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("pre_norm", "the layer pre_norm of your own cannot be exported"),
-        ("rotary", "the positions rotary of your own cannot be exported"),
+        ("pre_norm", "has no layer pre_norm of your own, so it cannot be exported"),
+        ("rotary", "has no positions rotary of your own, so it cannot be exported"),
     ],
 )
 def test_what_hugging_face_does_not_have_is_not_exported(name, part, corpus, tmp_path):
