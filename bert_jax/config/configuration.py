@@ -45,13 +45,10 @@ def checked(
     Raises:
       UserError: see `load`.
     """
-    try:
-        _check_names(config, name)
-        for text in overrides:
-            override(config, text)
-        check(config)
-    except RecursionError as error:
-        raise UserError(f"{name}: the config contains itself") from error
+    _check_names(config, name)
+    for text in overrides:
+        override(config, text)
+    check(config)
     return config
 
 

@@ -473,17 +473,12 @@ def required(task: str = "pretraining", architecture: Any = "bert") -> dict[str,
 
 def defaults(fields: Mapping[str, Field]) -> ConfigDict:
     """Returns the config in which all of these fields have their default."""
-    return nested({name: field.default for name, field in fields.items()})
-
-
-def nested(values: Mapping[str, Any]) -> ConfigDict:
-    """Returns the config with these values, by `GROUP.NAME`."""
     config = ConfigDict()
-    for name, value in values.items():
+    for name, field in fields.items():
         group, _, last = name.rpartition(".")
         if group and group not in config:
             config[group] = ConfigDict()
-        (config[group] if group else config)[last] = value
+        (config[group] if group else config)[last] = field.default
     return config
 
 

@@ -57,11 +57,16 @@ def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise _no_file(spec, path)
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")
-    parts = filter(None, spec.partition(":")[2].split(","))
-    arguments = dict(_argument(part, spec) for part in parts)
+    arguments = {}
+    for part in filter(None, spec.partition(":")[2].split(",")):
+        key, equals, arguments[key] = part.partition("=")
+        if not equals:
+            raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
     args: list[ConfigDict] = []
     try:
-        module = _execute(path)
+        module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+        # Not `import`: its cache misses an edit of the same size in the same second.
+        exec(compile(path.read_bytes(), path, "exec"), module)
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
         if "extends" in module:
@@ -88,20 +93,6 @@ def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     with config.ignore_type():
         config.update_from_flattened_dict({n: own[n].default for n in own})
     return config
-
-
-def _argument(part: str, spec: str) -> tuple[str, str]:
-    key, equals, value = part.partition("=")
-    if not equals:
-        raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
-    return key, value
-
-
-def _execute(path: Path) -> dict[str, Any]:
-    module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    # Not `import`: its cache misses an edit of the same size in the same second.
-    exec(compile(path.read_bytes(), path, "exec"), module)
-    return module
 
 
 def _find(base: str, path: Path) -> str:

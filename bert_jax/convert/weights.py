@@ -139,8 +139,15 @@ class Source:
         weights = self.read(name)
         merge.check_tokenizer(task.tokenizer, self.tokenizer(weights.config), given)
         labels = tuple(task.config.task.get("labels", ()))
-        if labels and not _same(weights.labels, labels):
-            weights = _without(weights, layout.LABELLED_HEADS)
+        unnamed = layout.default_labels(len(labels))  # as good as the same
+        if labels and weights.labels not in (labels, unnamed):
+            heads = [x for x in layout.LABELLED_HEADS if x in weights.params]
+            others = [f"{head} (of other labels)" for head in heads]
+            weights = dataclasses.replace(
+                weights,
+                params={k: v for k, v in weights.params.items() if k not in heads},
+                left_over=(*others, *weights.left_over),
+            )
         return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
 
     def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
@@ -398,19 +405,3 @@ def read_tokenizer(
 ) -> Tokenizer | None:
     """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
     return find(path).tokenizer(config)
-
-
-def _same(saved: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Returns whether the labels are the same. LABEL_0, ... count as unnamed."""
-    unnamed = saved == layout.default_labels(len(saved))
-    return saved == wanted or (unnamed and len(saved) == len(wanted))
-
-
-def _without(weights: Weights, heads: tuple[str, ...]) -> Weights:
-    """Returns the weights without the heads, whose labels are not the task's."""
-    gone = [f"{head} (of other labels)" for head in heads if head in weights.params]
-    return dataclasses.replace(
-        weights,
-        params={k: v for k, v in weights.params.items() if k not in heads},
-        left_over=(*gone, *weights.left_over),
-    )

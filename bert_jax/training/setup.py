@@ -75,15 +75,12 @@ def _check_outputs(config: ConfigDict) -> None:
     """Raises UserError for classification with one output, whose probability is always
     1, and for regression with several."""
     count, kind = len(config.task.labels), config.task.get("kind")
-    one = count == 1 and kind == "classification"
-    if one or (kind == "regression" and count > 1):
+    if kind == ("classification" if count == 1 else "regression") and count:
         outputs = "one output" if count == 1 else f"{count} outputs"
-        does = "chooses among several" if one else "gives one number"
-        hint = "regression for its number, --config.task.kind=" if one else ""
+        others = "regression or multilabel" if count == 1 else "multilabel"
         raise UserError(
-            f"--config.init_from={config.init_from}: has {outputs}, and "
-            f"config.task.kind={kind} {does}; set --config.task.kind={hint}"
-            f"multilabel for {'its sigmoid' if one else 'the sigmoid of each'}"
+            f"--config.init_from={config.init_from}: has {outputs}, which is not for "
+            f"config.task.kind={kind}; set --config.task.kind={others}"
         )
 
 
