@@ -63,19 +63,6 @@ class Field:
                 return f"has {item!r}: it {fault}"
         return None
 
-    def kind(self) -> str:
-        """Returns the type and the allowed values, in words."""
-        names = {bool: "True or False", int: "integer", float: "number", str: "text"}
-        if isinstance(self.default, tuple):
-            return f"tuple of {names[self.items]}s"
-        name = names[type(self.default)]
-        match self.allowed:
-            case str():
-                return f"{name} {_words(self.allowed)}"
-            case tuple():
-                return ", ".join(filter(None, self.allowed))
-        return name
-
     def _fault(self, value: Any, interval: str) -> str | None:
         if isinstance(value, bool):
             return None
@@ -127,10 +114,11 @@ def _outside(value: int | float, interval: str) -> str | None:
     above = value >= low if interval[0] == "[" else value > low
     if above and (value < high if interval[-1] == ")" else value <= high):
         return None if value <= most else f"must be at most {most}"
-    return f"must be {_words(interval)}"
+    return f"must be {words(interval)}"
 
 
-def _words(interval: str) -> str:
+def words(interval: str) -> str:
+    """Returns an interval in words, such as "at least 1"."""
     low, high = (end.strip() for end in interval[1:-1].split(","))
     if high != "inf":
         return f"in {interval}"

@@ -141,11 +141,6 @@ class Answerer:
                 rows, finish = started.popleft()
                 yield list(zip(rows, finish(), strict=True))
 
-    def _round(self, rows: Batch) -> None:
-        traced = trace_outputs(self.predictor.outputs, self.mesh, self.params, rows)
-        self.params = round_once(self.params, traced)
-        self._rounds = False
-
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape
         if self.size.width:

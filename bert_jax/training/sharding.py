@@ -155,14 +155,9 @@ def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
     the hosts.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
-    return united([index[0] for index in indices.values() if index], batch_size)
-
-
-def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
-    """Returns the union of the spans: a slice if they are contiguous, else an array."""
     held = np.zeros(batch_size, bool)
-    for span in spans:
-        held[span] = True
+    for index in filter(None, indices.values()):
+        held[index] = True
     rows = np.flatnonzero(held)
     start, stop = int(rows[0]), int(rows[-1]) + 1
     return slice(start, stop) if len(rows) == stop - start else rows
