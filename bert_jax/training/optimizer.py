@@ -225,7 +225,7 @@ def scale_by_bert_adam(
 def make(
     config: ConfigDict, unused: Sequence[str] = ()
 ) -> optax.GradientTransformationExtraArgs:
-    """Makes the optimizer that `config.optimizer` names, with schedule and clipping.
+    """Makes the optimizer that `config.optimizer` names, with clipping.
 
     BERT was trained with `bert_adam`, GPT with `openai_adam`, which as `adamw` and
     `lamb` (the paper's algorithm 2) corrects the moments' bias. All first clip the
@@ -236,37 +236,32 @@ def make(
       unused: See `decay_mask`.
 
     Returns:
-      An optimizer whose `update` needs the parameters. With `learning_rate`, the rate
-      of this step, it does not read the schedule: a program that has it as an argument
-      serves all schedules.
+      An optimizer whose `update` needs the parameters and `learning_rate`, the rate of
+      this step: a program that has it as an argument serves all schedules.
 
     Raises:
-      UserError: The name is unknown. See also `learning_rate_schedule`.
+      UserError: The name is unknown.
     """
     fields = config.optimizer
     maker, prefixes = OPTIMIZERS.of(fields.name), tuple(fields.frozen)
     mask = functools.partial(decay_mask, unused=unused)
 
-    def scheduled(schedule: optax.Schedule) -> optax.GradientTransformation:
-        whole = optax.chain(_clip(fields.clip_norm), maker(fields, schedule, mask))
-        return leaving_out(whole, prefixes)
-
-    own = scheduled(learning_rate_schedule(config))
+    def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
+        rule = maker(fields, optax.constant_schedule(rate), mask)
+        return leaving_out(optax.chain(_clip(fields.clip_norm), rule), prefixes)
 
     def update(
         updates: optax.Updates,
         state: optax.OptState,
         params: optax.Params | None = None,
-        learning_rate: Float[Array, ""] | None = None,
+        *,
+        learning_rate: Float[Array, ""] | float,
         **extra: Any,
     ) -> tuple[optax.Updates, optax.OptState]:
-        its = own
-        if learning_rate is not None:
-            its = scheduled(optax.constant_schedule(learning_rate))
-        rule = optax.with_extra_args_support(its)
+        rule = optax.with_extra_args_support(at(learning_rate))
         return rule.update(updates, state, params, **extra)
 
-    return optax.GradientTransformationExtraArgs(own.init, update)
+    return optax.GradientTransformationExtraArgs(at(0.0).init, update)
 
 
 def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
