@@ -112,7 +112,10 @@ class Answerer:
             for part, of in self._pieces(batch):
                 rows = {name: column[part] for name, column in batch.items()}
                 if self._rounds:
-                    self._round(rows)
+                    traced = trace_outputs(
+                        self.predictor.outputs, self.mesh, self.params, rows
+                    )
+                    self.params, self._rounds = round_once(self.params, traced), False
                 waiting.append(
                     (indices[part], self._compiled.of(self.params, rows, of))
                 )
