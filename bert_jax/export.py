@@ -19,12 +19,12 @@ def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
       dtype: Dtype of the weights: float32 or float16.
 
     Raises:
-      UserError: There are no weights, or the folder has other files.
+      UserError: There are no weights, or the folder has files.
     """
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
     is_run = has_checkpoint(folder)
     source = folder if is_run else run_config.source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    written = weights.find(source).export(pathlib.Path(target), checkpoint, dtype)
-    print(f"exported: {target} ({written})")
+    weights.find(source).export(pathlib.Path(target), checkpoint, dtype)
+    print(f"exported: {target}")

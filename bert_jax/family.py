@@ -82,12 +82,6 @@ class Family:
         """Describes how a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
 
-    def table_rows(self, config: Any) -> int:
-        """Returns a lower bound of the rows of all embedding tables together."""
-        model = config.model
-        positions = model.max_position_embeddings
-        return int(model.vocab_size + positions + model.type_vocab_size)
-
     def layer_flops(self, config: Any, length: int, index: int) -> int:
         """Returns the FLOPs of a layer on one row, forward."""
         del index

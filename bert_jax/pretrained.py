@@ -41,11 +41,7 @@ def load(path: str | Path) -> "Bert":
     Raises:
       UserError: There is no model, or it is damaged.
     """
-    return Bert(path, weights.read(path, place=_on_device))
-
-
-def _on_device(array: np.ndarray) -> Array:
-    return jax.block_until_ready(jnp.asarray(array))
+    return Bert(path, weights.read(path))
 
 
 def _check_texts(texts: Sequence[Any]) -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 
-ADDED: dict[str, str] = {}  # an added name -> the config file that added it, or ""
-config_file = ""  # the file that is being loaded
+ADDED: set[str] = set()  # names that a config file has added
 
 
 class Registry(UserDict[str, Any]):
@@ -28,7 +27,8 @@ class Registry(UserDict[str, Any]):
         self.field, self.data = field, entries
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.data[name], ADDED[name] = value, config_file
+        self.data[name] = value
+        ADDED.add(name)
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
@@ -104,15 +104,9 @@ OPTIMIZERS = Registry(
         "bert_adam": "bert_jax.training.optimizer:bert_adam",
         "adamw": "bert_jax.training.optimizer:adamw",
         "lamb": "bert_jax.training.optimizer:lamb",
-        "muon": "bert_jax.training.muon:muon",
-        "stable_adamw": "bert_jax.training.stable_adamw:stable_adamw",
-        "adagrad": "bert_jax.training.optimizer:adagrad",
+        "muon": "bert_jax.training.optimizer:muon",
     },
 )
 SCHEDULES = Registry(
-    "optimizer.schedule",
-    {
-        "polynomial": "bert_jax.training.optimizer:polynomial",
-        "warmup_stable_decay": "bert_jax.training.stable_adamw:warmup_stable_decay",
-    },
+    "optimizer.schedule", {"polynomial": "bert_jax.training.optimizer:polynomial"}
 )

@@ -99,7 +99,7 @@ def registries_as_before():
         optimizer.OPTIMIZERS,
         optimizer.SCHEDULES,
     ]
-    before, added = [set(each) for each in registries], dict(registry.ADDED)
+    before, added = [set(each) for each in registries], {*registry.ADDED}
     yield
     for each, names in zip(registries, before, strict=True):
         for name in set(each) - names:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
-from bert_jax.config.check import check
+from bert_jax.config.configuration import check
 from bert_jax.registry import FAMILIES
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT

@@ -19,9 +19,9 @@ from feature_runs import (
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.models.tagger import FeatureTagger
 from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
+from experiments.paper.feature_tagger import FeatureTagger
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
 def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
     exported = tmp_path / "exported"
     out, _ = run(micro, plain, "--mode=export", f"--output={exported}")
-    assert out.startswith(f"exported: {exported} (up to ")
+    assert out == f"exported: {exported}\n"
     text = tmp_path / "own.txt"
     words = ["a", "quick", "dog", "seven", "cats", "the", "fox", "it", "jumps"]
     orders = itertools.permutations(words)

@@ -189,10 +189,9 @@ def test_a_work_directory(tmp_path, scan_layers):
         assert same(loaded, own) and report.initialised == report.left_over == ()
 
     # The length is the run's, not that of its positions. An export of it keeps it.
-    words = "up to 6 tokens, as it was trained, of 8 positions"
     for source, target in ((run, out), (out, tmp_path / "again")):
-        assert weights.find(source).export(target) == words
-        assert words in (target / "README.md").read_text()
+        weights.find(source).export(target)
+        assert "up to 6 in a text" in (target / "README.md").read_text()
         fields = json.loads((target / "tokenizer_config.json").read_text())
         assert fields["model_max_length"] == 6
     recorded = json.loads((out / "config.json").read_text())["bert_jax"]

@@ -12,13 +12,12 @@ from ml_collections import ConfigDict, config_flags
 
 from bert_jax import registry
 from bert_jax.config import faults, fields, files
-from bert_jax.config.check import check, named
+from bert_jax.config.field import INT32, require
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
 
-# Key in config.json: fields, in their groups -> the config file that defined the value.
-DEFINED_IN = "defined_in"
+_SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
 def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
@@ -46,13 +45,10 @@ def checked(
     Raises:
       UserError: see `load`.
     """
-    try:
-        _check_names(config, name)
-        for text in overrides:
-            override(config, text)
-        check(config)
-    except RecursionError as error:
-        raise UserError(f"{name}: the config contains itself") from error
+    _check_names(config, name)
+    for text in overrides:
+        override(config, text)
+    check(config)
     return config
 
 
@@ -70,10 +66,10 @@ def complete(
 
     Args:
       where: The file, for errors.
-      code: Whether definitions of a user's config file must be there too.
+      code: Whether what a user's config file has defined must be there too.
 
     Raises:
-      UserError: a value is not valid for its field, or is from a file not loaded.
+      UserError: a value is not valid for its field.
     """
     task = recorded["task"].get("name")
     if not isinstance(task, str):
@@ -81,12 +77,11 @@ def complete(
     model = recorded.get("model")
     config = defaults(task, model.get("architecture") if model else None)
     try:
-        defined_in = dict(fields.each(ConfigDict(recorded.get(DEFINED_IN, {}))))
-        config.update({n: _tuples(v) for n, v in recorded.items() if n != DEFINED_IN})
+        # Earlier versions also recorded the config file that defined a value.
+        known = {n: v for n, v in recorded.items() if n != "defined_in"}
+        config.update({n: _tuples(v) for n, v in known.items()})
         _drop_withdrawn(config, where)
-        if code:
-            _require_code(dict(fields.each(config)), defined_in)
-        check(config, defined_in)
+        check(config, code=code)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -95,39 +90,15 @@ def complete(
     return config
 
 
-def record(config: ConfigDict) -> dict[str, Any]:
-    """Returns the content of config.json, which `complete` reads."""
-    added = {n: registry.ADDED.get(value) for n, value in named(config).items()}
-    files = fields.nested({name: file for name, file in added.items() if file})
-    return config.to_dict() | ({DEFINED_IN: files.to_dict()} if files else {})
-
-
-def _require_code(values: Mapping[str, Any], defined_in: Mapping[str, str]) -> None:
-    """Raises UserError if a definition of a run's config file is missing.
-
-    Args:
-      values: Value of each field of the run.
-      defined_in: A field -> the `--config` that defined its value.
-    """
-    for field, spec in defined_in.items():
-        if values[field] not in registry.ADDED:
-            kind = field.removesuffix(".name").rpartition(".")[2]
-            raise UserError(
-                f"this run's {kind} {values[field]!r} is defined in "
-                f"{spec.partition(':')[0]}: add --config={spec}"
-            )
-
-
 def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
     """Deletes fields of earlier versions, with a warning if the run had set them."""
-    for name in fields.WITHDRAWN:
+    for name, default in fields.WITHDRAWN.items():
         group, field = name.split(".")
-        default = fields.UNUSED.get(name)
-        value = config[group].get(field, default)
         if field in config[group]:
+            value = config[group].get(field)
             del config[group][field]
-        if name in fields.UNUSED and value != default:
-            _warn(f"{where}: config.{name}={value} is withdrawn and not used")
+            if default is not None and value != default:
+                _warn(f"{where}: config.{name}={value} is withdrawn and not used")
     if config.train.on_anomaly == "roll_back":
         _warn(f"{where}: config.train.on_anomaly=roll_back is withdrawn, now skip")
         config.train.on_anomaly = "skip"
@@ -159,9 +130,8 @@ def _check_names(config: ConfigDict, spec: str) -> None:
             hint = "add it (bert_jax/config/fields.py has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
     known = required | fields.OWN | fields.family(config)
-    adds = any(value in registry.ADDED for value in named(config).values())
     for name in sorted(values.keys() - known):
-        if not name.startswith("task.") or not adds:
+        if not (name.startswith("task.") and registry.ADDED):
             required = fields.defaults(known)
             raise faults.no_field(required, name, f"{spec}: config.{name}")
 
@@ -205,3 +175,92 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
             f"--{path}={value}: {path} takes a value of type {kind}"
         ) from error
     return path.partition(".")[2], before, where[field]
+
+
+def check(config: ConfigDict, *, code: bool = True) -> None:
+    """Checks each value by its field, then values that must fit each other.
+
+    Checks that need devices, data or weights are made where these are known.
+
+    Args:
+      code: Whether names in registries must be there, which a user's config file may
+        have added.
+
+    Raises:
+      UserError: a value is not allowed, or not together with another field.
+    """
+    known = fields.of(config)
+    for name, value in fields.each(config):
+        by_name = name in known and isinstance(known[name].allowed, registry.Registry)
+        if code or not by_name:
+            require(known, name, value)
+    _check_together(config)
+
+
+def _check_together(config: ConfigDict) -> None:
+    masking, train, saved = config.masking, config.train, config.checkpoint
+    last = config.seed + train.seeds - 1
+    if last > INT32:
+        raise UserError(
+            f"config.seed={config.seed}: config.train.seeds={train.seeds} uses seeds "
+            f"up to {last}; the largest seed is {INT32}"
+        )
+    finetunes = "max_seq_length" in config.task
+    if finetunes and not (train.num_steps or train.num_epochs):
+        raise UserError(
+            "config.train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too"
+        )
+    if masking.mask_fraction + masking.random_fraction > 1:
+        raise UserError(
+            f"config.masking.mask_fraction={masking.mask_fraction} and "
+            f"random_fraction={masking.random_fraction} add up to more than 1"
+        )
+    if config.corpus.weights:
+        _check_weights(config)
+    if config.task.get("bilstm") and config.model.hidden_size % 2:
+        raise UserError(
+            f"config.model.hidden_size={config.model.hidden_size}: must be even for "
+            "config.task.bilstm=True, which gives each direction a half"
+        )
+    if config.corpus.packing and finetunes:
+        raise UserError(
+            "config.corpus.packing=True: packs the rows of pre-training; the rows of "
+            f"config.task.name={config.task.name} are not packed, leave it False"
+        )
+    corpus = config.corpus
+    if corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights):
+        raise UserError(
+            "config.corpus.full_sentences=True: fills rows with text of any document; "
+            "set --config.corpus.nsp=False, and leave packing and weights out"
+        )
+    if config.corpus.shift_positions and not config.corpus.packing:
+        raise UserError(
+            "config.corpus.shift_positions=True: shifts packed rows; set "
+            "--config.corpus.packing=True too"
+        )
+    if saved.keep_every % saved.save_every:
+        raise UserError(
+            f"config.checkpoint.keep_every={saved.keep_every}: must be a multiple of "
+            f"config.checkpoint.save_every={saved.save_every}, or 0"
+        )
+    for split in config.evaluate.splits:
+        if split not in _SPLITS and f"{split}_file" not in config.task:
+            raise UserError(
+                f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
+                f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
+                "not exist"
+            )
+
+
+def _check_weights(config: ConfigDict) -> None:
+    weights, sources = config.corpus.weights, config.corpus.sources
+    if len(weights) != len(sources):
+        raise UserError(
+            f"config.corpus.weights={tuple(weights)}: one for each of the "
+            f"{len(sources)} config.corpus.sources"
+        )
+    if config.corpus.packing:
+        raise UserError(
+            f"config.corpus.weights={tuple(weights)}: not with config.corpus.packing, "
+            "whose rows have pairs of several sources"
+        )

@@ -27,8 +27,6 @@ def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
       path: GROUP.NAME.
       shown: The field as the user wrote it, after any text before it on the line.
     """
-    if path in fields.WITHDRAWN:
-        return UserError(f"{shown}: withdrawn; {fields.WITHDRAWN[path]}")
     before = "--config." if shown.startswith("--") else "config."
     likely = near(path, [*config, *(name for name, _ in fields.each(config))])
     if likely:

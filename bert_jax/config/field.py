@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from bert_jax.errors import UserError
 from bert_jax.registry import Registry
 
 INT32 = 2**31 - 1  # steps, seeds and ids have 32 bits in JAX
@@ -31,8 +32,7 @@ class Field:
       resume: Whether the value may change when a run is resumed, because none of the
         run's numbers depends on it.
       ask: Whether a model used for inference, not training, may have another value than
-        its run: no (run), yes (free), or with a line that reports it (noted). unused
-        means that the value changes no answer.
+        its run: no (run), yes (free), or with a line that reports it (noted).
       weights: Whether the weights of `init_from` decide the value: no (empty), always
         (fixed), or unless the command line has another one (default).
       path: Whether the value names a file or a folder.
@@ -43,7 +43,7 @@ class Field:
     _: dataclasses.KW_ONLY
     items: type = str
     resume: bool = False
-    ask: Literal["run", "free", "noted", "unused"] = "run"
+    ask: Literal["run", "free", "noted"] = "run"
     weights: Literal["", "fixed", "default"] = ""
     path: bool = False
 
@@ -62,19 +62,6 @@ class Field:
             if fault := self._fault(item, "(-inf, inf)"):
                 return f"has {item!r}: it {fault}"
         return None
-
-    def kind(self) -> str:
-        """Returns the type and the allowed values, in words."""
-        names = {bool: "True or False", int: "integer", float: "number", str: "text"}
-        if isinstance(self.default, tuple):
-            return f"tuple of {names[self.items]}s"
-        name = names[type(self.default)]
-        match self.allowed:
-            case str():
-                return f"{name} {_words(self.allowed)}"
-            case tuple():
-                return ", ".join(filter(None, self.allowed))
-        return name
 
     def _fault(self, value: Any, interval: str) -> str | None:
         if isinstance(value, bool):
@@ -107,20 +94,11 @@ def distinct(value: Any) -> str | None:
     return "names one twice" if len({*value}) < len(value) else None
 
 
-def plain(value: Any) -> str | None:
-    """Returns the fault of a value of a field without a definition, as a custom task
-    may have, or None if a run's config.json can store it."""
-    match value:
-        case bool() | None:
-            return None
-        case int():
-            bounds = f"[{-(2**63)}, {2**63 - 1}]"
-            return None if -(2**63) <= value < 2**63 else f"must be in {bounds}"
-        case float() | str():
-            return Field(value, "(-inf, inf)").fault(value)
-        case tuple() | list():
-            return next(filter(None, map(plain, value)), None)
-    return f"has a {type(value).__name__}, which config.json cannot store"
+def require(known: Mapping[str, Field], name: str, value: Any) -> None:
+    """Raises UserError if a field that is `known` may not have this value."""
+    if name in known and (fault := known[name].fault(value)):
+        shown = repr(value) if isinstance(value, str) else str(value)
+        raise UserError(f"config.{name}={shown[:200]}: {fault}")
 
 
 def _is(value: Any, kind: type) -> bool:
@@ -136,10 +114,11 @@ def _outside(value: int | float, interval: str) -> str | None:
     above = value >= low if interval[0] == "[" else value > low
     if above and (value < high if interval[-1] == ")" else value <= high):
         return None if value <= most else f"must be at most {most}"
-    return f"must be {_words(interval)}"
+    return f"must be {words(interval)}"
 
 
-def _words(interval: str) -> str:
+def words(interval: str) -> str:
+    """Returns an interval in words, such as "at least 1"."""
     low, high = (end.strip() for end in interval[1:-1].split(","))
     if high != "inf":
         return f"in {interval}"

@@ -7,13 +7,13 @@ run_pretraining.py of google-research/bert).
 """
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from bert_jax import registry
-from bert_jax.config import languages
 from bert_jax.config.field import (
     COUNT,
     LENGTH,
@@ -40,6 +40,11 @@ def _spike(value: int | float) -> str | None:
     return "must be more than 1, or 0 for no spikes" if 0 < value <= 1 else None
 
 
+def _language(value: str) -> str | None:
+    is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
+    return None if is_code else "must be a language code, such as en or de (ISO 639)"
+
+
 FIELDS: dict[str, Field] = {
     # Seed of initial parameters, dropout, training order and masks
     "seed": Field(0),
@@ -61,9 +66,9 @@ FIELDS: dict[str, Field] = {
     # gelu (by erf, as released in 2018), gelu_tanh or relu
     "model.hidden_act": _sized("gelu", ("gelu", "gelu_tanh", "relu")),
     # Fraction of embeddings and outputs that is dropped
-    "model.hidden_dropout_prob": Field(0.1, "[0, 1)", ask="unused"),
+    "model.hidden_dropout_prob": Field(0.1, "[0, 1)"),
     # Fraction of attention weights that is dropped
-    "model.attention_probs_dropout_prob": Field(0.1, "[0, 1)", ask="unused"),
+    "model.attention_probs_dropout_prob": Field(0.1, "[0, 1)"),
     # Standard deviation of random initial values
     "model.initializer_range": Field(0.02, "(0, inf)"),
     # Initial values of the learned position embeddings: normal (as the others), or
@@ -120,7 +125,7 @@ FIELDS: dict[str, Field] = {
     # equally often.
     "corpus.weights": Field((), "(0, 1000000]", items=float),
     # Whose rules split sentences: a code such as en, de or ko
-    "corpus.language": Field("en", languages.fault),
+    "corpus.language": Field("en", _language),
     # The folder for prepared data. Runs may share it.
     "corpus.data_dir": _noted("data", filled, path=True),
     # The runner that prepares the data, with the same result byte for byte. Empty means
@@ -416,22 +421,20 @@ TASKS = {
     "embeddings": f"{_FILES} retrieval_file format text text_b negative score "
     "max_score loss temperature margin pooling normalized dimensions",
 }
-# Fields of earlier versions, which a config.json may still have, and their substitutes.
-WITHDRAWN = {
-    "train.stall_seconds": "metrics.jsonl has the time of each line",
-    "train.budget": "a short run gives the pace (docs/runs.md, In a given time)",
-    "train.restarts": "train several seeds (train.seeds), or another config.seed",
-    **dict.fromkeys(
-        (
-            *("corpus.clean", "corpus.clean_against", "corpus.clean_overlap_words"),
-            *("corpus.clean_min_words", "corpus.clean_language"),
-            "corpus.clean_similarity",
-        ),
-        "clean the text first, as examples/clean_text.py does (docs/data.md)",
-    ),
+# Fields of earlier versions, which a config.json may still have. A run with another
+# value than this was another run, except with None.
+WITHDRAWN: dict[str, Any] = {
+    "train.stall_seconds": 300.0,
+    "train.budget": "",
+    "train.restarts": 0,
+    # Prepared data have a record of the cleaning.
+    "corpus.clean": None,
+    "corpus.clean_against": None,
+    "corpus.clean_language": None,
+    "corpus.clean_min_words": None,
+    "corpus.clean_overlap_words": None,
+    "corpus.clean_similarity": None,
 }
-# Their defaults, if a run would be another one without them.
-UNUSED = {"train.stall_seconds": 300.0, "train.budget": "", "train.restarts": 0}
 # Fields that the user's own config files have added to `task`.
 OWN: dict[str, Field] = {}
 
@@ -469,17 +472,12 @@ def required(task: str = "pretraining", architecture: Any = "bert") -> dict[str,
 
 def defaults(fields: Mapping[str, Field]) -> ConfigDict:
     """Returns the config in which all of these fields have their default."""
-    return nested({name: field.default for name, field in fields.items()})
-
-
-def nested(values: Mapping[str, Any]) -> ConfigDict:
-    """Returns the config with these values, by `GROUP.NAME`."""
     config = ConfigDict()
-    for name, value in values.items():
+    for name, field in fields.items():
         group, _, last = name.rpartition(".")
         if group and group not in config:
             config[group] = ConfigDict()
-        (config[group] if group else config)[last] = value
+        (config[group] if group else config)[last] = field.default
     return config
 
 

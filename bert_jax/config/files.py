@@ -19,30 +19,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import registry
 from bert_jax.config import faults, fields
 from bert_jax.config.field import Field
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _LIBRARY = os.path.join("ml_collections", "config_dict")
-
-
-def load(spec: str) -> ConfigDict:
-    """Returns the config of a file, not checked.
-
-    Args:
-      spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
-        configs/NAME.py.
-
-    Raises:
-      UserError: the file is missing or fails.
-    """
-    registry.config_file = spec
-    try:
-        return _load(spec)
-    finally:
-        registry.config_file = ""
 
 
 def name(spec: str) -> str:
@@ -59,21 +41,36 @@ def path_of(spec: str) -> Path:
     return ours if ours.is_file() else Path(text)
 
 
-def _load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+    """Returns the config of a file, not checked.
+
+    Args:
+      spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
+        configs/NAME.py.
+      above: Files that extend this one.
+
+    Raises:
+      UserError: the file is missing or fails.
+    """
     path = path_of(spec)
     if not path.is_file():
         raise _no_file(spec, path)
     if path.resolve() in above:
         raise UserError(f"{path}: extends itself through {above[-1].name}")
-    parts = filter(None, spec.partition(":")[2].split(","))
-    arguments = dict(_argument(part, spec) for part in parts)
+    arguments = {}
+    for part in filter(None, spec.partition(":")[2].split(",")):
+        key, equals, arguments[key] = part.partition("=")
+        if not equals:
+            raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
     args: list[ConfigDict] = []
     try:
-        module = _execute(path)
+        module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+        # Not `import`: its cache misses an edit of the same size in the same second.
+        exec(compile(path.read_bytes(), path, "exec"), module)
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
         if "extends" in module:
-            base = _load(_find(module["extends"], path), (*above, path.resolve()))
+            base = load(_find(module["extends"], path), (*above, path.resolve()))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         unknown = sorted({*arguments} - {*parameters})
@@ -96,20 +93,6 @@ def _load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     with config.ignore_type():
         config.update_from_flattened_dict({n: own[n].default for n in own})
     return config
-
-
-def _argument(part: str, spec: str) -> tuple[str, str]:
-    key, equals, value = part.partition("=")
-    if not equals:
-        raise UserError(f"--config={spec}: {part!r} is not of the form name=value")
-    return key, value
-
-
-def _execute(path: Path) -> dict[str, Any]:
-    module: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    # Not `import`: its cache misses an edit of the same size in the same second.
-    exec(compile(path.read_bytes(), path, "exec"), module)
-    return module
 
 
 def _find(base: str, path: Path) -> str:
@@ -148,19 +131,16 @@ def _raised(
     frames, here = traceback.extract_tb(error.__traceback__), path.resolve()
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
     place, text = f"{path}:{lines[-1]}", " ".join(str(error).split())
-    if frames and _LIBRARY in frames[-1].filename:
-        key = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
+    wrong_field = isinstance(error, AttributeError | KeyError)
+    if wrong_field and frames and _LIBRARY in frames[-1].filename:
+        name = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
         line = linecache.getline(str(here), lines[-1] or 1)
-        chain = re.search(rf"\w\.((?:\w+\.)*{key}\b(?:\.\w+)*)", line)
-        field = chain[1] if chain else key
-        if isinstance(error, AttributeError | KeyError):
-            config = base or fields.defaults(fields.required())
-            return faults.no_field(config, field, f"{place}: config.{field}")
-        if kind := re.search(r"to type <class '(\w+)'>$", text):
-            takes = f"takes a value of type {kind[1]}"
-            return UserError(f"{place}: config.{field} {takes}")
+        chain = re.search(rf"\w\.((?:\w+\.)*{name}\b(?:\.\w+)*)", line)
+        field = chain[1] if chain else name
+        config = base or fields.defaults(fields.required())
+        return faults.no_field(config, field, f"{place}: config.{field}")
     if isinstance(error, KeyError) and error.args == ("get_config",):
         return UserError(f"{path}: has no get_config; define get_config(config)")
     # The message of a ValueError is meant for the user.
-    kind_of = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return UserError(f"{place}: {kind_of}{text}")
+    kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+    return UserError(f"{place}: {kind}{text}")

@@ -1,6 +1,7 @@
 """Writes a Hugging Face model folder, which AutoModel... and AutoTokenizer open."""
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,18 +21,12 @@ from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime import hub, storage
 
-# The field of config.json that names the run a model is from, and marks a folder as an
-# export.
+log = logging.getLogger(__name__)
+
+# The field of config.json that names the run a model is from.
 PROVENANCE = "bert_jax"
-_FILES = {
-    *("README.md", "config.json", WEIGHTS),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
-    # The files of a model of text vectors.
-    *(sentence_transformers.MODULES, "1_Pooling", "2_Normalize"),
-    *("sentence_bert_config.json", "config_sentence_transformers.json"),
-}
 
 
 def export(
@@ -48,19 +43,19 @@ def export(
 
     Args:
       tokenizer: The tokenizer. None leaves its files out.
-      folder: A new or empty folder, or an earlier export, which is replaced.
+      folder: A new or empty folder.
       provenance: JSON, saved in config.json under `bert_jax`. Its `max_seq_length` is
         the length to which the tokenizer truncates, if requested.
       dtype: float32, or float16 to round the weights. `transformers` then opens them in
         float16 by default, and this code computes as usual.
 
     Raises:
-      UserError: The folder has other files, the disk is full, or float16 cannot hold a
+      UserError: The folder has files, the disk is full, or float16 cannot hold a
         number.
     """
     folder = folder.absolute()
-    check_target(folder)
-    _check_architecture(weights)
+    require_empty(folder)
+    _check_architecture(weights, provenance)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
@@ -76,17 +71,22 @@ def export(
                 for name, value in files.items():
                     (new / name).parent.mkdir(exist_ok=True)
                     _write_json(new / name, value)
-            if folder.exists():
-                folder.rename(new.with_name("old"))
-            new.rename(folder)
+            new.rename(folder)  # also onto an empty folder
     except OSError as error:
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
 
 
-def _check_architecture(weights: Weights) -> None:
+def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None:
     """Raises UserError if `transformers` has no such model."""
-    table, what = FAMILIES[weights.config.architecture].layout, weights.architecture
-    if "bilstm" in weights.params:
+    family, what = FAMILIES[weights.config.architecture], weights.architecture
+    table, task = family.layout, (provenance.get("config") or {}).get("task")
+    if weights.left_over:
+        log.warning("exported without %s", ", ".join(weights.left_over))
+    if own := weights.config.of_your_own():
+        why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
+    elif task and (found := family.unexported(task)):
+        why = found
+    elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
     elif what in table.ours:
         why = f"Hugging Face has no {what}"
@@ -100,24 +100,10 @@ def _check_architecture(weights: Weights) -> None:
     raise UserError(f"{why}, so it cannot be exported; ask it with --mode=predict")
 
 
-def is_export(fields: Mapping[str, Any]) -> bool:
-    """Returns whether config.json is an export's. `transformers`, which may have
-    trained the model since, keeps our field and adds its version."""
-    recorded = isinstance(fields.get(PROVENANCE), dict)
-    return recorded and "transformers_version" not in fields
-
-
-def check_target(folder: Path) -> None:
-    """Raises UserError if an export may not replace the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"--output={folder}: not a folder")
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    every = {name for kind in tokenization.kinds() for name in kind.files}
-    ours = "config.json" in names and not names - _FILES - every
-    if names and not (ours and is_export(untrusted.read_json(folder, "config.json"))):
-        raise UserError(
-            f"--output={folder}: has files that no export writes; name a new folder"
-        )
+def require_empty(folder: Path) -> None:
+    """Raises UserError if a folder to write has files, or is a file."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UserError(f"--output={folder}: is not empty; name a new folder")
 
 
 def _write_model(
@@ -196,13 +182,6 @@ def _length(config: BertConfig, provenance: Mapping[str, Any]) -> int:
     return min(provenance.get("max_seq_length", positions), positions)
 
 
-def lengths(config: BertConfig, provenance: Mapping[str, Any]) -> str:
-    """Describes the maximum tokens of a text, and the positions if there are more."""
-    positions, most = config.max_position_embeddings, _length(config, provenance)
-    trained = f", as it was trained, of {positions} positions"
-    return f"up to {most} tokens{trained if most < positions else ''}"
-
-
 def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     """Returns README.md: the model, how to open it, its scores, how it was trained.
 
@@ -223,7 +202,7 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
         f"# {name}",
         f"A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, "
         f"{size.num_attention_heads} heads, {count:,} parameters, "
-        f"{size.vocab_size:,} pieces, {lengths(size, provenance)}.",
+        f"{size.vocab_size:,} tokens, up to {_length(size, provenance)} in a text.",
         f"```python\nfrom transformers import AutoTokenizer, {what}\n\n"
         f"tokenizer = AutoTokenizer.from_pretrained({quoted})\n"
         f"model = {what}.from_pretrained({quoted})\n```",

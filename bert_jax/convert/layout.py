@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,6 @@ PROBLEM_TYPES = {
 # Heads with one output per label.
 LABELLED_HEADS = ("sequence_classification", "token_classification")
 
-Place = Callable[[Array], Any]
-
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
@@ -39,19 +37,15 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
-    # Fitted values other than weights, such as SQuAD's threshold, as JSON.
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # The run that trained it, as JSON: `step`, `config`, fitted values other than
+    # weights (`task`), `scores` of each split, `max_seq_length`. Each may be missing.
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads in the parameters."""
         heads = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
-
-
-def as_it_is(array: Array) -> Any:
-    """Returns the array unchanged: the `place` that keeps NumPy arrays."""
-    return array
 
 
 def default_labels(number: int) -> tuple[str, ...]:
@@ -251,15 +245,12 @@ class Layout:
         fields: Mapping[str, Any],
         path: Path,
         labels: tuple[str, ...],
-        place: Place = as_it_is,
     ) -> Weights:
         """Reads a model that `transformers` saved, as float32.
 
         Args:
           fields, path: See `config`.
           labels: Names of a classifier's outputs.
-          place: Function called with each array, to move it to a device before the next
-            is read, so that few are in memory twice.
 
         Raises:
           UserError: A tensor is missing or damaged, or the model is of another kind.
@@ -281,7 +272,7 @@ class Layout:
             for part in ("bert", *parts)
             for parameter in self.parameters(part, config, len(labels))
         ]
-        params = {p.path: place(_read(tensors, p)) for p in wanted}
+        params = {p.path: _read(tensors, p) for p in wanted}
         known |= {parameter.name for parameter in wanted}
         # Files with one head often have everything from pre-training. Nothing is lost.
         own = set(self.architectures[architecture])

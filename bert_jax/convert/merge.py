@@ -91,7 +91,7 @@ def merge(
             f"{source}: its masked LM has its own output matrix; here it is the "
             "embeddings', so pre-training cannot start from it"
         )
-    rest = weights.left_over, weights.facts
+    rest = weights.left_over, weights.provenance.get("task", {})
     return take(initial, params, source, weights.architecture, *rest)
 
 

@@ -15,7 +15,7 @@ from bert_jax import tokenization
 from bert_jax.config import fields
 from bert_jax.config.phases import phases
 from bert_jax.convert import layout
-from bert_jax.convert.layout import BERT, Place, Weights, as_it_is
+from bert_jax.convert.layout import BERT, Weights
 from bert_jax.convert.weights import CHECKPOINTS, Source
 from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS, BertConfig
@@ -53,35 +53,7 @@ class Run(Source):
         del config
         return super().tokenizer()
 
-    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
-        return self._checkpoint(place, name)[0]
-
-    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
-        weights, step = self._checkpoint(as_it_is, name)
-        config = workdir.read_config(self.folder)
-        if weights.left_over:
-            gone = ", ".join(weights.left_over)
-            log.warning("exported without %s: transformers has no such parts", gone)
-        if parts := weights.config.of_your_own():
-            raise UserError(
-                f"{self.folder}: the {' and '.join(parts)} of your own cannot be "
-                "exported; Hugging Face's BERT has no such part"
-            )
-        if why := self.family.unexported(config["task"]):
-            raise UserError(
-                f"{self.folder}: {why}, so it cannot be exported; ask it with "
-                "--mode=predict"
-            )
-        return weights, {
-            "step": step,
-            "config": config,
-            "task": dict(weights.facts),
-            "scores": scores(self.folder, step, config["evaluate"]["splits"]),
-            **trained_length(self.folder, step),
-        }
-
-    def _checkpoint(self, place: Place, name: str) -> tuple[Weights, int]:
-        """Reads a checkpoint's parameters, and its step."""
+    def read(self, name: str = "") -> Weights:
         config, params, step = saved(self.folder, name, self.step)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
@@ -91,10 +63,10 @@ class Run(Source):
         params = {k: v for k, v in params.items() if k not in user_heads}
         heads = params.keys() - {"bert", "bilstm"}
         architecture = self.family.layout.name_of(heads, model.causal)
-        params = jax.tree.map(place, _unstacked(jax.device_get(params)))
+        params = _unstacked(jax.device_get(params))
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
-        weights = Weights(
+        return Weights(
             config=dataclasses.replace(
                 model,
                 attention="einsum" if ours else model.attention,
@@ -107,9 +79,14 @@ class Run(Source):
             left_over=tuple(sorted(user_heads)),
             labels=_labels(config, params),
             problem_type=_problem_type(config, params),
-            facts=workdir.read_facts(self.folder, step),
+            provenance={
+                "step": step,
+                "config": workdir.read_config(self.folder),
+                "task": workdir.read_facts(self.folder, step),
+                "scores": scores(self.folder, step, config.evaluate.splits),
+                **trained_length(config, step),
+            },
         )
-        return weights, step
 
 
 def saved(
@@ -160,10 +137,9 @@ def scores(
     }
 
 
-def trained_length(folder: Path, step: int) -> dict[str, int]:
+def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
     """Returns `max_seq_length`: the maximum tokens of a text that the run has trained
     on until a step. Empty where the run trains every position, or for a custom task."""
-    config = workdir.recorded(folder, code=False)
     if "max_seq_length" in config.task:
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:

@@ -19,15 +19,11 @@ from bert_jax.models.layers import pool
 from bert_jax.runtime import untrusted
 
 MODULES = "modules.json"
-# The names of Pooling's modes, in the order in which several are concatenated, with
-# those of older files.
+# The pooling modes of older files, in the order in which several are concatenated.
 _POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
 }
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "torch.nn.modules.linear.Identity": lambda x: x,
@@ -171,7 +167,10 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
     fields = untrusted.read_json(folder, "config.json")
     modes = fields.get("pooling_mode")
     if modes is None:
-        modes = [mode for name, mode in _POOLINGS.items() if fields.get(name)]
+        own = sorted(
+            n for n, x in fields.items() if x and n.startswith("pooling_mode_")
+        )
+        modes = [_POOLINGS.get(name, name) for name in own]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS.values()}:
         raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")

@@ -10,7 +10,7 @@ import logging
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config.fields import FIELDS
 from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
-from bert_jax.convert.export import PROVENANCE, is_export
-from bert_jax.convert.layout import Layout, Place, Weights, as_it_is
+from bert_jax.convert.export import PROVENANCE
+from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES, Family, named
@@ -99,11 +99,10 @@ class Source:
         """Returns the config of the run that wrote the weights, or None if unknown."""
         return None
 
-    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
-        """Reads the weights, as float32 NumPy arrays or as `place` returns them.
+    def read(self, name: str = "") -> Weights:
+        """Reads the weights, as float32 NumPy arrays.
 
         Args:
-          place: See `Layout.read`.
           name: Name of a work directory's folder of checkpoints. Empty means that the
             run's config decides.
 
@@ -137,28 +136,30 @@ class Source:
     ) -> tuple[dict[str, Any], merge.Report]:
         """Reads the first parameters of a run. See `training.setup.init_weights`."""
         given = task.config.init_from
-        weights = self.read(name=name)
+        weights = self.read(name)
         merge.check_tokenizer(task.tokenizer, self.tokenizer(weights.config), given)
         labels = tuple(task.config.task.get("labels", ()))
-        if labels and not _same(weights.labels, labels):
-            weights = _without(weights, layout.LABELLED_HEADS)
+        unnamed = layout.default_labels(len(labels))  # as good as the same
+        if labels and weights.labels not in (labels, unnamed):
+            heads = [x for x in layout.LABELLED_HEADS if x in weights.params]
+            others = [f"{head} (of other labels)" for head in heads]
+            weights = dataclasses.replace(
+                weights,
+                params={k: v for k, v in weights.params.items() if k not in heads},
+                left_over=(*others, *weights.left_over),
+            )
         return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
 
-    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
-        """Returns the contents of an export: the weights, and the run they are from."""
-        return self.read(name=name), {}
-
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
-        """Writes a model folder. Returns its lengths or its files, in words.
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
+        """Writes a model folder.
 
         Args:
           name: See `read`.
           dtype: See `export.export`, also for errors.
         """
-        weights, provenance = self.exported(name)
+        weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
-        export.export(weights, tokenizer, folder, provenance, dtype)
-        return export.lengths(weights.config, provenance)
+        export.export(weights, tokenizer, folder, weights.provenance, dtype)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -221,24 +222,23 @@ class HuggingFace(Source):
             config["task"]["labels"] = list(named)  # they may have better names now
         return config
 
-    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+    def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._tensors(), self._fields, self.labels()
         return dataclasses.replace(
-            self._layout.read(saved, fields, self._path, labels, place),
+            self._layout.read(saved, fields, self._path, labels),
             problem_type=fields.get("problem_type"),
-            facts=self._provenance().get("task", {}),
+            provenance=self._provenance(),
         )
-
-    def exported(self, name: str) -> tuple[Weights, Mapping[str, Any]]:
-        return self.read(), self._provenance()
 
     def _tensors(self) -> Tensors:
         return Tensors.of_folder(self._path.parent, self._layout.buffers)
 
     def _provenance(self) -> dict[str, Any]:
-        """Returns the `step`, `config`, facts (`task`) and `scores` (of each split) of
-        the run that was exported. Each may be missing."""
-        return self._fields[PROVENANCE] if is_export(self._fields) else {}
+        """Returns `Weights.provenance`. It is of no use if `transformers` has trained
+        the model since, which keeps our field and adds its version."""
+        recorded = self._fields.get(PROVENANCE)
+        is_ours = "transformers_version" not in self._fields
+        return recorded if isinstance(recorded, dict) and is_ours else {}
 
 
 class Google(HuggingFace):
@@ -259,7 +259,7 @@ class Google(HuggingFace):
     def heads(self) -> tuple[str, ...]:
         return self._layout.architectures[self._architecture()]
 
-    def read(self, place: Place = as_it_is, name: str = "") -> Weights:
+    def read(self, name: str = "") -> Weights:
         """Reads the checkpoint, with TensorFlow (the `google` extra)."""
         if self.config().hidden_act == "gelu":
             log.info(
@@ -268,7 +268,7 @@ class Google(HuggingFace):
                 self._path,
             )
         self._fields["architectures"] = [self._architecture()]
-        return super().read(place, name)
+        return super().read(name)
 
     def _architecture(self) -> str:
         """Returns the architecture by the heads there are: the config names none."""
@@ -374,14 +374,6 @@ def find(path: str | Path) -> Source:
         )
     if names & {*tensors.FILES}:
         return HuggingFace(folder)
-    if "adapter_config.json" in names:
-        fields = untrusted.read_json(folder, "adapter_config.json")
-        base = untrusted.shown(fields.get("base_model_name_or_path"))
-        raise UserError(
-            f"{folder}: an adapter of PEFT for {base}, not a whole model; merge it "
-            "into that one with peft's merge_and_unload(), and name the folder to "
-            "which save_pretrained() writes the result"
-        )
     if Google.CONFIG in names:
         return Google(folder)
     if {"config.json", CHECKPOINTS} <= names:
@@ -403,9 +395,9 @@ def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
     return source
 
 
-def read(path: str | Path, place: Place = as_it_is, name: str = "") -> Weights:
-    """Reads the weights that `find` finds. Arguments are as in `Source.read`."""
-    return find(path).read(place, name)
+def read(path: str | Path) -> Weights:
+    """Reads the weights that `find` finds."""
+    return find(path).read()
 
 
 def read_tokenizer(
@@ -413,19 +405,3 @@ def read_tokenizer(
 ) -> Tokenizer | None:
     """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
     return find(path).tokenizer(config)
-
-
-def _same(saved: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Returns whether the labels are the same. LABEL_0, ... count as unnamed."""
-    unnamed = saved == layout.default_labels(len(saved))
-    return saved == wanted or (unnamed and len(saved) == len(wanted))
-
-
-def _without(weights: Weights, heads: tuple[str, ...]) -> Weights:
-    """Returns the weights without the heads, whose labels are not the task's."""
-    gone = [f"{head} (of other labels)" for head in heads if head in weights.params]
-    return dataclasses.replace(
-        weights,
-        params={k: v for k, v in weights.params.items() if k not in heads},
-        left_over=(*gone, *weights.left_over),
-    )

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from bert_jax.config import fields
-from bert_jax.config.check import require
+from bert_jax.config.field import require
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 

@@ -210,27 +210,19 @@ def pool(
     """Computes each text's vector in float32. It is 0 for a text without tokens.
 
     Args:
-      pooling: One of mean_all (all tokens), mean (all but the first and the last, [CLS]
-        and [SEP]), cls, and the modes max, mean_sqrt_len_tokens, weightedmean and
-        lasttoken of sentence-transformers, which count [CLS] and [SEP] too.
+      pooling: One of mean_all and max (over all tokens), mean (over all but the first
+        and the last, [CLS] and [SEP]), and cls.
     """
     hidden, counts = hidden.astype(jnp.float32), mask.sum(axis=1, keepdims=True)
     positions = jnp.arange(mask.shape[1])
-    match pooling:
-        case "cls":
-            return hidden[:, 0]
-        case "lasttoken":
-            return hidden[jnp.arange(len(mask)), counts[:, 0] - 1]
-        case "max":
-            return jnp.where(mask[..., None] > 0, hidden, -jnp.inf).max(axis=1)
-        case "mean":
-            weights = mask * ((positions > 0) & (positions < counts - 1))
-        case "weightedmean":
-            weights = mask * (positions + 1)
-        case _:
-            weights = mask
+    if pooling == "cls":
+        return hidden[:, 0]
+    if pooling == "max":
+        return jnp.where(mask[..., None] > 0, hidden, -jnp.inf).max(axis=1)
+    weights = mask
+    if pooling == "mean":
+        weights = mask * ((positions > 0) & (positions < counts - 1))
     total = jnp.maximum(weights.sum(axis=1, keepdims=True), 1).astype(jnp.float32)
-    total = jnp.sqrt(total) if pooling == "mean_sqrt_len_tokens" else total
     # A TPU would otherwise round the products' factors to bfloat16.
     highest = jax.lax.Precision.HIGHEST
     factors = weights.astype(jnp.float32)

@@ -92,7 +92,8 @@ class Unless:
         """Chooses leaf by leaf. Results of `stored` are chosen already."""
 
         def choose(n: Array, o: Array) -> Array:
-            same = id(n) in self._chosen or not _is_float(n)
+            is_float = jnp.issubdtype(n.dtype, jnp.floating)
+            same = id(n) in self._chosen or not is_float
             return n if same else jnp.where(self._bad, o, n)
 
         return jax.tree.map(choose, new, old)
@@ -104,10 +105,6 @@ class Unless:
         )
         self._chosen |= {id(leaf): leaf for leaf in jax.tree.leaves(moments)}
         return moments
-
-
-def _is_float(x: Array) -> bool:
-    return jnp.issubdtype(x.dtype, jnp.floating)
 
 
 class Anomalies:

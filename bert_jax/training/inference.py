@@ -112,7 +112,10 @@ class Answerer:
             for part, of in self._pieces(batch):
                 rows = {name: column[part] for name, column in batch.items()}
                 if self._rounds:
-                    self._round(rows)
+                    traced = trace_outputs(
+                        self.predictor.outputs, self.mesh, self.params, rows
+                    )
+                    self.params, self._rounds = round_once(self.params, traced), False
                 waiting.append(
                     (indices[part], self._compiled.of(self.params, rows, of))
                 )
@@ -140,11 +143,6 @@ class Answerer:
             while len(started) > (0 if ends else 1):
                 rows, finish = started.popleft()
                 yield list(zip(rows, finish(), strict=True))
-
-    def _round(self, rows: Batch) -> None:
-        traced = trace_outputs(self.predictor.outputs, self.mesh, self.params, rows)
-        self.params = round_once(self.params, traced)
-        self._rounds = False
 
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape

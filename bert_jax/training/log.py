@@ -66,6 +66,7 @@ class Log:
         steps = config.train.num_steps
         self._progress = Progress(steps, resume_step or 0, active=is_first)
         self.note, self.tell = self._progress.note, self._progress.tell
+        self.end_progress = self._progress.close  # the live line of a terminal
         # Seconds before the last line. Sequences, positions, model FLOPs since then.
         self._seconds, self._done = 0.0, np.zeros(3)
 
@@ -147,10 +148,6 @@ class Log:
         """Returns once every line is in the folder, also if that is in a bucket."""
         for writer in self._every:
             writer.flush()
-
-    def end_progress(self) -> None:
-        """Ends the live line of a terminal."""
-        self._progress.close()
 
     def close(self) -> None:
         """Closes the files and the trackers."""

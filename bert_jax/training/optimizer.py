@@ -2,6 +2,7 @@
 decay by name."""
 
 import functools
+import math
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PyTree
 from ml_collections import ConfigDict
+from optax import contrib
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
@@ -21,6 +23,10 @@ from bert_jax.training import anomaly
 # AdamWeightDecayOptimizer's exclude_from_weight_decay. By name and not by rank: with
 # stacked layers a LayerNorm is [layers, hidden], with split heads a bias is a matrix.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias")
+MUON_MOMENTUM = 0.95
+# Times the root of a matrix's longer side: its entries then move as far as AdamW's do,
+# so rate and decay are AdamW's (Liu et al. 2025, arXiv:2502.16982, section 2.2).
+MUON_RMS = 0.2
 
 
 def layer_axes(name: str, rank: int) -> tuple[int, ...]:
@@ -219,7 +225,7 @@ def scale_by_bert_adam(
 def make(
     config: ConfigDict, unused: Sequence[str] = ()
 ) -> optax.GradientTransformationExtraArgs:
-    """Makes the optimizer that `config.optimizer` names, with schedule and clipping.
+    """Makes the optimizer that `config.optimizer` names, with clipping.
 
     BERT was trained with `bert_adam`, GPT with `openai_adam`, which as `adamw` and
     `lamb` (the paper's algorithm 2) corrects the moments' bias. All first clip the
@@ -230,37 +236,32 @@ def make(
       unused: See `decay_mask`.
 
     Returns:
-      An optimizer whose `update` needs the parameters. With `learning_rate`, the rate
-      of this step, it does not read the schedule: a program that has it as an argument
-      serves all schedules.
+      An optimizer whose `update` needs the parameters and `learning_rate`, the rate of
+      this step: a program that has it as an argument serves all schedules.
 
     Raises:
-      UserError: The name is unknown. See also `learning_rate_schedule`.
+      UserError: The name is unknown.
     """
     fields = config.optimizer
     maker, prefixes = OPTIMIZERS.of(fields.name), tuple(fields.frozen)
     mask = functools.partial(decay_mask, unused=unused)
 
-    def scheduled(schedule: optax.Schedule) -> optax.GradientTransformation:
-        whole = optax.chain(_clip(fields.clip_norm), maker(fields, schedule, mask))
-        return leaving_out(whole, prefixes)
-
-    own = scheduled(learning_rate_schedule(config))
+    def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
+        rule = maker(fields, optax.constant_schedule(rate), mask)
+        return leaving_out(optax.chain(_clip(fields.clip_norm), rule), prefixes)
 
     def update(
         updates: optax.Updates,
         state: optax.OptState,
         params: optax.Params | None = None,
-        learning_rate: Float[Array, ""] | None = None,
+        *,
+        learning_rate: Float[Array, ""] | float,
         **extra: Any,
     ) -> tuple[optax.Updates, optax.OptState]:
-        its = own
-        if learning_rate is not None:
-            its = scheduled(optax.constant_schedule(learning_rate))
-        rule = optax.with_extra_args_support(its)
+        rule = optax.with_extra_args_support(at(learning_rate))
         return rule.update(updates, state, params, **extra)
 
-    return optax.GradientTransformationExtraArgs(own.init, update)
+    return optax.GradientTransformationExtraArgs(at(0.0).init, update)
 
 
 def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
@@ -326,56 +327,6 @@ def _check_frozen(params: Any, prefixes: Collection[str]) -> None:
         )
 
 
-def check_state(
-    name: str, optimizer: optax.GradientTransformation, params: Any, state: Any
-) -> None:
-    """Checks, from shapes alone, that a state can be carried and saved.
-
-    Args:
-      params: Shapes of the parameters.
-      state: Shapes of the result of `init`.
-
-    Raises:
-      UserError: An array is empty, which no checkpoint holds, or `update` returns a
-        state of another structure.
-    """
-
-    def update(params: Any, state: Any) -> Any:
-        rule = optax.with_extra_args_support(optimizer)
-        unless = anomaly.Unless(jnp.bool_(False))
-        return rule.update(params, state, params, unless=unless)[1]
-
-    where = f"config.optimizer.name={name}: its state"
-    new = jax.eval_shape(update, params, state)
-    before, after = _shapes(state), _shapes(new)
-    for path, shape in before.items():
-        if "[0" in shape or ", 0" in shape:
-            raise UserError(
-                f"{where} has an empty array, {path} {shape}, which no checkpoint can "
-                "hold; use () in its place"
-            )
-        if (then := after.get(path, "absent")) != shape:
-            raise UserError(
-                f"{where} has another structure after an update: {path} is {shape} in "
-                f"init and {then} in update; return the same from both"
-            )
-    if str(jax.tree.structure(new)) != str(jax.tree.structure(state)):
-        raise UserError(
-            f"{where} has other containers after an update; return the same from init "
-            "and update"
-        )
-
-
-def _shapes(tree: Any) -> dict[str, str]:
-    """Returns each array's dtype and shape, such as int32[2, 3], by its path."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): (
-            f"{leaf.dtype}{list(leaf.shape)}"
-        )
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
 def _clip(norm: float) -> optax.GradientTransformation:
     """Clips by one factor. Optax divides each element, into another array."""
     if not norm:
@@ -417,16 +368,6 @@ def adamw(
     )
 
 
-def adagrad(
-    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
-) -> optax.GradientTransformation:
-    """Makes Adagrad as in TensorFlow (Duchi et al. 2011): the squares' sum starts at 1,
-    without an eps."""
-    scaled = optax.scale_by_rss(initial_accumulator_value=1.0, eps=0.0)
-    decayed = optax.add_decayed_weights(optimizer.weight_decay, mask)
-    return optax.chain(scaled, decayed, optax.scale_by_learning_rate(schedule))
-
-
 def lamb(
     optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
 ) -> optax.GradientTransformation:
@@ -456,3 +397,70 @@ def _scaled_by_trust_ratio(name: str, update: Array, param: Array) -> Array:
     )
     both = (param_norm > 0) & (update_norm > 0)
     return update * jnp.where(both, param_norm / update_norm, 1.0)
+
+
+def muon(
+    optimizer: ConfigDict, schedule: optax.Schedule, mask: Callable
+) -> optax.GradientTransformation:
+    """Makes Muon for the encoder's matrices, Adam for all else (Jordan et al. 2024,
+    kellerjordan.github.io/posts/muon): a small model needs far fewer steps.
+
+    The update of an encoder's matrix is its momentum with all singular values near 1
+    (Newton-Schulz, five steps). Other parameters' updates are Adam's, with `beta1` and
+    `beta2`. Both decay as AdamW.
+
+    Raises (its `init`):
+      UserError: No parameter that learns is a matrix of an encoder.
+    """
+    axes = functools.partial(map_named, lambda name, x: matrix_axes(name, x.ndim))
+    matrices = optax.chain(
+        contrib.scale_by_muon(
+            beta=MUON_MOMENTUM, eps=optimizer.eps, weight_dimension_numbers=axes
+        ),
+        optax.stateless(lambda updates, _: map_named(_scaled_to_adams, updates)),
+    )
+    rest = optax.scale_by_adam(optimizer.beta1, optimizer.beta2, optimizer.eps)
+    return optax.chain(
+        optax.partition({"matrices": matrices, "rest": rest}, _labels),
+        optax.add_decayed_weights(optimizer.weight_decay, mask),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def matrix_axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
+    """Returns the axes of a parameter's inputs and of its outputs, between which it is
+    a matrix. None means that it is not an encoder's matrix. Layers that are stacked in
+    one array are separate matrices.
+
+    Args:
+      name: Path, such as bert/encoder/layer_0/attention/query/kernel.
+      rank: Number of axes.
+    """
+    if "encoder/" not in name or not name.endswith("/kernel"):
+        return None
+    every = layer_axes(name, rank)
+    # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
+    inputs = len(every) - 1 if name.endswith("attention/output/kernel") else 1
+    return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
+
+
+def _scaled_to_adams(name: str, update: Array) -> Array:
+    sides = matrix_axes(name, update.ndim)
+    assert sides is not None
+    lengths = (math.prod(update.shape[axis] for axis in side) for side in sides)
+    return update * MUON_RMS * max(lengths) ** 0.5
+
+
+def _labels(params: PyTree) -> PyTree[str]:
+    label_tree = map_named(
+        lambda name, param: "matrices" if matrix_axes(name, param.ndim) else "rest",
+        params,
+    )
+    labels = jax.tree.leaves(label_tree)
+    # `optax.tree.map_params` passes a placeholder, which has no leaves.
+    if labels and "matrices" not in labels:
+        raise UserError(
+            "config.optimizer.name=muon: no matrix of a Transformer encoder learns in "
+            "this run; choose adamw"
+        )
+    return label_tree

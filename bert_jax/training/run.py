@@ -18,7 +18,6 @@ from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, evaluator, report, setup, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
-from bert_jax.training.sharding import require_memory
 from bert_jax.training.state import TrainState
 from bert_jax.training.step import Step
 from bert_jax.workdir import folder as workdir
@@ -166,7 +165,6 @@ class Run:
         self.step = Step(task, sharding.make_mesh(config))
         self.seeds, self.mesh = self.step.seeds, self.step.mesh
         self._abstract = self.seeds.abstract(self.step.abstract)
-        require_memory(self._abstract)
         self.learning_rates = optimizers.learning_rates(config)
         self.steps_before = workdir.check(folder, config)
         is_new = not has_checkpoint(folder)

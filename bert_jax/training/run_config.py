@@ -13,11 +13,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax import family, registry
+from bert_jax import family
 from bert_jax.config import configuration, fields
-from bert_jax.config.check import check
 from bert_jax.config.command_line import CommandLine
-from bert_jax.config.configuration import field_of
+from bert_jax.config.configuration import check, field_of
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import weights
 from bert_jax.convert.weights import Source
@@ -39,7 +38,6 @@ TASKS = {
     "question_answering": "squad",
     "multiple_choice": "swag",
 }
-VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "TFDS_DATA_DIR")
 
 
 def config_of(
@@ -84,8 +82,6 @@ def config_of(
     if not asks and workdir.has_config(folder):
         decided = {}  # `workdir.check` refuses differences on resuming
     for text in overrides:
-        if asks and not asked_run:
-            _require_use(config, text)
         name, there, here = configuration.override(config, text)
         if there == here or name not in decided:
             continue
@@ -94,15 +90,6 @@ def config_of(
             config.task.dev_fraction = 0.0  # that file is dev now
     check(config)
     return config
-
-
-def _require_use(config: ConfigDict, text: str) -> None:
-    """Raises UserError if an override changes no answer of weights."""
-    if fields.of(config).get(field_of(text), PLAIN).ask == "unused":
-        raise UserError(
-            f"{text}: nothing is dropped where nothing is trained, so it changes no "
-            "answer; leave this flag out"
-        )
 
 
 def _refuse(
@@ -232,13 +219,10 @@ def _check_family(config: ConfigDict, there: Family) -> None:
     ours = FAMILIES[config.model.architecture]
     # A config of a family's pre-training starts from no weights, and reports that.
     if there is not ours and config.task.name not in FAMILIES:
-        add, leave = f"add model={there.name} to", f"leave model={ours.name} out of"
-        hint = f"{leave if there.name == 'bert' else add} the arguments of --config"
-        if registry.ADDED.keys() & {there.name, ours.name}:
-            hint = f"name weights of {ours.title}, or a --config for {there.title}"
         raise UserError(
             f"--config.init_from={config.init_from}: these weights are "
-            f"{there.title}'s, and the config is for {ours.title}: {hint}"
+            f"{there.title}'s, and the config is for {ours.title}: name weights of "
+            f"{ours.title}, or --config=FILE:model={there.name}"
         )
 
 
@@ -257,7 +241,6 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
         # A text of a user's own task may name a file.
         if (known[name].path if name in known else isinstance(value, str))
     ]
-    places += [(name, os.environ.get(name, "")) for name in VARIABLES]
     for source in config.corpus.sources:
         places.append(("--config.corpus.sources", source.partition(":")[2]))
     for flag, place in places:
@@ -285,22 +268,26 @@ def beside(folder: Path, config: ConfigDict) -> str:
     """Returns the subfolder of `predictions` for these answers: "" for the run's own
     data and checkpoint, else a name for the differences. Different files with the same
     name have different subfolders."""
-    run, names = workdir.recorded(folder), []
-    for field, definition in fields.of(config).items():
-        group, _, name = field.rpartition(".")
-        if group != "task" or not definition.path:
-            continue
-        ours, recorded = (_place(c.task.get(name)) for c in (config, run))
-        if ours != recorded:
-            name = os.path.basename(ours or "").partition(".")[0] or "other"
-            names.append(f"{name}-{sha256((ours or '').encode()).hexdigest()[:6]}")
+    known, run = fields.of(config), workdir.recorded(folder)
+    ours, theirs = (
+        {
+            (name, _place(value))
+            for name, value in fields.each(each)
+            if name.startswith("task.") and known.get(name, PLAIN).path
+        }
+        for each in (config, run)
+    )
+    names = [
+        f"{os.path.basename(value).partition('.')[0] or 'other'}-"
+        f"{sha256(value.encode()).hexdigest()[:6]}"
+        for _, value in sorted(ours - theirs)
+    ]
     if config.evaluate.checkpoint != run.evaluate.checkpoint:
         names.append(config.evaluate.checkpoint)
     return "-".join(names)
 
 
-def _place(value: Any) -> str | None:
+def _place(value: str) -> str:
     """Returns a file's absolute path, so that ./dev.json equals dev.json."""
-    if not value or ":" in value:  # empty, tfds:NAME, gs://BUCKET
-        return value or None
-    return os.path.abspath(value)
+    is_name = not value or ":" in value  # tfds:NAME, gs://BUCKET
+    return value if is_name else os.path.abspath(value)

@@ -15,7 +15,6 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, sharding
-from bert_jax.training.sharding import require_memory
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
@@ -76,15 +75,12 @@ def _check_outputs(config: ConfigDict) -> None:
     """Raises UserError for classification with one output, whose probability is always
     1, and for regression with several."""
     count, kind = len(config.task.labels), config.task.get("kind")
-    one = count == 1 and kind == "classification"
-    if one or (kind == "regression" and count > 1):
+    if kind == ("classification" if count == 1 else "regression") and count:
         outputs = "one output" if count == 1 else f"{count} outputs"
-        does = "chooses among several" if one else "gives one number"
-        hint = "regression for its number, --config.task.kind=" if one else ""
+        others = "regression or multilabel" if count == 1 else "multilabel"
         raise UserError(
-            f"--config.init_from={config.init_from}: has {outputs}, and "
-            f"config.task.kind={kind} {does}; set --config.task.kind={hint}"
-            f"multilabel for {'its sigmoid' if one else 'the sigmoid of each'}"
+            f"--config.init_from={config.init_from}: has {outputs}, which is not for "
+            f"config.task.kind={kind}; set --config.task.kind={others}"
         )
 
 
@@ -136,7 +132,6 @@ def restored_params(
     """
     mesh = sharding.make_mesh(task.config, uses)
     abstract = sharding.abstract_params(task.init_params, mesh)
-    require_memory(abstract)
     if not has_checkpoint(folder):
         trunk = family.of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract

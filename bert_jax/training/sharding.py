@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -156,14 +155,9 @@ def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
     the hosts.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,))
-    return united([index[0] for index in indices.values() if index], batch_size)
-
-
-def united(spans: Sequence[slice], batch_size: int) -> RowIndex:
-    """Returns the union of the spans: a slice if they are contiguous, else an array."""
     held = np.zeros(batch_size, bool)
-    for span in spans:
-        held[span] = True
+    for index in filter(None, indices.values()):
+        held[index] = True
     rows = np.flatnonzero(held)
     start, stop = int(rows[0]), int(rows[-1]) + 1
     return slice(start, stop) if len(rows) == stop - start else rows
@@ -225,25 +219,3 @@ def bytes_per_device(tree: Any) -> int:
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
         for leaf in jax.tree.leaves(tree)
     )
-
-
-def require_memory(tree: Any) -> None:
-    """Compares the bytes of a tree of shapes with the memory of a device.
-
-    A model that is far too large would otherwise end the process without a message: a
-    CPU's memory is promised first, and found missing when it is written.
-
-    Raises:
-      UserError: The arrays do not fit.
-    """
-    stats = jax.local_devices()[0].memory_stats() or {}
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = stats.get("bytes_limit", machine // jax.local_device_count())
-    needed = bytes_per_device(tree)
-    if needed > limit:
-        raise UserError(
-            f"config.model: its parameters, with the optimizer's state when training, "
-            f"take {needed / 1e6:,.1f} MB on each device, which has "
-            f"{limit / 1e6:,.1f} MB; choose a smaller model or more devices "
-            "(config.mesh.fsdp)"
-        )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -60,12 +59,11 @@ def abstract_state(
 
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
     """
-    boxed = jax.eval_shape(task.init_params, jax.random.key(0))
-    shardings = sharding.parameter_shardings(boxed, mesh)
+    params = sharding.abstract_params(task.init_params, mesh)
     whole = sharding.replicated(mesh)
+    shardings = sharding.shardings_of(params)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, task.init_carry()),
-        nn.meta.unbox(boxed),
+        lambda params: init_state(params, optimizer, task.init_carry()), params
     )
     zero1 = task.config.mesh.optimizer == "zero1"
 

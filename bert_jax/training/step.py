@@ -214,15 +214,12 @@ class Step:
         """Computes nothing.
 
         Raises:
-          UserError: The optimizer or its state is wrong, or several seeds where one is
-            needed.
+          UserError: The optimizer is wrong, or several seeds where one is needed.
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
         self._optimizer = optimizers.make(task.config, task.unused())
         self.abstract = abstract_state(task, self._optimizer, mesh)
-        name, (_, params, opt_state, *_) = task.config.optimizer.name, self.abstract
-        optimizers.check_state(name, self._optimizer, params, opt_state)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
     def first_state(self) -> TrainState:

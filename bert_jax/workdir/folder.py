@@ -43,7 +43,7 @@ def claim(
         write_atomically(workdir / name, text)
     if data:
         write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
-    record = json.dumps(configuration.record(config), indent=2) + "\n"
+    record = json.dumps(config.to_dict(), indent=2) + "\n"
     write_atomically(workdir / "config.json", record)
 
 

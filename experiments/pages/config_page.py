@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from bert_jax.config import fields, help
-from bert_jax.config.field import Field
+from bert_jax.config.field import Field, words
 from bert_jax.config.files import CONFIGS
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
@@ -126,13 +126,27 @@ def _table(own: Mapping[str, Field], architecture: str) -> str:
     for name, field in own.items():
         if not meanings.get(name):
             raise UserError(f"no comment says what {name} does; add one")
-        may = [field.kind()]
+        may = [_kind(field)]
         may += ["resume"] if field.resume else []
         may += ["inference"] if field.ask in ("free", "noted") else []
         default = f"`{field.default}`" if field.default != "" else "empty"
         cell = _cell(meanings[name])
         rows.append(f"| `{name}` | {'; '.join(may)} | {default} | {cell} |\n")
     return "".join(rows)
+
+
+def _kind(field: Field) -> str:
+    """Returns the type and the allowed values, in words."""
+    names = {bool: "True or False", int: "integer", float: "number", str: "text"}
+    if isinstance(field.default, tuple):
+        return f"tuple of {names[field.items]}s"
+    name = names[type(field.default)]
+    match field.allowed:
+        case str():
+            return f"{name} {words(field.allowed)}"
+        case tuple():
+            return ", ".join(filter(None, field.allowed))
+    return name
 
 
 def _changes(values: Mapping[str, Any], there: Mapping[str, Any]) -> str:

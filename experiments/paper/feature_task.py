@@ -26,13 +26,13 @@ from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
-from bert_jax.models.tagger import FeatureTagger
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.task import Data, Shapes
 from configs.finetune import ner
 from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
+from experiments.paper.feature_tagger import FeatureTagger
 
 NAME = "vectors_ner"
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from bert_jax import registry
 from bert_jax.config import configuration, files
+from bert_jax.config.fields import each
 from bert_jax.errors import UserError, printable
 from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
@@ -128,7 +129,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         arguments = (f"--config={spec}", *fields, *given)
         config = configuration.load(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if spec in registry.ADDED.values():  # its definitions too
+        if any(x in registry.ADDED for _, x in each(config)):  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:

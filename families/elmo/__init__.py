@@ -3,6 +3,7 @@
 See docs/families.md.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,9 @@ class Elmo(Family):
     pretraining = Part("families.elmo.pretraining:Elmo")
     fields = Part("families.elmo.fields:FIELDS")
     extractor = Part("families.elmo.extractor:ElmoExtractor")
+    brings: Mapping[str, Mapping[str, str]] = {
+        "optimizer.name": {"adagrad": "families.elmo.optimizer:adagrad"}
+    }
 
     def task(self, name: str, task: Any) -> Any:
         from families.elmo import tasks
@@ -49,10 +53,6 @@ class Elmo(Family):
     def words(self, config: Any) -> str:
         cased = "uncased" if config.tokenizer.lowercase else "cased"
         return f"read by their characters, cut at {config.task.words}, {cased}"
-
-    def table_rows(self, config: Any) -> int:
-        # Only pre-training has a table of words.
-        return config.model.vocab_size if config.task.name == self.name else 0
 
     def unexported(self, task: Any) -> str:
         return "" if task["name"] == self.name else super().unexported(task)

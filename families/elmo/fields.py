@@ -11,7 +11,7 @@ from bert_jax.config import fields
 from bert_jax.config.field import SHARE, SIZE, Field
 
 _SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers")
-_dropout = functools.partial(Field, allowed="[0, 1)", ask="unused")
+_dropout = functools.partial(Field, allowed="[0, 1)")
 _of_weights = functools.partial(Field, weights="fixed")
 
 # Fields of pre-training and of a task.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bert_jax.convert.export import require_empty
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage, untrusted
 from families.elmo.config import GATES, ElmoConfig
@@ -117,8 +118,7 @@ def write(
 def check_target(target: Path) -> None:
     """Raises UserError if the folder has files, or h5py is missing."""
     _library()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"--output={target}: is not empty; name a new folder")
+    require_empty(target)
 
 
 def export(

@@ -87,7 +87,7 @@ class ElmoSource(Source):
         source = hub.resolved(task.config.init_from)
         return take(abstract, params, source, "ELMo", left_over, weights.facts)
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> str:
+    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
         its vocabulary. The arguments are those of every source.
 
@@ -106,7 +106,6 @@ class ElmoSource(Source):
         words = (self.folder / "vocab.txt").read_bytes()
         sizes, rows = ElmoConfig.of_run(config), config.train.batch_size
         released.export(folder, sizes, params, words, batch_size=rows)
-        return f"{released.OPTIONS}, {released.WEIGHTS}, vocab.txt"
 
     def refusal(self) -> UserError:
         """Returns an error: an ELMo where a BERT or GPT is required."""

@@ -24,6 +24,12 @@ class ModernBert(Family):
     has_segments = False
     fields = Part("families.modernbert.fields:FIELDS")
     brings: Mapping[str, Mapping[str, str]] = {
+        "optimizer.name": {
+            "stable_adamw": "families.modernbert.optimizer:stable_adamw"
+        },
+        "optimizer.schedule": {
+            "warmup_stable_decay": "families.modernbert.optimizer:warmup_stable_decay"
+        },
         "model.layer": {"modernbert": "families.modernbert.model:Layer"},
         "model.positions": {
             "modernbert": "families.modernbert.model:GLOBAL",
@@ -69,9 +75,6 @@ class ModernBert(Family):
             seen = min(length, config.field("local_attention") + 1)
         projections = 2 * length * (4 * hidden * hidden + 3 * hidden * inner)
         return int(projections + 2 * 2 * length * seen * hidden)
-
-    def table_rows(self, config: Any) -> int:
-        return int(config.model.vocab_size)
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         return super().head_flops(config, predictions, pairs=0)

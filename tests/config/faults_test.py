@@ -34,19 +34,6 @@ def test_a_field_that_is_like_no_other():
         configuration.load(TINY, ["--config.zzz=1"])
 
 
-def test_a_withdrawn_field_names_its_substitute(tmp_path):
-    said = "config.corpus.clean: withdrawn; clean the text first, as examples/clean_te"
-    with pytest.raises(UserError, match=f"^--{said}"):
-        configuration.load(TINY, ["--config.corpus.clean=('headings',)"])
-    path = tmp_path / "mine.py"
-    path.write_text(f"{DEF}config.corpus.clean = ('lists',)\n    return config\n")
-    with pytest.raises(UserError, match=rf"^{path}:5: {said}"):
-        configuration.load(str(path), [])
-    recorded = configuration.defaults().to_dict()
-    recorded["corpus"] |= {"clean": ["headings"], "clean_similarity": 0.8}
-    assert configuration.complete(recorded, "config.json") == configuration.defaults()
-
-
 @pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
 def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     """As `extends` has it."""
@@ -63,7 +50,7 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     [
         (
             f"{DEF}config.train.num_steps = 'many'\n",
-            "5: config.train.num_steps takes a value of type int",
+            "5: TypeError: Could not override field 'num_steps'",
         ),
         ("import broken_module\n", "broken_module.py:2: SyntaxError: invalid syntax"),
         (f"{DEF}config.seed = sed\n", "5: NameError: name 'sed' is not defined"),

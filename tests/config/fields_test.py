@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields, files, help
-from bert_jax.config.check import check
+from bert_jax.config.configuration import check
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
 
@@ -87,7 +87,11 @@ def test_the_numbers_of_the_tasks(name):
         *("masking.masked_lm_prob=0.0", "corpus.short_seq_prob=1.1"),
         *("model.hidden_dropout_prob=1.0", "optimizer.beta1=1.0"),
         *("train.spike_factor=0.5", "model.remat=some", "optimizer.name=sgd"),
-        *("corpus.language=xx", "corpus.sources=(1,)", "evaluate.splits=('dev', 2)"),
+        *(
+            "corpus.language=English",
+            "corpus.sources=(1,)",
+            "evaluate.splits=('dev', 2)",
+        ),
         *("train.batch_size=0", "phase2.fraction=1.0", "corpus.max_seq_length=4"),
     ],
 )
@@ -141,9 +145,6 @@ def test_fields_of_ones_own_task():
     config.task.update(ConfigDict({"own": 3, "holdout_file": "x", "weight": 0.5}))
     config.evaluate.splits = ("holdout",)
     check(config)
-    config.task.weight = float("nan")
-    with pytest.raises(UserError, match=r"config\.task\.weight=nan: must be a finite"):
-        check(config)
 
 
 @pytest.fixture
@@ -215,6 +216,7 @@ def test_a_run_from_before_a_field_has_its_default(name):
 
 def test_a_run_that_recorded_withdrawn_fields_opens_and_says_so_once(caplog):
     recorded = configuration.defaults().to_dict() | {"task": {"name": "squad"}}
+    recorded["corpus"] |= {"clean": ["headings"], "clean_similarity": 0.8}
     configuration.complete(
         {**recorded, "train": recorded["train"] | {"budget": ""}}, ""
     )

@@ -1,7 +1,5 @@
 """Hugging Face folders that are damaged or do not fit: one line names the problem."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -73,14 +71,6 @@ def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
 def test_no_folder(tmp_path):
     assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
     assert_one_line("has no config.json", lambda: pretrained.load(tmp_path))
-
-
-def test_an_adapter_is_named(tmp_path):
-    fields = {"peft_type": "LORA", "base_model_name_or_path": "google-bert/b"}
-    (tmp_path / "adapter_config.json").write_text(json.dumps(fields))
-    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
-    message = "adapter of PEFT for 'google-bert/b'.*merge_and_unload"
-    assert_one_line(message, lambda: pretrained.load(tmp_path))
 
 
 def assert_one_line(message, function):

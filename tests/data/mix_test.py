@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.config import phases
-from bert_jax.config.check import check
+from bert_jax.config.configuration import check
 from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError

@@ -73,8 +73,8 @@ def export(workdir, name, to, status=0):
 @pytest.mark.parametrize(
     ("name", "part"),
     [
-        ("pre_norm", "the layer pre_norm of your own cannot be exported"),
-        ("rotary", "the positions rotary of your own cannot be exported"),
+        ("pre_norm", "has no layer pre_norm of your own, so it cannot be exported"),
+        ("rotary", "has no positions rotary of your own, so it cannot be exported"),
     ],
 )
 def test_export_refuses_what_hugging_face_lacks(trained, name, part, tmp_path):

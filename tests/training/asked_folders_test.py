@@ -143,7 +143,7 @@ def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
     before = contents(source)
     out, _ = bert("--mode=export", f"--config.init_from={source}",
                   f"--output={target}", f"--workdir={tmp_path / 'none'}")  # fmt: skip
-    assert out.startswith(f"exported: {target} (up to ") and contents(source) == before
+    assert out == f"exported: {target}\n" and contents(source) == before
     assert not (tmp_path / "none").exists()
     transformers = pytest.importorskip("transformers", reason="the parity extra")
     import torch
@@ -195,24 +195,3 @@ def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
         run_config.config_of(tmp_path, given, [], asks=False)
-
-
-def test_dropout_is_not_for_a_model_that_is_asked(tmp_path, folders, monkeypatch):
-    flag = "--config.model.hidden_dropout_prob=0.3"
-    given = configuration.load("configs/finetune/text.py:size=tiny", [])
-    (tmp_path / "config.json").write_text(given.to_json())
-    weights = f"--config.init_from={folders('BertForMaskedLM')}"
-    overrides = [weights, flag]
-    config = configuration.load("configs/finetune/text.py:size=tiny", overrides)
-    for asked in (config, None):
-        with pytest.raises(UserError) as error:
-            run_config.config_of(tmp_path / "new", asked, overrides, asks=True)
-        message = str(error.value)
-        assert message.startswith(f"{flag}: nothing is dropped where nothing is ")
-        assert "\n" not in message
-    monkeypatch.setattr(run_config, "has_checkpoint", lambda folder: True)
-    with pytest.raises(UserError, match="this mode must use the run's value"):
-        run_config.config_of(tmp_path, None, [flag], asks=True)
-    own = given.model.hidden_dropout_prob
-    same = f"--config.model.hidden_dropout_prob={own}"
-    assert run_config.config_of(tmp_path, None, [same], asks=True) is not None

@@ -54,9 +54,11 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
     for _ in range(3):
         grads = jax.grad(held)(whole)
         assert not np.any(grads["bert"]["layer_0"]["kernel"])
-        updates, state = some.update(grads, state, whole)
+        updates, state = some.update(grads, state, whole, learning_rate=0.1)
         whole = optax.apply_updates(whole, updates)
-        updates, other = alone.update(jax.grad(loss)(rest), other, rest)
+        updates, other = alone.update(
+            jax.grad(loss)(rest), other, rest, learning_rate=0.1
+        )
         rest = optax.apply_updates(rest, updates)
     for name in ("layer_01", "layer_1"):
         np.testing.assert_allclose(

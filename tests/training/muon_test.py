@@ -75,12 +75,16 @@ def after(config, params, gradients):
     state = transformation.init(params)
 
     @jax.jit
-    def step(params, state, gradient):
-        updates, state = transformation.update(gradient, state, params)
+    def step(params, state, gradient, rate):
+        updates, state = transformation.update(
+            gradient, state, params, learning_rate=rate
+        )
         return jax.tree.map(jnp.add, params, updates), state
 
-    for gradient in gradients:
-        params, state = step(params, state, gradient)
+    for gradient, rate in zip(
+        gradients, optimizer.learning_rates(config), strict=False
+    ):
+        params, state = step(params, state, gradient, rate)
     return params
 
 

@@ -48,15 +48,14 @@ def test_updates_are_those_of_the_published_adam():
         "layer_norm": {"scale": rng.normal(size=3)},
     }
     ours = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
-    maker = optimizer.make(own)
+    maker, rates = optimizer.make(own), optimizer.learning_rates(own)
     state, update = maker.init(ours), jax.jit(maker.update)
     m = jax.tree.map(np.zeros_like, params)
     v = jax.tree.map(np.zeros_like, params)
     for t in range(12):
         grads = jax.tree.map(lambda x: 0.5 * rng.normal(size=x.shape), params)
-        updates, state = update(
-            jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grads), state, ours
-        )
+        given = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), grads)
+        updates, state = update(given, state, ours, learning_rate=rates[t])
         ours = optax.apply_updates(ours, updates)
         norm = math.sqrt(sum(float(np.sum(g * g)) for g in jax.tree.leaves(grads)))
         grads = jax.tree.map(lambda g, n=norm: g * min(1.0, 1.0 / n), grads)

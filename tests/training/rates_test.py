@@ -100,7 +100,7 @@ def test_warmup_fraction_is_of_the_steps():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"name": "rmsprop"}, r"config\.optimizer\.name='rmsprop': .*bert_adam, adamw"),
+        ({"schedule": "flat"}, r"config\.optimizer\.schedule='flat': .*polynomial"),
         ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),
         (
             {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},
@@ -110,4 +110,4 @@ def test_warmup_fraction_is_of_the_steps():
 )
 def test_bad_fields_are_named(fields, message):
     with pytest.raises(UserError, match=message):
-        optimizer.make(make_config(**fields))
+        optimizer.learning_rates(make_config(**fields))

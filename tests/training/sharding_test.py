@@ -1,5 +1,7 @@
 """Which arrays are split over which axis of the mesh, and which do not fit."""
 
+from types import SimpleNamespace
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -9,7 +11,7 @@ from jax.sharding import PartitionSpec
 from bert_jax import tasks
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer, sharding
-from bert_jax.training.sharding import bytes_per_device, require_memory
+from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.state import abstract_state
 from configs import base, tiny
 
@@ -171,17 +173,14 @@ def test_a_batch_is_split_over_data_and_fsdp():
     assert [sharding.batch_multiple(mesh, n) for n in (1, 4, 5)] == [4, 4, 8]
 
 
-def test_rows_of_a_process_that_do_not_lie_side_by_side():
-    spans = [slice(4, 6), slice(0, 2), slice(4, 6)]
-    assert sharding.united(spans, 8).tolist() == [0, 1, 4, 5]
-    assert sharding.united(spans[:1], 8) == slice(4, 6)
-    assert sharding.united([slice(None)], 8) == slice(0, 8)
-
-
-def test_a_state_that_no_device_can_hold():
-    shapes = abstract(small_config())
-    require_memory(shapes)
-    wide = small_config()
-    wide.model.hidden_size = wide.model.intermediate_size = 10_000_000
-    with pytest.raises(UserError, match=r"^config\.model: .* MB on each device, which"):
-        require_memory(abstract(wide))
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [([(4, 6), (0, 2), (4, 6)], [0, 1, 4, 5]), ([(4, 6)], [4, 5])],
+)
+def test_rows_of_a_process_that_do_not_lie_side_by_side(monkeypatch, spans, expected):
+    indices = dict(enumerate((slice(*span),) for span in spans))
+    split = SimpleNamespace(addressable_devices_indices_map=lambda shape: indices)
+    monkeypatch.setattr(sharding, "batch_sharding", lambda mesh: split)
+    rows = sharding.local_rows(jax.make_mesh((8,), ("data",)), 8)
+    assert np.arange(8)[rows].tolist() == expected
+    assert isinstance(rows, slice) == (len(spans) == 1)

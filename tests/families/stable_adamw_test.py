@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.training.optimizer import learning_rates
-from bert_jax.training.stable_adamw import stable_adamw
+from families.modernbert.optimizer import stable_adamw
 from tests.close import assert_close
 
 FIELDS = ConfigDict({"beta1": 0.9, "beta2": 0.98, "eps": 1e-6, "weight_decay": 0.3})
