@@ -105,7 +105,6 @@ def prepare(
             "restore either (cp -p and rsync -a keep times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
-        writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             settings = _settings(config, max_seq_length)

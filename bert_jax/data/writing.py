@@ -27,8 +27,7 @@ from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
-# Yields function(job, chunk) for each chunk, in order: `workers.ordered_map`, or the
-# same on Apache Beam.
+# `workers.ordered_map`, or the same on Apache Beam.
 OrderedMap: TypeAlias = Callable[
     [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
     Generator[Shard, None, None],
@@ -37,29 +36,26 @@ OrderedMap: TypeAlias = Callable[
 _MUCH_RANDOM = 0.9
 
 
-def require(settings: ConfigDict) -> None:
-    """Raises UserError if `corpus.runner` names a runner that is not installed.
+def mapper(settings: ConfigDict) -> OrderedMap:
+    """Returns `corpus.runner`'s map, or that of this machine's cores without one.
 
     Args:
       settings: `config.corpus`.
+
+    Raises:
+      UserError: the runner is not installed, or its options are wrong.
     """
-    if settings.runner and importlib.util.find_spec("apache_beam") is None:
+    if not settings.runner:
+        return workers.ordered_map
+    if importlib.util.find_spec("apache_beam") is None:
         raise UserError(
             f"config.corpus.runner={settings.runner}: Apache Beam is not installed; "
             "pip install '.[beam]'"
         )
-    if settings.runner:
-        from bert_jax.data import beam  # slow
-
-        beam.pipeline(settings)
-
-
-def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
-    if not settings.runner:
-        return workers.ordered_map
     from bert_jax.data import beam  # slow
 
-    return functools.partial(beam.ordered_map, settings, aside)
+    beam.pipeline(settings)
+    return functools.partial(beam.ordered_map, settings)
 
 
 def write(
@@ -88,11 +84,13 @@ def write(
         job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
-    ordered_map = _ordered_map(config.corpus, aside)
+    ordered_map = mapper(config.corpus)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
         known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
-        dev = _write_dev(ordered_map, job._replace(known=known), progress)
+        results = ordered_map(write_shard, job._replace(known=known), _dev_chunks(job))
+        with contextlib.closing(results):
+            dev = [_without_arrays(shard, progress) for shard in results]
     shards = train + dev
     shutil.rmtree(aside)
     totals = {
@@ -135,7 +133,7 @@ def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to a file for `_write_dev`.
+    """Writes train, and saves dev's chunks to a file for `_dev_chunks`.
 
     Returns:
       Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
@@ -160,26 +158,21 @@ def _write_train(
                 continue
             counts += shard.counts
             keys.write(shard.keys.tobytes())
-            # Keeps the report only: there may be thousands of shards.
-            shards.append(shard._replace(counts=counts[:0], keys=shard.keys[:0]))
-            progress.update(shard.totals["bytes"])
+            shards.append(_without_arrays(shard, progress))
     return shards, counts, np.concatenate(held_back)
 
 
-def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]:
-    """Writes dev's saved chunks, without the sentences of `job.known`."""
+def _dev_chunks(job: Job) -> Iterator[Chunk]:
+    """Yields the chunks that `_write_train` has saved."""
+    with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
+        while True:
+            yield pickle.load(file)
 
-    def saved() -> Iterator[Chunk]:
-        with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
-            while True:
-                yield pickle.load(file)
 
-    shards = []
-    with contextlib.closing(ordered_map(write_shard, job, saved())) as results:
-        for shard in results:
-            shards.append(shard._replace(counts=shard.counts[:0], keys=shard.keys[:0]))
-            progress.update(shard.totals["bytes"])
-    return shards
+def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
+    """Returns the report only, because there may be thousands of shards."""
+    progress.update(shard.totals["bytes"])
+    return shard._replace(counts=shard.counts[:0], keys=shard.keys[:0])
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:
