@@ -13,7 +13,6 @@ determines its content, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-from collections.abc import Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -63,7 +62,7 @@ def prepare(
     config: ConfigDict,
     max_seq_length: int,
     tokenizer: Tokenizer | None = None,
-    record: Mapping[str, Any] | None = None,
+    recorded: str = "",
 ) -> Prepared:
     """Returns the corpus's sentence pairs, and makes them if they are missing.
 
@@ -76,15 +75,15 @@ def prepare(
       config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
       tokenizer: Tokenizer. None means the one from `vocabulary.prepare`.
-      record: `RunData.record` of a run that resumes. Its data is reused where
-        `config.corpus.data_dir` has it, even if the text is gone.
+      recorded: Name of the folder when a resumed run started. It is enough, if it
+        exists and has these settings, and the text may be gone.
 
     Raises:
       UserError: see `corpus.documents` and `writing.write`, or the disk is full, or the
         run began with other text.
     """
-    tokenizer, record = tokenizer or vocabulary.prepare(config), record or {}
-    if prepared := reopen(config, max_seq_length, record, tokenizer):
+    tokenizer = tokenizer or vocabulary.prepare(config)
+    if prepared := reopen(config, max_seq_length, recorded, tokenizer):
         return prepared
     data_dir = storage.path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
@@ -96,13 +95,12 @@ def prepare(
         ],
     }
     folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
-    before = _recorded(record, max_seq_length)
-    if before not in (None, folder.name):
+    if recorded not in ("", folder.name):
         raise UserError(
-            "config.corpus.sources: the text has changed since the run started: "
-            f"{_changes(record, identity)}; and the data prepared from it then, "
-            f"{before}, is not in config.corpus.data_dir={config.corpus.data_dir}: "
-            "restore either (cp -p and rsync -a keep times), or use another --workdir"
+            "config.corpus.sources: the text has changed since the run started, and "
+            f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
+            f"{config.corpus.data_dir}: restore either (cp -p and rsync -a keep "
+            "times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
@@ -130,40 +128,28 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
 
 
-def _recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
-    """Returns the name of a run's folder of this length, or None if it has none."""
-    return record.get("folders", {}).get(str(max_seq_length))
-
-
 def reopen(
     config: ConfigDict,
     max_seq_length: int,
-    record: Mapping[str, Any],
+    recorded: str,
     tokenizer: Tokenizer | None = None,
 ) -> Prepared | None:
     """Opens the data that a run has recorded, in `config.corpus.data_dir`.
+
+    Args:
+      recorded: See `prepare`.
 
     Returns:
       The data, or None if it is gone, or was made with other settings than the config's
       or with another tokenizer than the one given. The text is not compared.
     """
-    name = _recorded(record, max_seq_length)
-    folder = storage.path(config.corpus.data_dir) / (name or "")
-    if name is None or not (folder / _REPORT).exists():
+    folder = storage.path(config.corpus.data_dir) / recorded
+    if not recorded or not (folder / _REPORT).exists():
         return None
     prepared, settings = open_folder(folder), _identity(config, max_seq_length)
     if tokenizer is not None:
         settings["tokenizer"] = _digest(tokenizer)
     return prepared if chunks.fits(prepared.report, settings) else None
-
-
-def _changes(record: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names the sources that differ from a run's record, or else other differences."""
-    before = record["shaped_by"]
-    both = zip(record["sources"], before["sources"], now["sources"], strict=True)
-    names = ("tokenizer", "libraries", "format")
-    changed = [source for source, one, other in both if one != other]
-    return ", ".join(changed or [name for name in names if before[name] != now[name]])
 
 
 def _digest(tokenizer: Tokenizer) -> str:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.config.phases import phase_at, phases
-from bert_jax.data import loader, mix, packing, prepare, vocabulary
+from bert_jax.data import loader, packing, prepare, vocabulary
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import Batch, RowIndex, scaled
 
@@ -34,7 +34,7 @@ class RunData:
         self._config = config
         self._tokenizer = tokenizer
         self._prepared: dict[int, Prepared] = {}  # by length
-        self._record: Mapping[str, Any] = {}
+        self._recorded: Mapping[str, str] = {}  # names of folders by length
 
     def recall(self, record: Mapping[str, Any]) -> None:
         """Takes the `record` of a resumed run. Call it first.
@@ -44,20 +44,13 @@ class RunData:
         config's is ignored.
         """
         if record.get("sources") == list(self._config.corpus.sources):
-            self._record = record
+            self._recorded = record["folders"]
 
     def record(self) -> dict[str, Any]:
-        """Returns the folders' names by length, and their settings, as JSON."""
-        datasets = self.all()
-        shaped_by = {
-            name: value
-            for name, value in datasets[0].report.items()
-            if name not in ("totals", "cleaning")  # results, not settings
-        }
+        """Returns the sources, and the folders' names by length, as JSON."""
         return {
             "sources": list(self._config.corpus.sources),
             "folders": {str(n): self.of(n).folder.name for n in self._lengths()},
-            "shaped_by": shaped_by,
         }
 
     @functools.cached_property
@@ -70,7 +63,7 @@ class RunData:
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
-            if data := prepare.reopen(self._config, length, self._record):
+            if data := prepare.reopen(self._config, length, self._name(length)):
                 return data.tokenizer
         return vocabulary.prepare(self._config)
 
@@ -103,17 +96,6 @@ class RunData:
         data = self.of(self._lengths()[-1])
         return word_vectors.of(data, self._config.model.hidden_size)
 
-    def mix(self) -> list[str]:
-        """Returns lines on how often phases see each source, none without weights."""
-        if not self._config.corpus.weights:
-            return []
-        lines = []
-        for phase in phases(self._config):
-            rows = (phase.end_step - phase.first_step) * phase.batch_size
-            report = self.of(phase.max_seq_length).report
-            lines += mix.notes(self._config, report, rows)
-        return lines
-
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through both phases.
 
@@ -143,9 +125,12 @@ class RunData:
         """
         if length not in self._prepared:
             self._prepared[length] = prepare.prepare(
-                self._config, length, self.tokenizer, self._record
+                self._config, length, self.tokenizer, self._name(length)
             )
         return self._prepared[length]
+
+    def _name(self, length: int) -> str:
+        return self._recorded.get(str(length), "")
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases(self._config)})

@@ -133,7 +133,6 @@ class Pretraining(Task):
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
             report=lambda folder: report.text(prepare.open_folder(folder)),
-            notes=tuple(self._data.mix()),
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:

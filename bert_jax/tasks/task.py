@@ -112,7 +112,6 @@ class Data:
       folders: Folders of the prepared data.
       report: Function that describes the content of a folder, in some lines. By default
         it returns only the folder's name.
-      notes: Use of the folders in the run, in lines for its log.
     """
 
     unknown_share: float
@@ -120,7 +119,6 @@ class Data:
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     report: Callable[[Path], str] = str
-    notes: tuple[str, ...] = ()
 
 
 def lower_is_better(score: str) -> bool:

@@ -135,17 +135,16 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
-    record = {"folders": {str(LENGTH): data.folder.name, "48": data.folder.name}}
-    again = prepare.reopen(config, LENGTH, record, data.tokenizer)
+    name = data.folder.name
+    again = prepare.reopen(config, LENGTH, name, data.tokenizer)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     other = tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], lowercase=True)
-    assert prepare.reopen(config, LENGTH, record, other) is None
-    assert prepare.reopen(config, 48, record) is None
-    assert prepare.reopen(config, 24, record) is None
-    record["folders"][str(LENGTH)] = "pairs-0"
-    assert prepare.reopen(config, LENGTH, record) is None
+    assert prepare.reopen(config, LENGTH, name, other) is None
+    assert prepare.reopen(config, 48, name) is None
+    assert prepare.reopen(config, LENGTH, "") is None
+    assert prepare.reopen(config, LENGTH, "pairs-0") is None
 
 
 def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
@@ -156,10 +155,9 @@ def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
         "cleaning": {},
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
-    record = {"folders": {str(LENGTH): path.parent.name}}
-    assert prepare.reopen(config, LENGTH, record)
+    assert prepare.reopen(config, LENGTH, path.parent.name)
     config.corpus.dev_fraction = 0.2
-    assert prepare.reopen(config, LENGTH, record) is None
+    assert prepare.reopen(config, LENGTH, path.parent.name) is None
 
 
 @pytest.mark.slow
