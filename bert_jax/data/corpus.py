@@ -6,7 +6,6 @@
     text:GLOB           one document per file
     jsonl:GLOB          one document per line, in its `text` field
     parquet:GLOB        one document per row, in its `text` column
-    wikiextractor:GLOB  articles between <doc ...> and </doc>, after their titles
     hf:NAME             the train split of a data set on the Hugging Face Hub
     tfds:NAME           a TFDS data set, by name or by the folder it was prepared in
     pydocs              documentation strings of the Python installation
@@ -226,24 +225,6 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
         yield Document("\n".join(lines), form)
 
 
-def _read_articles(path: str | Path) -> Iterator[Document]:
-    """Yields articles as WikiExtractor writes them: their first line is the title."""
-    lines: list[str] = []
-    for number, line in read_lines(path):
-        if line.startswith("</doc>"):
-            yield Document("\n".join(lines[2:]), "lines")
-            lines = []
-        elif not (lines or line.startswith("<doc ")) and line.strip():
-            raise UserError(
-                f"{path}:{number}: text outside of <doc ...> and </doc>; is it "
-                "WikiExtractor's? (its --json writes lines for jsonl:GLOB)"
-            )
-        elif lines or line.strip():
-            lines.append(line)
-    if lines:
-        raise UserError(f"{path}:{number}: the last <doc> has no </doc>; cut off?")
-
-
 def _read_parquet(path: str | Path) -> Iterator[Document]:
     for text in (row["text"] for row in hub_source.rows(path, columns=("text",))):
         if not isinstance(text, str | None):
@@ -273,7 +254,6 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
     ],
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
-    "wikiextractor": _read_articles,
 }
 
 
