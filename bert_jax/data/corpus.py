@@ -57,8 +57,8 @@ _WITHOUT_NETWORK = (
     "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
     "machine, --config.corpus.data_dir=FOLDER"
 )
-# For data sets whose features alone are ambiguous: the text's feature and form, and a
-# function that keeps an article's text passages and drops the rest.
+# The text's feature and form, unless they are "text" and "wrapped", and a function that
+# keeps an article's text passages and drops the rest.
 _TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
     "wikipedia": ("text", "lines", wikipedia.paragraphs),
@@ -263,20 +263,10 @@ def _read_tfds(name: str) -> Iterator[Document]:
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
-    known = _TFDS_TEXT.get(builder.name)
-    feature, form, passages = known or (_text_feature(name, builder), "wrapped", str)
+    known = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
+    feature, form, passages = known
+    if feature not in builder.info.features:
+        there = ", ".join(builder.info.features)
+        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
     for example in tfds_source.examples(name, builder, split):
         yield Document(passages(example[feature].decode("utf-8")), form)
-
-
-def _text_feature(name: str, builder: Any) -> str:
-    import tensorflow_datasets as tfds  # slow
-
-    features = builder.info.features
-    texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
-    if len(texts) != 1:
-        raise UserError(
-            f"tfds:{name}: one text feature is required, but it has "
-            f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
-        )
-    return texts[0]
