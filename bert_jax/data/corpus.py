@@ -16,6 +16,7 @@ document at a time (parquet: a batch of rows).
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -30,6 +31,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
+from bert_jax.data.tables import Wanted, as_text, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 
 # Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
 _REVISIONS = ".digests.json"
+_JSON_LINES = Wanted(("text",), format="jsonl")
 
 
 class Document(NamedTuple):
@@ -213,16 +216,10 @@ def _files(source: str) -> dict[str, tuple[int, int | str]]:
 def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
     """Yields documents with an empty line between them."""
     # A document also ends with its file, unlike in Google's code.
-    lines: list[str] = []
-    for _, line in read_lines(path):
-        line = line.strip()
-        if line:
-            lines.append(line)
-        elif lines:
-            yield Document("\n".join(lines), form)
-            lines = []
-    if lines:
-        yield Document("\n".join(lines), form)
+    lines = (line.strip() for _, line in read_lines(path))
+    for is_text, group in itertools.groupby(lines, bool):
+        if is_text:
+            yield Document("\n".join(group), form)
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
@@ -233,16 +230,8 @@ def _read_parquet(path: str | Path) -> Iterator[Document]:
 
 
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        hint = "; each line must be an object with a text field"
-        row = untrusted.parse(line, f"{path}:{number}", hint)
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise UserError(
-                f'{path}:{number}: no text; each line must be {{"text": "..."}}'
-            )
-        yield Document(row["text"], "wrapped")
+    for where, row in read_rows(str(path), _JSON_LINES):
+        yield Document(as_text(row["text"], where, "text"), "wrapped")
 
 
 FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {

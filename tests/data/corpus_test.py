@@ -129,7 +129,10 @@ def test_several_sources_in_order(tmp_path):
     [
         (b"", "a.jsonl: the file is empty"),
         (b'{"text": "a"}\n{"text": ', "a.jsonl:2: not JSON"),
-        (b'{"text": "a"}\n{"body": "b"}', "a.jsonl:2: no text"),
+        (
+            b'{"text": "a"}\n{"body": "b"}',
+            "a.jsonl:2: no column 'text'; there are: body",
+        ),
         (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 24 is not UTF-8"),
     ],
 )
