@@ -147,11 +147,9 @@ class Rows:
         batch["row_weights"] = (indices < len(self)).astype(np.float32)
         return batch
 
-    def ids(self, rows: Int[np.ndarray, "rows"]) -> list[np.ndarray]:
-        """Returns the `input_ids` of some rows, without padding."""
-        ends, flat = self._ends[rows], self._flat["input_ids"]
-        sizes = self.lengths[rows]
-        return [flat[..., e - n : e] for e, n in zip(ends, sizes, strict=True)]
+    def fraction(self, token: int) -> float:
+        """Returns the fraction of this one among all tokens."""
+        return float(np.mean(self._flat["input_ids"] == token))
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """Returns the length to pad these rows to: one of LENGTHS, or the limit."""

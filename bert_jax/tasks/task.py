@@ -104,8 +104,7 @@ class Data:
     """Facts about a run's training data.
 
     Attributes:
-      unknown_share: Fraction of [UNK] among the tokens of a sample of the rows, in
-        pre-training of all rows.
+      unknown_share: Fraction of [UNK] among the tokens.
       epoch_size: Number of rows, or 0 if the run does not count epochs.
       record: Identity of the data, for `Task.recall`, as JSON. Its `facts` describe the
         data and become `Task.facts` when the run is queried.
