@@ -23,7 +23,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import workers
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.shards import Job, Shard
+from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
 
 

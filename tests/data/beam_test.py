@@ -16,7 +16,8 @@ from ml_collections import ConfigDict
 from preparing import make_config, write_corpus
 
 from bert_jax.data import chunks, prepare
-from bert_jax.data.shards import Chunk, Job, Shard
+from bert_jax.data.chunks import Chunk
+from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
 
 TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
