@@ -13,6 +13,8 @@ determines its content, and is renamed to that name once complete.
 import hashlib
 import io
 import json
+import random
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -27,17 +29,19 @@ from bert_jax.data import (
     chunks,
     corpus,
     pairs,
-    report,
+    records,
     vocabulary,
     writing,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
+_EXAMPLES = 10  # pairs in the report
+_WIDTH = 44  # characters of a sentence there
 
 
 class Prepared(NamedTuple):
@@ -107,7 +111,7 @@ def prepare(
             tokenization.save(tokenizer, temporary)
             settings = _settings(config, max_seq_length)
             writing.write(config, tokenizer, settings, identity, temporary)
-            text = report.text(open_folder(temporary))
+            text = report(open_folder(temporary))
             (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
@@ -175,3 +179,63 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )
+
+
+def report(data: Prepared) -> str:
+    """Returns the sizes, the overlap, the mean length, the fraction of [UNK] and pairs.
+
+    Raises:
+      UserError: the records cannot be read.
+    """
+    source = records.Source(records.shards(data.folder, "train"))
+    length = data.token_counts().sum() / max(1, len(source))
+    chosen = random.Random(0).sample(range(len(source)), min(_EXAMPLES, len(source)))
+    lines = [
+        *_sizes(data.report),
+        f"a pair of train: {length:.1f} tokens, without special ones",
+        f"[UNK]: {data.unknown_share():.3%} of train's tokens",
+        "pairs of train, drawn at random:",
+        *(_example(data.tokenizer, source.read([row])) for row in sorted(chosen)),
+    ]
+    return "\n".join(lines)
+
+
+def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
+    for split, its in facts["totals"].items():
+        share = records.random_share(its)
+        random_ones = f" ({share:.1%} random)" if share else ""
+        yield (
+            f"{split}: {its['documents']:,} documents, {its['sentences']:,} sentences, "
+            f"{its['tokens']:,} tokens, {its['pairs']:,} pairs{random_ones}"
+        )
+    yield from held_out(facts["totals"])
+    counts = (records.source_counts(facts, name) for name in ("documents", "pairs"))
+    for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):
+        yield f"source {number} of train: {documents:,} documents, {rows:,} pairs"
+
+
+def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yields lines: the size of dev, and its overlap with the training text.
+
+    Args:
+      totals: Totals of each split, in preparation.json.
+    """
+    dev = totals["dev"]
+    before = dev["sentences"] + dev["left_out"]
+    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
+    yield f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens)"
+    yield (
+        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
+        "the training text has too"
+    )
+
+
+def _example(tokenizer: Tokenizer, pair: records.Pairs) -> str:
+    kind = tokenization.kind_of(tokenizer)
+    texts = [
+        kind.text(tokenizer.id_to_token(int(token)) or "" for token in part)
+        for part in np.split(pair.tokens, [int(pair.lengths[0, 0])])
+    ]
+    label = f"{'random' if pair.is_random_next[0] else 'next':6} " * bool(texts[1])
+    shown = (x if len(x) <= _WIDTH else f"{x[: _WIDTH - 3]}..." for x in texts if x)
+    return printable(f"  {label}{' | '.join(shown)}")

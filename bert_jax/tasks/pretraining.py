@@ -124,7 +124,7 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data. The fraction of [UNK] is the first phase's."""
-        from bert_jax.data import prepare, report
+        from bert_jax.data import prepare
 
         datasets = self._data.all()
         first = self._data.of(self.config.corpus.max_seq_length)
@@ -132,7 +132,7 @@ class Pretraining(Task):
             first.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=lambda folder: report.text(prepare.open_folder(folder)),
+            report=lambda folder: prepare.report(prepare.open_folder(folder)),
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:
@@ -247,14 +247,14 @@ class Pretraining(Task):
 
     def show(self, folder: Path, run: Callable[[ApplyFn], PredictFn]) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
-        from bert_jax.data import report
+        from bert_jax.data import prepare
 
         predictor = self.predictor()
         last = phases.phases(self.config)[-1]  # the scores are for its length
         data = self._data.of(last.max_seq_length)
         features, wanted = predictor.examples(self._data.dev()[0], EXAMPLES)
         rows = predictor.show(features, wanted, run(predictor.outputs)(features))
-        print("", *report.held_out(data.report["totals"]), sep="\n")
+        print("", *prepare.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
         print(printed(rows, width, predictor.blank))
