@@ -102,7 +102,7 @@ class Pretraining(Task):
 
     @functools.cached_property
     def _data(self) -> Any:  # a RunData
-        from bert_jax.data.run_data import RunData
+        from bert_jax.data.loader import RunData
 
         return RunData(self.config, self._vocabulary)
 
