@@ -153,7 +153,7 @@ def reopen(
     prepared, settings = open_folder(folder), _identity(config, max_seq_length)
     if tokenizer is not None:
         settings["tokenizer"] = _digest(tokenizer)
-    return prepared if chunks.fits(prepared.report, settings) else None
+    return prepared if settings.items() <= prepared.report.items() else None
 
 
 def _digest(tokenizer: Tokenizer) -> str:

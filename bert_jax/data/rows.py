@@ -1,7 +1,6 @@
 """Sequences of different lengths, stored without padding, and padded batches."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -213,7 +212,7 @@ class Rows:
         order = np.argsort(self.lengths, kind="stable")
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
-        return itertools.islice(padded.reshape(-1, size), None)
+        return iter(padded.reshape(-1, size))
 
 
 def read_ahead(batches: Any) -> Iterator[Batch]:
