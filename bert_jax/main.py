@@ -126,8 +126,6 @@ def _prepare(task: Any) -> None:
     with processes.first_alone():
         data = task.training_data()
     if processes.is_first():
-        for note in data.notes:
-            print(note, file=sys.stderr)
         for folder in data.folders:
             print(data.report(storage.path(folder)), file=sys.stderr)
             print(f"prepared: {folder}")

@@ -12,7 +12,6 @@ import numpy as np
 from tqdm import tqdm
 
 from bert_jax import attentions
-from bert_jax.data import vocabulary_fit
 from bert_jax.runtime import processes, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
@@ -47,8 +46,6 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         output = stack.enter_context(partial_output.opened(source, target, work))
         if keeps:
             answerer = stack.enter_context(attentions.around(answerer, task))
-        if processes.is_first():
-            answerer.watch = vocabulary_fit.warner(task.tokenizer, source)
         write = row_files.writer(target, output.file, output.columns)
         progress = stack.enter_context(_progress(task, source, output))
         count, rest = output.rows, output.rest(lines)

@@ -115,8 +115,7 @@ FIELDS: dict[str, Field] = {
     # Bytes of text, sampled evenly from the corpus, to train a vocabulary on.
     "tokenizer.sample_bytes": Field(30_000_000, "[1, 4611686018427387904]"),
     # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,
-    # jsonl:GLOB, parquet:GLOB, wikiextractor:GLOB, hf:NAME, tfds:NAME, pydocs
-    # (docs/data.md).
+    # jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, pydocs (docs/data.md).
     "corpus.sources": Field(
         ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"), filled
     ),
@@ -325,7 +324,7 @@ TASK: dict[str, Field] = {
     "task.test_file": _data(),  # the same, perhaps unlabeled
     # Without data named dev: the fraction of each class (with kind=classification, else
     # of all texts) to hold out of the training data. The texts themselves decide, so
-    # that equal texts stay together. From IMDb's archive, whole films are held out.
+    # that equal texts stay together. From IMDb's archive, the last files of each class.
     "task.dev_fraction": Field(0.0, "[0, 1)"),
     # csv, tsv or jsonl, whatever the files' names end in. Empty means by the ending.
     "task.format": Field("", ("", "csv", "tsv", "jsonl"), ask="noted"),

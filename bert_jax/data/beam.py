@@ -11,10 +11,8 @@ import multiprocessing
 import os
 import pickle
 import secrets
-import shutil
 import signal
 import threading
-import traceback
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.data import workers
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.shards import Job, Shard
+from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
 
 
@@ -57,7 +55,6 @@ def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
 
 def ordered_map(
     settings: ConfigDict,
-    folder: Path,
     function: Callable[[Job, Chunk], Shard],
     job: Job,
     chunks: Iterable[Chunk],
@@ -66,30 +63,27 @@ def ordered_map(
 
     Args:
       settings: `config.corpus`.
-      folder: A folder that every worker sees under this path. It is left as it was.
       function: A function in an importable module. It must be safe to call twice.
+      job: Settings of the chunks. Every worker sees its folder under the same path.
 
     Raises:
       UserError: the pipeline failed, or a worker died.
     """
-    place = folder.absolute() / f"beam-{function.__name__}"
-    place.mkdir()
-    try:
-        _store((function, job), place / "job")
-        count = 0
-        for count, chunk in enumerate(chunks, 1):
-            _store(chunk, place / f"chunk-{count}")
-        _run_apart(settings, place, count)
-        for number in range(1, count + 1):
-            yield _load(place / f"shard-{number}")
-    finally:
-        shutil.rmtree(place)
+    folder = job.aside() / f"beam-{function.__name__}"
+    folder.mkdir()
+    _store((function, job), folder / "job")
+    count = 0
+    for count, chunk in enumerate(chunks, 1):
+        _store(chunk, folder / f"chunk-{count}")
+    _run_apart(settings, folder, count)
+    for number in range(1, count + 1):
+        yield _load(folder / f"shard-{number}")
 
 
-def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
+def _run_apart(settings: ConfigDict, folder: Path, count: int) -> None:
     """Runs the pipeline in a new process, and at the end kills any that remain."""
     context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_run, args=(settings, place, count))
+    process = context.Process(target=_run, args=(settings, folder, count))
     with workers.without_main():
         process.start()
     assert process.pid is not None
@@ -101,51 +95,47 @@ def _run_apart(settings: ConfigDict, place: Path, count: int) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.join()
     if process.exitcode:
-        failed = place / "error"
-        why = failed.read_text() if failed.exists() else "its process died"
+        error = folder / "error"
+        why = error.read_text() if error.exists() else "its process died"
         raise UserError(
             f"config.corpus.runner={settings.runner}: {why}; all workers must see "
-            "config.corpus.data_dir under the same path; nothing half-written stays, "
-            "so the same command can run again"
+            "config.corpus.data_dir under the same path"
         )
 
 
-def _run(settings: ConfigDict, place: Path, count: int) -> None:
+def _run(settings: ConfigDict, folder: Path, count: int) -> None:
     os.setsid()  # a group, with the workers that the runner starts
     workers.end_with_parent()
 
-    def fail(text: str) -> None:
-        (place / "error").write_text(text)
-        os._exit(1)  # other threads may wait forever
-
-    def thread_failed(args: threading.ExceptHookArgs) -> None:
-        threading.__excepthook__(args)
+    def fail(args: threading.ExceptHookArgs) -> None:
         # FnApiRunner would wait forever for the worker that this thread has started.
         if args.thread is not None and args.thread.name == "run_worker":
-            fail("a worker process died, perhaps because memory ran out")
+            text = "a worker process died, perhaps because memory ran out"
+            (folder / "error").write_text(text)
+            os._exit(1)  # other threads may wait forever
 
-    threading.excepthook = thread_failed
+    threading.excepthook = fail
     try:
         with pipeline(settings) as steps:
             numbers = steps | apache_beam.Create(range(1, count + 1))
-            _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, place)
+            _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, folder)
     except Exception as error:  # a runner may raise anything
-        traceback.print_exc()
-        lines = str(error).strip().splitlines() or [repr(error)]
-        fail(lines[-1].partition(" [while running")[0])
+        last = (str(error).strip() or repr(error)).splitlines()[-1]
+        (folder / "error").write_text(last.partition(" [while running")[0])
+        raise
 
 
-def _write(number: int, place: Path) -> None:
+def _write(number: int, folder: Path) -> None:
     """Calls the function on a chunk, in a worker, and stores the result."""
-    path = place / f"shard-{number}"
+    path = folder / f"shard-{number}"
     if not path.exists():  # else the bundle is repeated
-        function, job = _job(place)
-        _store(function(job, _load(place / f"chunk-{number}")), path)
+        function, job = _load_job(folder)
+        _store(function(job, _load(folder / f"chunk-{number}")), path)
 
 
 @functools.lru_cache(1)
-def _job(place: Path) -> Any:
-    return _load(place / "job")
+def _load_job(folder: Path) -> Any:
+    return _load(folder / "job")
 
 
 def _load(path: Path) -> Any:

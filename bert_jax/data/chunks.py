@@ -5,7 +5,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -56,12 +56,6 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings that determine documents and splits, besides the text."""
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
     return {name: config.corpus[name] for name in names}
-
-
-def fits(report: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Returns whether a prepared folder's report has these settings, including
-    `identity`."""
-    return all(report.get(name) == value for name, value in settings.items())
 
 
 def keyed_hash(seed: int, purpose: str, index: int) -> float:

@@ -6,7 +6,6 @@
     text:GLOB           one document per file
     jsonl:GLOB          one document per line, in its `text` field
     parquet:GLOB        one document per row, in its `text` column
-    wikiextractor:GLOB  articles between <doc ...> and </doc>, after their titles
     hf:NAME             the train split of a data set on the Hugging Face Hub
     tfds:NAME           a TFDS data set, by name or by the folder it was prepared in
     pydocs              documentation strings of the Python installation
@@ -17,6 +16,7 @@ document at a time (parquet: a batch of rows).
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -31,6 +31,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
+from bert_jax.data.tables import Wanted, as_text, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -39,6 +40,7 @@ log = logging.getLogger(__name__)
 
 # Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
 _REVISIONS = ".digests.json"
+_JSON_LINES = Wanted(("text",), format="jsonl")
 
 
 class Document(NamedTuple):
@@ -58,8 +60,8 @@ _WITHOUT_NETWORK = (
     "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
     "machine, --config.corpus.data_dir=FOLDER"
 )
-# For data sets whose features alone are ambiguous: the text's feature and form, and a
-# function that keeps an article's text passages and drops the rest.
+# The text's feature and form, unless they are "text" and "wrapped", and a function that
+# keeps an article's text passages and drops the rest.
 _TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
     "wikipedia": ("text", "lines", wikipedia.paragraphs),
@@ -214,34 +216,10 @@ def _files(source: str) -> dict[str, tuple[int, int | str]]:
 def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
     """Yields documents with an empty line between them."""
     # A document also ends with its file, unlike in Google's code.
-    lines: list[str] = []
-    for _, line in read_lines(path):
-        line = line.strip()
-        if line:
-            lines.append(line)
-        elif lines:
-            yield Document("\n".join(lines), form)
-            lines = []
-    if lines:
-        yield Document("\n".join(lines), form)
-
-
-def _read_articles(path: str | Path) -> Iterator[Document]:
-    """Yields articles as WikiExtractor writes them: their first line is the title."""
-    lines: list[str] = []
-    for number, line in read_lines(path):
-        if line.startswith("</doc>"):
-            yield Document("\n".join(lines[2:]), "lines")
-            lines = []
-        elif not (lines or line.startswith("<doc ")) and line.strip():
-            raise UserError(
-                f"{path}:{number}: text outside of <doc ...> and </doc>; is it "
-                "WikiExtractor's? (its --json writes lines for jsonl:GLOB)"
-            )
-        elif lines or line.strip():
-            lines.append(line)
-    if lines:
-        raise UserError(f"{path}:{number}: the last <doc> has no </doc>; cut off?")
+    lines = (line.strip() for _, line in read_lines(path))
+    for is_text, group in itertools.groupby(lines, bool):
+        if is_text:
+            yield Document("\n".join(group), form)
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
@@ -252,16 +230,8 @@ def _read_parquet(path: str | Path) -> Iterator[Document]:
 
 
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        hint = "; each line must be an object with a text field"
-        row = untrusted.parse(line, f"{path}:{number}", hint)
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-            raise UserError(
-                f'{path}:{number}: no text; each line must be {{"text": "..."}}'
-            )
-        yield Document(row["text"], "wrapped")
+    for where, row in read_rows(str(path), _JSON_LINES):
+        yield Document(as_text(row["text"], where, "text"), "wrapped")
 
 
 FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
@@ -273,7 +243,6 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
     ],
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
-    "wikiextractor": _read_articles,
 }
 
 
@@ -283,20 +252,10 @@ def _read_tfds(name: str) -> Iterator[Document]:
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
     split = "train" if "train" in splits else splits[0]
-    known = _TFDS_TEXT.get(builder.name)
-    feature, form, passages = known or (_text_feature(name, builder), "wrapped", str)
+    known = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
+    feature, form, passages = known
+    if feature not in builder.info.features:
+        there = ", ".join(builder.info.features)
+        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
     for example in tfds_source.examples(name, builder, split):
         yield Document(passages(example[feature].decode("utf-8")), form)
-
-
-def _text_feature(name: str, builder: Any) -> str:
-    import tensorflow_datasets as tfds  # slow
-
-    features = builder.info.features
-    texts = sorted(k for k, f in features.items() if isinstance(f, tfds.features.Text))
-    if len(texts) != 1:
-        raise UserError(
-            f"tfds:{name}: one text feature is required, but it has "
-            f"{', '.join(texts) or 'none'}; write the text to a file for jsonl:FILE"
-        )
-    return texts[0]

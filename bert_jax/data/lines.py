@@ -2,7 +2,6 @@
 
 import bz2
 import contextlib
-import functools
 import gzip
 import io
 import lzma
@@ -13,9 +12,6 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
-
-# Bytes of a line, decompressed. The longest books have some five million.
-LONGEST = 1 << 26
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -59,8 +55,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Decompresses the endings of COMPRESSED. See also `decoded`.
 
     Raises:
-      UserError: the file cannot be read, is empty or not UTF-8, or a line is longer
-        than LONGEST, which no memory may hold.
+      UserError: the file cannot be read, is empty or not UTF-8.
     """
     number = 0
     try:
@@ -84,13 +79,7 @@ def decoded(file: Any, name: str) -> Iterator[tuple[int, str]]:
       name: Name of the file, for errors.
     """
     position = 0
-    lines = iter(functools.partial(file.readline, LONGEST + 1), b"")
-    for number, line in enumerate(lines, 1):
-        if len(line) > LONGEST:
-            raise UserError(
-                f"{name}:{number}: a line of more than {LONGEST:,} bytes; is it text? "
-                "Break it into lines: a document, paragraph or record each"
-            )
+    for number, line in enumerate(file, 1):
         start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
         try:
             yield number, line[start:].decode("utf-8").rstrip("\r\n")

@@ -25,7 +25,6 @@ class Mix:
 
     Attributes:
       size: Rows of a pass.
-      epochs: Epochs of each source in a pass.
     """
 
     def __init__(self, rows: Sequence[int], weights: Sequence[float], seed: int):
@@ -39,7 +38,6 @@ class Mix:
         self._parts = np.where(self._rows > 0, wanted, 0).astype(int)
         self._ends = np.cumsum(self._parts)
         self.size = int(self._ends[-1])
-        self.epochs = self._parts / np.maximum(1, self._rows)
         self._first = np.cumsum(self._rows) - self._rows
         # Each source has a separate seed: equal ones could undo the mix's shuffling.
         self._streams = [
@@ -78,33 +76,3 @@ def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
     """
     weights = tuple(map(float, config.corpus.weights))
     return Mix(source_counts(report, "pairs"), weights, config.seed)
-
-
-def notes(config: ConfigDict, report: Mapping[str, Any], rows: int) -> list[str]:
-    """Returns a line for each source: how much it has, and how often it is seen.
-
-    Args:
-      config: The whole config.
-      report: Content of preparation.json.
-      rows: Number of rows that the run takes in all.
-    """
-    mix = of(config, report)
-    lines = []
-    for source, documents, pairs, weight, passes in zip(
-        config.corpus.sources,
-        source_counts(report, "documents"),
-        source_counts(report, "pairs"),
-        config.corpus.weights,
-        mix.epochs * rows / mix.size,
-        strict=True,
-    ):
-        lines.append(
-            f"{source}: {documents:,} documents, {pairs:,} rows, weight {weight:g}: "
-            f"{passes:.2f} epochs in {rows:,} rows of training"
-        )
-        if not pairs:
-            lines.append(
-                f"warning: {source} is not trained on: no row of it is in train (dev "
-                "may hold all its documents); give it more, or leave it out"
-            )
-    return lines

@@ -139,12 +139,18 @@ def pack(
       `next_sentence_labels` [batch, pairs], 0 and -1 where there is no pair.
     """
     packed = share_rows(pairs, filled, pad)
-    row, place = np.nonzero(filled)
-    if "masked_lm_ids" in pairs:
-        starts = packed["cls_positions"][row, place]
-        packed |= _moved(pairs, row, place, starts, (len(filled), columns))
+    if "masked_lm_ids" in pairs:  # one pair's after another's
+        names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+        pair, column = np.nonzero(pairs["masked_lm_weights"])
+        row = np.nonzero(filled)[0][pair]
+        target = row, np.arange(len(row)) - np.searchsorted(row, row)
+        for name in names:
+            packed[name] = np.zeros((len(filled), columns), pairs[name].dtype)
+            packed[name][target] = pairs[name][pair, column]
+        starts = packed["cls_positions"][filled]
+        packed["masked_lm_positions"][target] += starts[pair]
     labels = np.full(filled.shape, records.PADDING_LABEL, np.int32)
-    labels[row, place] = pairs["next_sentence_labels"]
+    labels[filled] = pairs["next_sentence_labels"]
     packed["next_sentence_labels"] = labels
     return packed
 
@@ -165,53 +171,21 @@ def share_rows(
       `cls_positions` [batch, slots], as `pack` has them.
     """
     row, place = np.nonzero(filled)
-    lengths = np.zeros(filled.shape, int)
+    lengths = np.zeros(filled.shape, np.int32)
     size = (len(filled), sequences["input_ids"].shape[1])
     ends = sequences["input_mask"] * np.arange(1, size[1] + 1)
-    lengths[row, place] = ends.max(axis=1)  # a mask may have holes
-    starts = (np.cumsum(lengths, axis=1) - lengths)[row, place]
-    packed = {
-        "input_ids": np.full(size, pad, np.int32),
-        **_zeros(size, "input_mask", "segment_ids", "sequence_ids", "position_ids"),
-        **_zeros(filled.shape, "cls_positions"),
-    }
+    lengths[filled] = ends.max(axis=1)  # a mask may have holes
+    firsts = np.where(filled, np.cumsum(lengths, axis=1) - lengths, 0)
+    starts = firsts[filled]
+    packed = {name: np.zeros(size, np.int32) for name in _TOKENS}
+    packed["input_ids"][:] = pad
     sequence, position = np.nonzero(sequences["input_mask"])
     target = row[sequence], starts[sequence] + position
     for name in ("input_ids", "input_mask", "segment_ids"):
         packed[name][target] = sequences[name][sequence, position]
     packed["sequence_ids"][target] = place[sequence] + 1
     packed["position_ids"][target] = position
-    packed["cls_positions"][row, place] = starts
-    return packed
-
-
-def _moved(
-    pairs: Batch,
-    row: Int[np.ndarray, " pairs"],
-    place: Int[np.ndarray, " pairs"],
-    starts: Int[np.ndarray, " pairs"],
-    size: tuple[int, int],
-) -> Batch:
-    """Returns the masked tokens' columns, [batch, columns], one pair after another.
-
-    Args:
-      row: Row of each pair.
-      place: Index of each pair among its row's.
-      starts: Position of each pair in its row.
-    """
-    chosen = pairs["masked_lm_weights"] > 0
-    counts = np.zeros((size[0], 1 + place.max(initial=0)), int)
-    counts[row, place] = chosen.sum(axis=1)
-    before = (np.cumsum(counts, axis=1) - counts)[row, place]
-    pair, column = np.nonzero(chosen)
-    target = row[pair], before[pair] + np.cumsum(chosen, axis=1)[pair, column] - 1
-    moved = _zeros(size, "masked_lm_positions", "masked_lm_ids")
-    moved["masked_lm_weights"] = np.zeros(size, np.float32)
-    positions = starts[pair] + pairs["masked_lm_positions"][pair, column]
-    moved["masked_lm_positions"][target] = positions
-    for name in ("masked_lm_ids", "masked_lm_weights"):
-        moved[name][target] = pairs[name][pair, column]
-    return moved
+    return packed | {_PLACES: firsts.astype(np.int32)}
 
 
 def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...], int]:
@@ -270,10 +244,6 @@ def _lengths_of(_: None, shard: str) -> Int32[np.ndarray, " records"]:
         # [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
         lengths.append(parts.sum(axis=1) + 2 + (parts[:, 1] > 0))
     return np.concatenate(lengths, dtype=np.int32)
-
-
-def _zeros(size: tuple[int, ...], *names: str) -> Batch:
-    return {name: np.zeros(size, np.int32) for name in names}
 
 
 class PackedRows(Rows):

@@ -13,7 +13,8 @@ determines its content, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -28,17 +29,19 @@ from bert_jax.data import (
     chunks,
     corpus,
     pairs,
-    report,
+    records,
     vocabulary,
     writing,
 )
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, printable
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
+_EXAMPLES = 10  # pairs in the report
+_WIDTH = 44  # characters of a sentence there
 
 
 class Prepared(NamedTuple):
@@ -63,7 +66,7 @@ def prepare(
     config: ConfigDict,
     max_seq_length: int,
     tokenizer: Tokenizer | None = None,
-    record: Mapping[str, Any] | None = None,
+    recorded: str = "",
 ) -> Prepared:
     """Returns the corpus's sentence pairs, and makes them if they are missing.
 
@@ -76,15 +79,15 @@ def prepare(
       config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
       tokenizer: Tokenizer. None means the one from `vocabulary.prepare`.
-      record: `RunData.record` of a run that resumes. Its data is reused where
-        `config.corpus.data_dir` has it, even if the text is gone.
+      recorded: Name of the folder when a resumed run started. It is enough, if it
+        exists and has these settings, and the text may be gone.
 
     Raises:
       UserError: see `corpus.documents` and `writing.write`, or the disk is full, or the
         run began with other text.
     """
-    tokenizer, record = tokenizer or vocabulary.prepare(config), record or {}
-    if prepared := reopen(config, max_seq_length, record, tokenizer):
+    tokenizer = tokenizer or vocabulary.prepare(config)
+    if prepared := reopen(config, max_seq_length, recorded, tokenizer):
         return prepared
     data_dir = storage.path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
@@ -96,21 +99,19 @@ def prepare(
         ],
     }
     folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
-    before = _recorded(record, max_seq_length)
-    if before not in (None, folder.name):
+    if recorded not in ("", folder.name):
         raise UserError(
-            "config.corpus.sources: the text has changed since the run started: "
-            f"{_changes(record, identity)}; and the data prepared from it then, "
-            f"{before}, is not in config.corpus.data_dir={config.corpus.data_dir}: "
-            "restore either (cp -p and rsync -a keep times), or use another --workdir"
+            "config.corpus.sources: the text has changed since the run started, and "
+            f"the data prepared then, {recorded}, is not in config.corpus.data_dir="
+            f"{config.corpus.data_dir}: restore either (cp -p and rsync -a keep "
+            "times), or use another --workdir"
         )
     if not (folder / _REPORT).exists():
-        writing.require(config.corpus)
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
             tokenization.save(tokenizer, temporary)
             settings = _settings(config, max_seq_length)
             writing.write(config, tokenizer, settings, identity, temporary)
-            text = report.text(open_folder(temporary))
+            text = report(open_folder(temporary))
             (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
@@ -131,40 +132,28 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
 
 
-def _recorded(record: Mapping[str, Any], max_seq_length: int) -> str | None:
-    """Returns the name of a run's folder of this length, or None if it has none."""
-    return record.get("folders", {}).get(str(max_seq_length))
-
-
 def reopen(
     config: ConfigDict,
     max_seq_length: int,
-    record: Mapping[str, Any],
+    recorded: str,
     tokenizer: Tokenizer | None = None,
 ) -> Prepared | None:
     """Opens the data that a run has recorded, in `config.corpus.data_dir`.
+
+    Args:
+      recorded: See `prepare`.
 
     Returns:
       The data, or None if it is gone, or was made with other settings than the config's
       or with another tokenizer than the one given. The text is not compared.
     """
-    name = _recorded(record, max_seq_length)
-    folder = storage.path(config.corpus.data_dir) / (name or "")
-    if name is None or not (folder / _REPORT).exists():
+    folder = storage.path(config.corpus.data_dir) / recorded
+    if not recorded or not (folder / _REPORT).exists():
         return None
     prepared, settings = open_folder(folder), _identity(config, max_seq_length)
     if tokenizer is not None:
         settings["tokenizer"] = _digest(tokenizer)
-    return prepared if chunks.fits(prepared.report, settings) else None
-
-
-def _changes(record: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names the sources that differ from a run's record, or else other differences."""
-    before = record["shaped_by"]
-    both = zip(record["sources"], before["sources"], now["sources"], strict=True)
-    names = ("tokenizer", "libraries", "format")
-    changed = [source for source, one, other in both if one != other]
-    return ", ".join(changed or [name for name in names if before[name] != now[name]])
+    return prepared if settings.items() <= prepared.report.items() else None
 
 
 def _digest(tokenizer: Tokenizer) -> str:
@@ -190,3 +179,63 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     return pairs.Settings(
         max_seq_length, config.corpus.short_seq_prob, config.corpus.nsp
     )
+
+
+def report(data: Prepared) -> str:
+    """Returns the sizes, the overlap, the mean length, the fraction of [UNK] and pairs.
+
+    Raises:
+      UserError: the records cannot be read.
+    """
+    source = records.Source(records.shards(data.folder, "train"))
+    length = data.token_counts().sum() / max(1, len(source))
+    chosen = random.Random(0).sample(range(len(source)), min(_EXAMPLES, len(source)))
+    lines = [
+        *_sizes(data.report),
+        f"a pair of train: {length:.1f} tokens, without special ones",
+        f"[UNK]: {data.unknown_share():.3%} of train's tokens",
+        "pairs of train, drawn at random:",
+        *(_example(data.tokenizer, source.read([row])) for row in sorted(chosen)),
+    ]
+    return "\n".join(lines)
+
+
+def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
+    for split, its in facts["totals"].items():
+        share = records.random_share(its)
+        random_ones = f" ({share:.1%} random)" if share else ""
+        yield (
+            f"{split}: {its['documents']:,} documents, {its['sentences']:,} sentences, "
+            f"{its['tokens']:,} tokens, {its['pairs']:,} pairs{random_ones}"
+        )
+    yield from held_out(facts["totals"])
+    counts = (records.source_counts(facts, name) for name in ("documents", "pairs"))
+    for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):
+        yield f"source {number} of train: {documents:,} documents, {rows:,} pairs"
+
+
+def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yields lines: the size of dev, and its overlap with the training text.
+
+    Args:
+      totals: Totals of each split, in preparation.json.
+    """
+    dev = totals["dev"]
+    before = dev["sentences"] + dev["left_out"]
+    share = dev["tokens"] / (dev["tokens"] + totals["train"]["tokens"])
+    yield f"held out: {dev['sentences']:,} sentences ({share:.1%} of the tokens)"
+    yield (
+        f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
+        "the training text has too"
+    )
+
+
+def _example(tokenizer: Tokenizer, pair: records.Pairs) -> str:
+    kind = tokenization.kind_of(tokenizer)
+    texts = [
+        kind.text(tokenizer.id_to_token(int(token)) or "" for token in part)
+        for part in np.split(pair.tokens, [int(pair.lengths[0, 0])])
+    ]
+    label = f"{'random' if pair.is_random_next[0] else 'next':6} " * bool(texts[1])
+    shown = (x if len(x) <= _WIDTH else f"{x[: _WIDTH - 3]}..." for x in texts if x)
+    return printable(f"  {label}{' | '.join(shown)}")

@@ -1,7 +1,6 @@
 """Sequences of different lengths, stored without padding, and padded batches."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -147,11 +146,9 @@ class Rows:
         batch["row_weights"] = (indices < len(self)).astype(np.float32)
         return batch
 
-    def ids(self, rows: Int[np.ndarray, "rows"]) -> list[np.ndarray]:
-        """Returns the `input_ids` of some rows, without padding."""
-        ends, flat = self._ends[rows], self._flat["input_ids"]
-        sizes = self.lengths[rows]
-        return [flat[..., e - n : e] for e, n in zip(ends, sizes, strict=True)]
+    def fraction(self, token: int) -> float:
+        """Returns the fraction of this one among all tokens."""
+        return float(np.mean(self._flat["input_ids"] == token))
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
         """Returns the length to pad these rows to: one of LENGTHS, or the limit."""
@@ -215,7 +212,7 @@ class Rows:
         order = np.argsort(self.lengths, kind="stable")
         rest = -len(order) % size
         padded = np.concatenate([order, np.full(rest, len(order))])
-        return itertools.islice(padded.reshape(-1, size), None)
+        return iter(padded.reshape(-1, size))
 
 
 def read_ahead(batches: Any) -> Iterator[Batch]:

@@ -37,14 +37,6 @@ _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=
 _QUOTED_QUOTE = re.compile(r'(^|\t)"[^"\t]*""[^\t]*"(\t|$)')
 _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')
 
-# A first line of these alone is a header, though columns are named by number.
-_USUAL_NAMES = (
-    "id index text text_a text_b sentence sentence1 sentence2 premise hypothesis "
-    "question question1 question2 context title review comment tweet content document "
-    "body description label labels class category target gold_label sentiment stars "
-    "rating score"
-)
-
 Row = dict[str, Any]
 
 
@@ -96,8 +88,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
 
     Raises:
       UserError: A file cannot be read or has an unknown ending, a column is missing, a
-        row has too few or too many fields or unpaired quotes, there are no rows, or
-        the columns are numbers, but the first line is a header.
+        row has too few or too many fields or unpaired quotes, or there are no rows.
     """
     records = list(read_rows(source, wanted))
     if not records:
@@ -187,13 +178,6 @@ def _named(
     first = "the header names"
     for number, row in rows:
         if not names and wanted.numbers:
-            usual = set(_USUAL_NAMES.split())
-            if {field.strip().lower() for field in row if field} <= usual:
-                raise UserError(
-                    f"{path}:{number}: is it a header ({', '.join(row)})? Columns by "
-                    "number are for files without one: give the names instead "
-                    "(--config.task.text=NAME)"
-                )
             names, first = [str(n) for n in range(len(row))], f"line {number} has"
         elif not names:
             names = row

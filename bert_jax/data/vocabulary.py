@@ -49,7 +49,7 @@ def prepare(config: ConfigDict) -> Tokenizer:
         identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
-        writing.require(config.corpus)  # before the time that training takes
+        writing.mapper(config.corpus)  # before the time that training takes
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             _train(config, identity, temporary)
     return tokenization.load(folder / "tokenizer.json")

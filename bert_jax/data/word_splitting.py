@@ -3,7 +3,7 @@
 Training data have words, not the text that they are from. But they show which marks
 (characters that are neither letters nor digits) are separated and which are attached:
 `left` `.` but `U.S.`, `state-of-the-art`, `John` `'s` but `O'Neill`, `l'` `eau`. The
-rule that `word_rule_learning.learn` takes from them is:
+rule that `learn` takes from them is:
 
 1. White space separates words.
 2. A mark next to letters or digits is attached to its left, its right, both or neither,
@@ -18,14 +18,16 @@ A character is a grapheme cluster, so a combining mark stays with its base.
 """
 
 import bisect
+import collections
 import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import PreTokenizedString, Regex, normalizers, pre_tokenizers
 
 Rule = Mapping[str, Any]  # JSON
 
@@ -36,15 +38,14 @@ CHARACTERS: Rule = {"characters": True}
 # The rule for a model saved without one, as in English treebanks.
 USUAL: Rule = {"marks": {"W  ": 0, "  W": 0, "I . ": 3, "W ' s": 1}}
 
-KINDS = ("N", "H")  # kinds whose characters do not matter
-LEFT, RIGHT, BOTH = 2, 1, 3  # the sides that a mark is attached to, added up
-LONGEST_MARKS = 8  # different marks that belong together
-SAME_APOSTROPHE = (
-    "\u2019",
-    "'",
-)  # the typographic apostrophe, and a typewriter's
+_NEARLY_ALL = 0.99  # fraction of the words that are characters
+_LEFT, _RIGHT, _BOTH = 2, 1, 3  # the sides that a mark is attached to, added up
+_MAX_MARKS = 8  # different marks that belong together
+# The typographic apostrophe, and a typewriter's.
+_SAME_APOSTROPHE = ("\u2019", "'")
+_APOSTROPHE = re.compile(r"[^\W\d_]+['\u2019][^\W\d_]+")  # inside a word
+_BERT_NORMALIZER = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
 _CLUSTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
-APOSTROPHE = re.compile(r"[^\W\d_]+['\u2019][^\W\d_]+")  # inside a word
 # The first words of their characters' names.
 _UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"}
 _UNSPACED |= {"IDEOGRAPHIC", "THAI", "LAO", "KHMER", "MYANMAR"}
@@ -56,6 +57,116 @@ class Run(NamedTuple):
     kind: str  # M for marks, H for scripts without spaces, empty for others
     characters: list[str]  # grapheme clusters
     text: str  # all of them
+
+
+def learn(sentences: Iterable[Sequence[str]]) -> Rule:
+    """Returns the rule by which these words were separated.
+
+    Args:
+      sentences: Words of each sentence.
+    """
+    texts = [[part for word in words for part in word.split()] for words in sentences]
+    runs = [[_runs_of(word) for word in words] for words in texts]
+    sizes = [sum(len(run.characters) for run in word) for s in runs for word in s]
+    if sizes.count(1) >= _NEARLY_ALL * len(sizes) > 0:
+        return CHARACTERS
+    unspaced = {w[0].text for s in runs for w in s if len(w) == 1 and w[0].kind == "H"}
+    return {
+        "marks": _learn_sides(runs) | _learn_groups(runs),
+        "endings": _learn_endings(texts),
+        "words": sorted(word for word in unspaced if len(word) > 1),
+    }
+
+
+def _learn_sides(sentences: list[list[list[Run]]]) -> dict[str, int]:
+    """Returns the usual sides of marks by `_keys`, unless a more general key has them.
+
+    The most specific key counts every occurrence, the others each different one. So
+    many words after the same one, as in `SOCCER - ...`, count once.
+    """
+    counts: dict[str, Counter[int]] = collections.defaultdict(Counter)
+    general: dict[str, tuple[str, ...]] = {}
+    observed = itertools.chain.from_iterable(map(_observed, sentences))
+    different = Counter((tuple(_keys(*around)), sides) for *around, sides in observed)
+    for (keys, sides), count in different.items():
+        for index, key in enumerate(keys):
+            if key != "W  W":  # whether any mark between words is apart says little
+                counts[key][sides] += 1 if index else count
+                general[key] = keys[index + 1 :]
+    alone = sorted({w[0].text for words in sentences for w in words if _is_marks(w)})
+    learned = {key: 0 for mark in alone for key in (f"W {mark} ", f" {mark} W")}
+    for key in sorted(counts, key=lambda key: len(general[key])):
+        sides, count = max(counts[key].items(), key=lambda item: item[::-1])
+        has_letters = not {*key.split(" ")[::2]} <= {"", *"WINH"}
+        is_known = count > 1 or not has_letters
+        is_new = sides != _known_sides(learned, general[key])
+        if key not in learned and is_known and is_new:
+            learned[key] = sides
+    return learned
+
+
+def _observed(words: list[list[Run]]) -> Iterator[tuple[str, str, str, int]]:
+    """Yields each mark with the text on its left and right, and its attached sides."""
+    runs = [(n, run) for n, word in enumerate(words) for run in word]
+    nothing = (-1, Run("M", [], ""))
+    around = zip([nothing, *runs], runs, [*runs[1:], nothing], strict=False)
+    for (before, first), (word, mark), (after, last) in around:
+        if mark.kind == "M":
+            left = "" if first.kind == "M" else first.text
+            right = "" if last.kind == "M" else last.text
+            if left and right:
+                sides = _LEFT * (before == word) + _RIGHT * (word == after)
+                yield left, mark.text, right, sides
+            if left and word != after:  # white space may follow
+                yield left, mark.text, "", _BOTH * (before == word)
+            if right and before != word:
+                yield "", mark.text, right, _BOTH * (word == after)
+
+
+def _learn_groups(sentences: list[list[list[Run]]]) -> dict[str, int]:
+    """Returns which marks next to each other belong together, and which are words.
+
+    Equal ones belong together, unless they are known not to.
+    """
+    whole: Counter[str] = Counter()
+    apart: Counter[str] = Counter()
+    for words in sentences:
+        whole.update(run.text for word in words for run in word if run.kind == "M")
+        for are_marks, group in itertools.groupby(words, key=_is_marks):
+            texts = [word[0].text for word in group] if are_marks else []
+            for begin, end in itertools.combinations(range(len(texts) + 1), 2):
+                if 1 < end - begin <= _MAX_MARKS:
+                    apart["".join(texts[begin:end])] += 1
+    groups = {}
+    for text in whole | apart:
+        if len(set(text)) > 1 and whole[text] > apart[text]:
+            groups[f" {text} "] = _BOTH
+        elif len(text) == 2 and text[0] == text[1] and apart[text] > whole[text]:
+            groups[f" {text} "] = 0
+    return groups
+
+
+def _learn_endings(sentences: list[list[str]]) -> dict[str, int]:
+    """Returns where a word such as `n't` begins in `don't`.
+
+    It begins with a letter, has an apostrophe, and never begins a sentence.
+    """
+    first = {words[0].lower() for words in sentences if words}
+    pairs = Counter(
+        (before.lower(), word.lower().replace(*_SAME_APOSTROPHE))
+        for words in sentences
+        for before, word in itertools.pairwise(words)
+        if _APOSTROPHE.fullmatch(word)
+    )
+    return {
+        before + word: len(before)
+        for (before, word), count in pairs.items()
+        if count > 1 and word not in first
+    }
+
+
+def _is_marks(word: list[Run]) -> bool:
+    return len(word) == 1 and word[0].kind == "M"
 
 
 class WordSplitter:
@@ -83,33 +194,34 @@ class WordSplitter:
     def _split(self, chunk: str) -> list[str]:
         if self._into_characters:
             return _characters(chunk)
-        for match in APOSTROPHE.finditer(chunk) if self._endings else ():
+        for match in _APOSTROPHE.finditer(chunk) if self._endings else ():
             if size := self._endings.get(
-                match.group().lower().replace(*SAME_APOSTROPHE)
+                match.group().lower().replace(*_SAME_APOSTROPHE)
             ):
                 end = match.start() + size
                 return [*self._split(chunk[:end]), *self._split(chunk[end:])]
-        parts = [part for run in runs_of(chunk) for part in self._parts(run)]
+        parts = [part for run in _runs_of(chunk) for part in self._parts(run)]
         beside = ["", *("" if part.kind == "M" else part.text for part in parts), ""]
         joins = [False] * (len(parts) + 1)  # a part to the one before it
         for index, part in enumerate(parts):
             if part.kind == "M":
                 left, right = beside[index], beside[index + 2]
                 sides = self._sides(left, part.text, right)
-                joins[index] |= bool(left and sides & LEFT)
-                joins[index + 1] |= bool(right and sides & RIGHT)
+                joins[index] |= bool(left and sides & _LEFT)
+                joins[index + 1] |= bool(right and sides & _RIGHT)
         words: list[str] = []
         for part, joined in zip(parts, joins, strict=False):
             words.append(words.pop() + part.text if joined else part.text)
         return words
 
     def _sides(self, left: str, mark: str, right: str) -> int:
-        is_known = any(key in self._marks for key in own_keys(left, mark, right))
+        keys = _keys(left, mark, right)
+        is_known = any(key in self._marks for key in keys[:-2])
         if is_known or not (left and right) or "H" not in (_kind(left), _kind(right)):
-            return known_sides(self._marks, mark_keys(left, mark, right))
+            return _known_sides(self._marks, keys)
         # Where there are no spaces, a mark between words is like one at their ends.
-        to_left = LEFT & known_sides(self._marks, mark_keys(left, mark, ""))
-        return to_left | RIGHT & known_sides(self._marks, mark_keys("", mark, right))
+        to_left = _LEFT & _known_sides(self._marks, _keys(left, mark, ""))
+        return to_left | _RIGHT & _known_sides(self._marks, _keys("", mark, right))
 
     def _parts(self, run: Run) -> Iterator[Run]:
         """Yields words of a script without spaces, or marks that belong together."""
@@ -121,7 +233,7 @@ class WordSplitter:
 
     def _size(self, kind: str, rest: list[str]) -> int:
         """Returns how many of the first characters are a word, or belong together."""
-        longest = self._longest if kind == "H" else LONGEST_MARKS
+        longest = self._longest if kind == "H" else _MAX_MARKS
         for size in range(min(len(rest), longest), 1, -1):
             text = "".join(rest[:size])
             if text in self._words if kind == "H" else self._marks.get(f" {text} "):
@@ -134,17 +246,10 @@ class WordSplitter:
 def bert_words(text: str) -> Spans:
     """Returns the words of a text by BERT's rule: every punctuation mark is one, and
     every Chinese character."""
-    return _bert_tokenizer().encode(text, add_special_tokens=False).offsets
-
-
-@functools.cache
-def _bert_tokenizer() -> Tokenizer:
-    tokenizer = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        strip_accents=False, lowercase=False
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
+    words = PreTokenizedString(text)
+    words.normalize(_BERT_NORMALIZER.normalize)
+    pre_tokenizers.BertPreTokenizer().pre_tokenize(words)
+    return [span for _, span, _ in words.get_splits("original", "char")]
 
 
 def words_of_tokens(
@@ -176,36 +281,29 @@ def words_of_tokens(
     return owners, found
 
 
-def own_keys(left: str, mark: str, right: str) -> list[str]:
-    """Returns the keys under which the sides of a mark are stored, most specific first.
+def _keys(left: str, mark: str, right: str) -> list[str]:
+    """Returns the keys that the sides of a mark may have, the most specific one first.
 
-    Capitals denote kinds.
+    Each has what is on its left, the mark, and what is on its right. Capitals denote
+    kinds. The last two are for any word, and for any word and any mark.
     """
-    before, after = literal(left), literal(right)
-    mark = mark.replace(*SAME_APOSTROPHE)
+    before, after = _literal(left), _literal(right)
+    mark = mark.replace(*_SAME_APOSTROPHE)
     keys = [f"{before} {mark} {after}"]
     if left and right:
         keys += [f"{_kind(left)} {mark} {after}", f"{before} {mark} {_kind(right)}"]
     keys.append(f"{_kind(left)} {mark} {_kind(right)}")
+    keys += [f"{'W' * bool(left)} {some} {'W' * bool(right)}" for some in (mark, "")]
     return list(dict.fromkeys(keys))
 
 
-def mark_keys(left: str, mark: str, right: str) -> list[str]:
-    """Returns `own_keys`, then more general keys for when those are unknown."""
-    words = ("W" * bool(left), "W" * bool(right))
-    others = [
-        f"{words[0]} {m} {words[1]}" for m in (mark.replace(*SAME_APOSTROPHE), "")
-    ]
-    return list(dict.fromkeys([*own_keys(left, mark, right), *others]))
-
-
-def known_sides(marks: Mapping[str, int], keys: Iterable[str]) -> int:
+def _known_sides(marks: Mapping[str, int], keys: Iterable[str]) -> int:
     """Returns the sides by the first key that is known."""
-    return next((marks[key] for key in keys if key in marks), BOTH)
+    return next((marks[key] for key in keys if key in marks), _BOTH)
 
 
 @functools.lru_cache(1 << 16)
-def runs_of(word: str) -> list[Run]:
+def _runs_of(word: str) -> list[Run]:
     """Returns the runs of a word, in order."""
     runs = []
     groups = itertools.groupby(
@@ -242,7 +340,7 @@ def _kind(text: str) -> str:
     return "I" if len(_characters(text)) == 1 and not text.islower() else "W"
 
 
-def literal(text: str) -> str:
+def _literal(text: str) -> str:
     """Returns the form of a run in a key: itself, or its kind where that is enough."""
     kind = _kind(text)
-    return kind if kind in ("", *KINDS) else text.lower()
+    return kind if kind in ("", "N", "H") else text.lower()

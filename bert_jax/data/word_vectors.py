@@ -28,6 +28,8 @@ _RECORDS = 16_384  # pairs that are counted at a time
 def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     """Returns the vectors, counted once and then kept next to the sentence pairs.
 
+    Counting takes 50 kB for each token of the vocabulary.
+
     Args:
       data: Prepared data, whose training pairs are counted.
       width: Numbers in each vector.
@@ -41,15 +43,6 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     path = data.folder / f"word_vectors-{FORMAT}-{width}.npy"
     if path.exists():
         return np.load(io.BytesIO(path.read_bytes()))
-    counted, file = vectors(data, width), io.BytesIO()
-    np.save(file, counted)
-    with contextlib.suppress(OSError):  # others' data, only to be read
-        storage.write_atomically(path, file.getvalue())
-    return counted
-
-
-def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
-    """Counts the vectors, see `of`. Takes 50 kB for each token of the vocabulary."""
     often = data.token_counts()
     contexts = np.argsort(-often, kind="stable")[:_CONTEXTS]
     values = information(near(data, contexts))
@@ -62,6 +55,10 @@ def vectors(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
         )
     rows = np.zeros((len(values), width), np.float32)
     rows[seen] = factors(values[seen], width)
+    file = io.BytesIO()
+    np.save(file, rows)
+    with contextlib.suppress(OSError):  # others' data, only to be read
+        storage.write_atomically(path, file.getvalue())
     return rows
 
 

@@ -1,4 +1,7 @@
-"""Writing of a corpus's sentence pairs: train, then dev without train's sentences."""
+"""Writing of a corpus's sentence pairs: train, then dev without train's sentences.
+
+Each core turns chunks of documents into shards of records.
+"""
 
 import contextlib
 import functools
@@ -6,60 +9,101 @@ import importlib.util
 import json
 import os
 import pickle
+import random
+import secrets
 import shutil
 import sys
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import tensorflow_datasets as tfds
+from array_record.python import array_record_module
 from jaxtyping import Int64, UInt64
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, overlap, pairs, records, workers
-from bert_jax.data.shards import Chunk, Job, Shard, first_pass, part_path, write_shard
+from bert_jax.data import chunks, corpus, overlap, pairs, records, workers
+from bert_jax.data.chunks import Chunk
+from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
-# Yields function(job, chunk) for each chunk, in order: `workers.ordered_map`, or the
-# same on Apache Beam.
-OrderedMap: TypeAlias = Callable[
-    [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
-    Generator[Shard, None, None],
-]
+# Sentences to tokenize in one call, which bounds the memory of the result.
+_BATCH = 1024
 # Fraction of the pairs. Half are random, and also all whose chunk is one sentence.
 _MUCH_RANDOM = 0.9
 
 
-def require(settings: ConfigDict) -> None:
-    """Raises UserError if `corpus.runner` names a runner that is not installed.
+class Job(NamedTuple):
+    """The settings that the chunks of a corpus share."""
+
+    folder: Path
+    words: Words
+    vocabulary: int  # tokens
+    language: str
+    seed: int
+    settings: pairs.Settings
+    # For dev, after all of train is written: keys of the sentences to leave out.
+    known: frozenset[int] = frozenset()
+    by_source: bool = False  # also count each source's documents and pairs
+    separator: int | None = None  # the id between documents that share rows
+
+    def aside(self) -> Path:
+        """Returns the folder of temporary files, deleted at the end."""
+        return self.folder / "aside"
+
+
+class Shard(NamedTuple):
+    """A report of the records written for a chunk."""
+
+    split: str
+    number: int
+    # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
+    # bytes (of text), those of `source_key`, and where there are any random (pairs with
+    # a random second part)
+    totals: Counter[str]
+    counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
+    keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
+
+
+def part_path(folder: Path, split: str, number: int) -> Path:
+    """Returns the path of a shard until the number of shards is known."""
+    return folder / f"{split}-{number}"
+
+
+# `workers.ordered_map`, or the same on Apache Beam.
+OrderedMap: TypeAlias = Callable[
+    [Callable[[Job, Chunk], Shard], Job, Iterable[Chunk]],
+    Generator[Shard, None, None],
+]
+
+
+def mapper(settings: ConfigDict) -> OrderedMap:
+    """Returns `corpus.runner`'s map, or that of this machine's cores without one.
 
     Args:
       settings: `config.corpus`.
+
+    Raises:
+      UserError: the runner is not installed, or its options are wrong.
     """
-    if settings.runner and importlib.util.find_spec("apache_beam") is None:
+    if not settings.runner:
+        return workers.ordered_map
+    if importlib.util.find_spec("apache_beam") is None:
         raise UserError(
             f"config.corpus.runner={settings.runner}: Apache Beam is not installed; "
             "pip install '.[beam]'"
         )
-    if settings.runner:
-        from bert_jax.data import beam  # slow
-
-        beam.pipeline(settings)
-
-
-def _ordered_map(settings: ConfigDict, aside: Path) -> OrderedMap:
-    if not settings.runner:
-        return workers.ordered_map
     from bert_jax.data import beam  # slow
 
-    return functools.partial(beam.ordered_map, settings, aside)
+    beam.pipeline(settings)
+    return functools.partial(beam.ordered_map, settings)
 
 
 def write(
@@ -88,11 +132,13 @@ def write(
         job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
-    ordered_map = _ordered_map(config.corpus, aside)
+    ordered_map = mapper(config.corpus)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
         known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
-        dev = _write_dev(ordered_map, job._replace(known=known), progress)
+        results = ordered_map(write_shard, job._replace(known=known), _dev_chunks(job))
+        with contextlib.closing(results):
+            dev = [_without_arrays(shard, progress) for shard in results]
     shards = train + dev
     shutil.rmtree(aside)
     totals = {
@@ -135,7 +181,7 @@ def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
 ) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to a file for `_write_dev`.
+    """Writes train, and saves dev's chunks to a file for `_dev_chunks`.
 
     Returns:
       Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
@@ -160,30 +206,123 @@ def _write_train(
                 continue
             counts += shard.counts
             keys.write(shard.keys.tobytes())
-            # Keeps the report only: there may be thousands of shards.
-            shards.append(shard._replace(counts=counts[:0], keys=shard.keys[:0]))
-            progress.update(shard.totals["bytes"])
+            shards.append(_without_arrays(shard, progress))
     return shards, counts, np.concatenate(held_back)
 
 
-def _write_dev(ordered_map: OrderedMap, job: Job, progress: tqdm) -> list[Shard]:
-    """Writes dev's saved chunks, without the sentences of `job.known`."""
+def _dev_chunks(job: Job) -> Iterator[Chunk]:
+    """Yields the chunks that `_write_train` has saved."""
+    with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
+        while True:
+            yield pickle.load(file)
 
-    def saved() -> Iterator[Chunk]:
-        with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
-            while True:
-                yield pickle.load(file)
 
-    shards = []
-    with contextlib.closing(ordered_map(write_shard, job, saved())) as results:
-        for shard in results:
-            shards.append(shard._replace(counts=shard.counts[:0], keys=shard.keys[:0]))
-            progress.update(shard.totals["bytes"])
-    return shards
+def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
+    """Returns the report only, because there may be thousands of shards."""
+    progress.update(shard.totals["bytes"])
+    return shard._replace(counts=shard.counts[:0], keys=shard.keys[:0])
+
+
+def first_pass(job: Job, chunk: Chunk) -> Shard:
+    """Writes a chunk of train. For dev, which is written later, returns only keys."""
+    if chunk.split == "train":
+        return write_shard(job, chunk)
+    pieces = (piece for document in chunk.documents for piece in document)
+    keys = [overlap.keys(corpus.sentences(piece, job.language)) for piece in pieces]
+    none = np.zeros(0, np.int64)
+    return Shard(chunk.split, chunk.number, Counter(), none, np.concatenate(keys))
+
+
+def write_shard(job: Job, chunk: Chunk) -> Shard:
+    """Writes a chunk's pairs to one ArrayRecord file, at `part_path`.
+
+    Raises:
+      OSError: the disk is full.
+    """
+    totals: Counter[str] = Counter()
+    tokens, lengths, wholes, keys = [], [], [], []
+    for number, ids, sizes, piece_keys in _tokenized(job, chunk, totals):
+        tokens.append(ids)
+        lengths.append(sizes)
+        wholes.append(number)
+        keys.append(piece_keys)
+    totals["documents"] = len(set(wholes))
+    source_of = [document[0].source for document in chunk.documents]
+    if job.by_source:
+        totals.update(source_key(source_of[n], "documents") for n in set(wholes))
+    rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
+    drawn: Iterable[pairs.Pair] = pairs.draw(lengths, rng, job.settings, wholes)
+    if job.separator is not None:
+        longest = job.settings.max_seq_length - 2  # without a row's first and last
+        ids, drawn = pairs.full_sentences(
+            tokens, lengths, wholes, longest, job.separator
+        )
+        tokens = [ids]
+    encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
+    used = array("i")
+    # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
+    # Renamed when complete: Beam may have two workers write the same shard.
+    new = job.aside() / f"{chunk.split}-{chunk.number}.{secrets.token_hex(4)}"
+    options = "group_size:1,uncompressed"
+    writer = array_record_module.ArrayRecordWriter(str(new), options)
+    try:
+        for a, b, is_random_next in drawn:
+            tokens_a = encoded[a.document].part(a.start, a.stop)
+            tokens_b = encoded[b.document].part(b.start, b.stop)
+            writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
+            for part in (a, b):
+                used += tokens[part.document][part.start : part.stop]
+            totals["pairs"] += 1
+            if is_random_next:
+                totals["random"] += 1
+            if job.by_source:
+                totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
+        writer.close()
+    except RuntimeError as error:  # ArrayRecord's, for a full disk
+        raise UserError(
+            f"config.corpus.data_dir: cannot write the prepared data ({error}); make "
+            "room there, or name another folder"
+        ) from error
+    new.rename(part_path(job.folder, chunk.split, chunk.number))
+    counts = np.bincount(used, minlength=job.vocabulary)
+    every = np.concatenate([np.zeros(0, np.uint64), *keys])
+    return Shard(chunk.split, chunk.number, totals, counts, every)
+
+
+def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
+    """Yields each segment's document, tokens, sentence lengths and sentence keys."""
+    for number, document in enumerate(chunk.documents):
+        for piece in document:
+            totals["bytes"] += len(piece.text.encode())
+            sentences = corpus.sentences(piece, job.language)
+            keys = overlap.keys(sentences)
+            if job.known:
+                kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
+                totals["left_out"] += len(sentences) - len(kept)
+                sentences, keys = [sentences[i] for i in kept], keys[kept]
+            ids, sizes = _encode(job, sentences)
+            if sizes:  # empty if the tokenizer drops every character
+                totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
+                yield number, ids, sizes, keys
+
+
+def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
+    """Returns a segment's token ids, and the number of tokens in each sentence."""
+    ids, lengths = array("i"), []
+    if space := job.words.before_word:
+        sentences = [*sentences[:1], *(f"{space}{other}" for other in sentences[1:])]
+    for first in range(0, len(sentences), _BATCH):
+        for sentence in job.words.encode(sentences[first : first + _BATCH]):
+            if sentence:
+                ids.frombytes(sentence)
+                lengths.append(len(sentence) // ids.itemsize)
+    return ids, lengths
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:
     """Names the shards as TFDS does and describes them for `builder_from_directory`."""
+    import tensorflow_datasets as tfds  # slow, and no worker calls this
+
     template = tfds.core.ShardedFileTemplate(
         data_dir=folder, dataset_name="pairs", filetype_suffix="array_record"
     )

@@ -17,7 +17,7 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase
-from bert_jax.data import packing, truncation, vocabulary_fit
+from bert_jax.data import packing, truncation
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
@@ -208,7 +208,7 @@ class Finetuning(Task, Predictor):
 
     def training_data(self) -> Data:
         rows = self._rows("train")
-        unknown = vocabulary_fit.of_rows(rows, self.tokenizer)
+        unknown = rows.fraction(self.special.unk)
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}

@@ -110,7 +110,7 @@ class Pretraining(Task):
 
     @functools.cached_property
     def _data(self) -> Any:  # a RunData
-        from bert_jax.data.run_data import RunData
+        from bert_jax.data.loader import RunData
 
         return RunData(self.config, self._vocabulary)
 
@@ -132,7 +132,7 @@ class Pretraining(Task):
 
     def training_data(self) -> Data:
         """Prepares every phase's data. The fraction of [UNK] is the first phase's."""
-        from bert_jax.data import prepare, report
+        from bert_jax.data import prepare
 
         datasets = self._data.all()
         first = self._data.of(self.config.corpus.max_seq_length)
@@ -140,8 +140,7 @@ class Pretraining(Task):
             first.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=lambda folder: report.text(prepare.open_folder(folder)),
-            notes=tuple(self._data.mix()),
+            report=lambda folder: prepare.report(prepare.open_folder(folder)),
         )
 
     def recall(self, record: Mapping[str, Any]) -> None:
@@ -256,7 +255,7 @@ class Pretraining(Task):
 
     def show(self, folder: Path, answer: AnswerFn) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
-        from bert_jax.data import report
+        from bert_jax.data import prepare
 
         predictor = self.predictor()
         last = phases.phases(self.config)[-1]  # the scores are for its length
@@ -265,7 +264,7 @@ class Pretraining(Task):
         answers = answer(predictor, [feature for feature, _ in examples])
         pairs = zip(examples, answers, strict=True)
         rows = [predictor.show(*example, one) for example, one in pairs]
-        print("", *report.held_out(data.report["totals"]), sep="\n")
+        print("", *prepare.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
         print(printed(rows, width, predictor.blank))

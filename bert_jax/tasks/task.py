@@ -105,15 +105,13 @@ class Data:
     """Facts about a run's training data.
 
     Attributes:
-      unknown_share: Fraction of [UNK] among the tokens of a sample of the rows, in
-        pre-training of all rows.
+      unknown_share: Fraction of [UNK] among the tokens.
       epoch_size: Number of rows, or 0 if the run does not count epochs.
       record: Identity of the data, for `Task.recall`, as JSON. Its `facts` describe the
         data and become `Task.facts` when the run is queried.
       folders: Folders of the prepared data.
       report: Function that describes the content of a folder, in some lines. By default
         it returns only the folder's name.
-      notes: Use of the folders in the run, in lines for its log.
     """
 
     unknown_share: float
@@ -121,7 +119,6 @@ class Data:
     record: dict[str, Any] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     report: Callable[[Path], str] = str
-    notes: tuple[str, ...] = ()
 
 
 def lower_is_better(score: str) -> bool:

@@ -7,7 +7,6 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -346,10 +345,3 @@ def _number_of_ids(path: Path, tokenizer: Tokenizer) -> int:
             f"{len(every) - 1}, each once; save it again with the program that made it"
         )
     return 1 + max(every, default=-1)
-
-
-def word_end(text: str, end: int) -> int:
-    """Moves a token's end past combining accents, which uncased tokens leave out."""
-    while end < len(text) and unicodedata.category(text[end]) == "Mn":
-        end += 1
-    return end

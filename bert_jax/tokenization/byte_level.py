@@ -19,10 +19,12 @@ from tokenizers import (
     trainers,
 )
 
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import merges
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, complete
+
+VOCABULARY, MERGES = "vocab.json", "merges.txt"  # the files, next to each other
+Pair = tuple[str, str]
 
 
 class Marks(NamedTuple):
@@ -48,7 +50,7 @@ _SPACE = "\u0120"  # as a vocabulary writes it
 class ByteLevel(Kind):
     """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
 
-    files = (merges.VOCABULARY, merges.MERGES)
+    files = (VOCABULARY, MERGES)
     before_word = " "
     odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
 
@@ -79,7 +81,7 @@ class ByteLevel(Kind):
             special tokens other than MARKS.
         """
         del normalizer
-        pieces, pairs = merges.read(path, content)
+        pieces, pairs = read_merges(path, content)
         for marks in MARKS:
             if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown token
                 return _build(pieces, pairs, marks)
@@ -115,7 +117,7 @@ class ByteLevel(Kind):
             return whole
         if not form["model"]["vocab"].keys() >= added:
             return whole
-        return merges.contents(tokenizer) | whole
+        return merges_contents(tokenizer) | whole
 
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
@@ -227,7 +229,7 @@ def before_words(tokenizer: Tokenizer) -> Tokenizer:
 
 def _build(
     pieces: Mapping[str, int],
-    pairs: Sequence[merges.Pair],
+    pairs: Sequence[Pair],
     marks: Marks,
     normalizer: normalizers.Normalizer | None = None,
 ) -> Tokenizer:
@@ -278,3 +280,40 @@ def _id(tokenizer: Tokenizer, role: str) -> int | None:
     first = tokenizer.encode("").tokens[0]
     ids = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))
     return next((index for index in ids if index is not None), None)
+
+
+def read_merges(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:
+    """Returns each token's id, and the merges, the first ones first.
+
+    Args:
+      path: Path of the vocab.json. merges.txt is next to it.
+      content: Content of the vocab.json.
+
+    Raises:
+      UserError: a file is missing or damaged, or they are of two vocabularies.
+    """
+    try:
+        pieces = json.loads(content)
+        text = (path.parent / MERGES).read_bytes().decode("utf-8-sig")
+        lines = text.replace("\r\n", "\n").split("\n")
+        if lines[0].startswith("#version"):
+            del lines[0]
+        merges = [(a, b) for a, b in (line.split(" ") for line in lines if line)]
+        models.BPE(vocab=pieces, merges=merges)
+    except Exception as error:  # `tokenizers` raises nothing narrower
+        raise UserError(
+            f"{path}, and {MERGES} beside it: not the two files of one byte-pair "
+            f"vocabulary ({first_line(error)})"
+        ) from error
+    return pieces, merges
+
+
+def merges_contents(tokenizer: Tokenizer) -> dict[str, str]:
+    """Returns both files' contents, by name."""
+    model = json.loads(tokenizer.to_str())["model"]
+    ordered = sorted(model["vocab"].items(), key=lambda item: item[1])
+    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    return {
+        VOCABULARY: json.dumps(dict(ordered), ensure_ascii=False) + "\n",
+        MERGES: "".join(f"{line}\n" for line in ["#version: 0.2", *merges]),
+    }

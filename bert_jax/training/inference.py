@@ -57,7 +57,6 @@ class Answerer:
         self.size = batch_size(mesh, rows, config.hidden_size)
         # Whether parameters may be of a wider dtype than the model reads them in.
         self._rounds = getattr(config, "dtype", "float32") != "float32"
-        self.watch: Callable[[Batch], None] = lambda batch: None
         self._compiled = Compiled(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
@@ -108,7 +107,6 @@ class Answerer:
         lengths, limit = table.lengths.tolist(), self.predictor.max_seq_length
         for indices, tokens in sorted_groups(lengths, self.size, limit):
             batch = table.batch(indices, tokens)
-            self.watch(batch)
             for part, of in self._pieces(batch):
                 rows = {name: column[part] for name, column in batch.items()}
                 if self._rounds:

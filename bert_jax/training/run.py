@@ -1,7 +1,6 @@
 """An open run: builds, restores, evaluates, saves and closes it."""
 
 import contextlib
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,8 +22,6 @@ from bert_jax.training.step import Step
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
-
-log = logging.getLogger(__name__)
 
 
 class Due:
@@ -196,8 +193,6 @@ class Run:
     def _claim(self) -> None:
         """Writes config, vocabulary and data record to the folder."""
         task, data, is_first = self.task, self.data, processes.is_first()
-        for note in data.notes:
-            log.info("%s", note)
         with processes.first_alone():
             workdir.claim(
                 *(self.folder, task.config, task.tokenizer, data.record), write=is_first

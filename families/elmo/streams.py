@@ -95,7 +95,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
         )
     if recorded and (data_dir / recorded / _REPORT).exists():
         prepared = _opened(data_dir / recorded)
-        if chunks.fits(prepared.report, settings):
+        if settings.items() <= prepared.report.items():
             return prepared
     identity = settings | {
         "format": FORMAT,

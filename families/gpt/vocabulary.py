@@ -21,7 +21,14 @@ from tokenizers import (
 
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization import merges, wordpiece
+from bert_jax.tokenization import wordpiece
+from bert_jax.tokenization.byte_level import (
+    MERGES,
+    VOCABULARY,
+    Pair,
+    merges_contents,
+    read_merges,
+)
 from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
 
 UNKNOWN = "<unk>"
@@ -42,7 +49,7 @@ NAMES = {
 
 def build(
     pieces: Mapping[str, int],
-    pairs: Sequence[merges.Pair],
+    pairs: Sequence[Pair],
     normalizer: normalizers.Normalizer,
 ) -> Tokenizer:
     """Builds a tokenizer. Special tokens that the vocabulary lacks come after it.
@@ -90,7 +97,7 @@ class BytePairs(Kind):
     """GPT's kind of vocabulary."""
 
     name = "byte pairs"
-    files = (merges.VOCABULARY, merges.MERGES)
+    files = (VOCABULARY, MERGES)
     unknown = UNKNOWN
     around = 0
 
@@ -113,7 +120,7 @@ class BytePairs(Kind):
         Raises:
           UserError: A file is missing or damaged, or one does not fit the other.
         """
-        pieces, pairs = merges.read(path, content)
+        pieces, pairs = read_merges(path, content)
         if UNKNOWN not in pieces:
             raise UserError(f"{path}: the vocabulary has no {UNKNOWN}; add it")
         return build(pieces, pairs, normalizer)
@@ -137,7 +144,7 @@ class BytePairs(Kind):
         """Returns files without the special tokens, as released, except for
         tokenizer.json."""
         whole = {"tokenizer.json": tokenizer.to_str(pretty=True)}
-        return merges.contents(tokenizer) | whole
+        return merges_contents(tokenizer) | whole
 
     def fault(self, tokenizer: Tokenizer) -> str:
         del tokenizer  # `complete` adds the missing tokens

@@ -16,7 +16,8 @@ from ml_collections import ConfigDict
 from preparing import make_config, write_corpus
 
 from bert_jax.data import chunks, prepare
-from bert_jax.data.shards import Chunk, Job, Shard
+from bert_jax.data.chunks import Chunk
+from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
 
 TWO, TWICE = "--direct_num_workers=2", "--direct_runner_bundle_repeat=2"
@@ -31,8 +32,9 @@ def mapped(tmp_path):
     def run(function, count, *options):
         settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
         job = Job(tmp_path, None, 0, "en", 0, None)
+        job.aside().mkdir()
         numbered = [Chunk("train", number, []) for number in range(count)]
-        return beam.ordered_map(settings, tmp_path, function, job, numbered)
+        return beam.ordered_map(settings, function, job, numbered)
 
     return run
 
@@ -56,16 +58,21 @@ def dies_at_three(_, chunk):
     return pids(_, chunk)
 
 
+def fails_at_three(_, chunk):
+    if chunk.number == 3:
+        raise ValueError("a bad chunk")
+    return pids(_, chunk)
+
+
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path, monkeypatch):
-    """No process and no file of Beam's stays. Its workers find this module."""
+    """No process of Beam's stays. Its workers find this module."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}", prepend=os.pathsep)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # for Beam's messages
     yield
     assert not multiprocessing.active_children()
     left = psutil.Process().children(recursive=True)
     assert not [process for process in left if "sdk_worker" in str(process.cmdline())]
-    assert not list(tmp_path.rglob("beam"))
 
 
 @pytest.mark.slow
@@ -87,10 +94,18 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_and_again_with_repeated_bundles(mapped, tmp_path):
-    with pytest.raises(UserError, match=r"worker process died.*same command"):
-        list(mapped(dies_at_three, 8, TWO))
-    # Each bundle is requested from the pool twice, and nothing is done twice.
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(dies_at_three, "a worker process died"), (fails_at_three, ".*a bad chunk")],
+)
+def test_a_failing_chunk(mapped, function, message):
+    with pytest.raises(UserError, match=f"runner=FnApiRunner: {message}.*; all work"):
+        list(mapped(function, 8, TWO))
+
+
+@pytest.mark.slow
+def test_repeated_bundles(mapped, tmp_path):
+    """Each bundle is requested from the pool twice, and nothing is done twice."""
     shards = list(mapped(notes, 8, TWO, TWICE))
     assert [shard.number for shard in shards] == list(range(8))
     assert len({shard.totals["pid"] for shard in shards}) == 2

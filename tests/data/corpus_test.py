@@ -103,35 +103,6 @@ def test_parquet(tmp_path):
     assert "cannot be read as parquet" in error(f"parquet:{path}")
 
 
-ARTICLES = """<doc id="1" url="?curid=1" title="A">
-A
-
-It is the first letter. So it is.
-A paragraph.
-</doc>
-
-<doc id="2" url="?curid=2" title="Empty">
-Empty
-</doc>
-"""
-
-
-def test_wikiextractor(tmp_path):
-    folder = tmp_path / "AA"
-    folder.mkdir()
-    path = folder / "wiki_00"
-    path.write_text(ARTICLES, "utf-8")
-    (document,) = read(f"wikiextractor:{tmp_path}/**/wiki_*")
-    assert corpus.sentences(document, "en") == [
-        "It is the first letter.",
-        "So it is.",
-        "A paragraph.",
-    ]
-    path.write_text(ARTICLES[:80], "utf-8")
-    said = f"{path}:5: the last <doc> has no </doc>; cut off?"
-    assert said in error(f"wikiextractor:{path}")
-
-
 def test_jsonl_source(tmp_path):
     rows = [{"text": "One."}, {"text": " \n", "id": 1}, {"text": "Two\u0085."}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
@@ -158,7 +129,10 @@ def test_several_sources_in_order(tmp_path):
     [
         (b"", "a.jsonl: the file is empty"),
         (b'{"text": "a"}\n{"text": ', "a.jsonl:2: not JSON"),
-        (b'{"text": "a"}\n{"body": "b"}', "a.jsonl:2: no text"),
+        (
+            b'{"text": "a"}\n{"body": "b"}',
+            "a.jsonl:2: no column 'text'; there are: body",
+        ),
         (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 24 is not UTF-8"),
     ],
 )

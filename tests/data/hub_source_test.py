@@ -194,21 +194,6 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
 
 
 @pytest.mark.slow
-def test_a_question_without_an_answer_is_impossible(fake_hub):
-    row = {"id": "1", "context": "c", "question": "q"}
-    sent = [row | {"answers": {"text": [], "answer_start": []}}]
-    sent.append(row | {"answers": {"text": ["c"], "answer_start": [0]}})
-    content = as_parquet(sent)
-    fake_hub.models[NAME] = {"main": {"squad_v2/validation-0.parquet": content}}
-    first, second = squad.read(f"hf:{NAME}:squad_v2:validation")[0]
-    assert (
-        first["is_impossible"]
-        and first["answers"] == []
-        and not second["is_impossible"]
-    )
-
-
-@pytest.mark.slow
 def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
     rows = [{"text": f"Text {n}, too.", "label": n % 2} for n in range(9)]
     content = as_parquet(rows, label=["neg", "pos"])

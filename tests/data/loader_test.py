@@ -68,12 +68,13 @@ def test_the_same_whatever_ran_before(config):
     assert same(first, loader.batch_at(config, 37))
 
 
-def test_the_running_loader_gives_batch_at(config, data):
-    phase = loader.phases(config)[0]
-    running = loader.batches(config, phase, data, 5)
+def test_the_running_loader_gives_batch_at(config):
+    data = loader.RunData(config, None)
+    running = data.batches(5, slice(None), config.seed)
     for step in range(5, 12):
         assert same(next(running), loader.batch_at(config, step))
-    assert len(list(loader.batches(config, phase, data, 98))) == 2  # there are 100
+    last = data.batches(98, slice(None), config.seed)
+    assert len(list(last)) == 2  # there are 100
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])

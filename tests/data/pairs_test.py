@@ -174,31 +174,30 @@ def full_rows(documents, longest):
     return [list(ids[pair.a.start : pair.a.stop]) for pair in found]
 
 
-def test_a_row_goes_on_in_the_next_document():
-    documents = [[[1, 1], [2, 2]], [[3, 3, 3]]]
-    assert full_rows(documents, 8) == [[1, 1, 2, 2, SEPARATOR, 3, 3, 3]]
-
-
-def test_sentences_stay_whole():
-    documents = [[[1, 1], [2, 2], [3, 3]], [[4, 4]]]
-    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, SEPARATOR, 4, 4]]
-
-
-def test_a_row_does_not_end_with_a_separator():
-    documents = [[[1, 1], [2, 2]], [[3, 3, 3, 3]]]
-    assert full_rows(documents, 5) == [[1, 1, 2, 2], [3, 3, 3, 3]]
-
-
-def test_a_separator_that_is_left_out_needs_no_room():
-    documents = [[[1, 1], [2, 2]], [[3, 3]], [[4] * 8], [[5]]]
-    assert full_rows(documents, 4) == [[1, 1, 2, 2], [3, 3], [4] * 4, [4] * 4, [5]]
-
-
-def test_a_sentence_that_is_too_long_is_cut_and_nothing_is_lost():
-    documents = [[[1] * 7, [2, 2]], [[3]]]
-    found = full_rows(documents, 4)
-    assert found == [[1] * 4, [1, 1, 1], [2, 2, SEPARATOR, 3]]
-    assert [*itertools.chain(*found)].count(1) == 7
+@pytest.mark.parametrize(
+    ("documents", "longest", "rows"),
+    [
+        # A row goes on in the next document.
+        ([[[1, 1], [2, 2]], [[3, 3, 3]]], 8, [[1, 1, 2, 2, SEPARATOR, 3, 3, 3]]),
+        # Sentences stay whole.
+        (
+            [[[1, 1], [2, 2], [3, 3]], [[4, 4]]],
+            5,
+            [[1, 1, 2, 2], [3, 3, SEPARATOR, 4, 4]],
+        ),
+        # A row does not end with a separator, which then needs no room.
+        ([[[1, 1], [2, 2]], [[3, 3, 3, 3]]], 5, [[1, 1, 2, 2], [3, 3, 3, 3]]),
+        (
+            [[[1, 1], [2, 2]], [[3, 3]], [[4] * 8], [[5]]],
+            4,
+            [[1, 1, 2, 2], [3, 3], [4] * 4, [4] * 4, [5]],
+        ),
+        # A sentence that is too long is cut, and nothing is lost.
+        ([[[1] * 7, [2, 2]], [[3]]], 4, [[1] * 4, [1, 1, 1], [2, 2, SEPARATOR, 3]]),
+    ],
+)
+def test_full_sentences(documents, longest, rows):
+    assert full_rows(documents, longest) == rows
 
 
 def test_pieces_of_one_document_have_no_separator_between():

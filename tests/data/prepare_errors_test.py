@@ -8,7 +8,7 @@ import pytest
 from preparing import made, make_config, names, read, write_corpus
 from runs import LIMIT
 
-from bert_jax.data import prepare, shards, vocabulary, writing
+from bert_jax.data import prepare, vocabulary, writing
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -50,7 +50,7 @@ def test_full_disk_leaves_nothing(config, monkeypatch):
         def write(self, record):
             raise RuntimeError("write() failed: No space left on device; writing x")
 
-    monkeypatch.setattr(shards.array_record_module, "ArrayRecordWriter", FullDisk)
+    monkeypatch.setattr(writing.array_record_module, "ArrayRecordWriter", FullDisk)
     with pytest.raises(UserError, match="No space left on device"):
         made(config)
     assert names(config.corpus.data_dir) == before

@@ -1,6 +1,5 @@
 """Preparation as a whole: the output, its completeness and its name."""
 
-import hashlib
 import json
 import random
 from collections import Counter
@@ -135,31 +134,16 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
-    record = {"folders": {str(LENGTH): data.folder.name, "48": data.folder.name}}
-    again = prepare.reopen(config, LENGTH, record, data.tokenizer)
+    name = data.folder.name
+    again = prepare.reopen(config, LENGTH, name, data.tokenizer)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
     other = tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], lowercase=True)
-    assert prepare.reopen(config, LENGTH, record, other) is None
-    assert prepare.reopen(config, 48, record) is None
-    assert prepare.reopen(config, 24, record) is None
-    record["folders"][str(LENGTH)] = "pairs-0"
-    assert prepare.reopen(config, LENGTH, record) is None
-
-
-def test_a_folder_that_an_earlier_version_cleaned_is_opened(config):
-    path = made(config) / "preparation.json"
-    cleaned = {
-        "clean": {"stages": ["headings"]},
-        "cleaned": "cleaned-0",
-        "cleaning": {},
-    }
-    path.write_text(json.dumps(json.loads(path.read_text()) | cleaned))
-    record = {"folders": {str(LENGTH): path.parent.name}}
-    assert prepare.reopen(config, LENGTH, record)
-    config.corpus.dev_fraction = 0.2
-    assert prepare.reopen(config, LENGTH, record) is None
+    assert prepare.reopen(config, LENGTH, name, other) is None
+    assert prepare.reopen(config, 48, name) is None
+    assert prepare.reopen(config, LENGTH, "") is None
+    assert prepare.reopen(config, LENGTH, "pairs-0") is None
 
 
 @pytest.mark.slow
@@ -246,38 +230,3 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
                 assert size >= 50 or len(mine) == 1
         together = sorted(len(d.text) for chunk in filled for (d,) in chunk.documents)
         assert together == sorted(sizes)
-
-
-# Shards that an early version made of the text below.
-BYTES = {
-    "pairs-dev.array_record-00000-of-00001": "c3b5ee8270b72fd5",
-    "pairs-train.array_record-00000-of-00001": "da55521550d34ebc",
-}
-
-
-def test_the_bytes_of_shards_stay(tmp_path):
-    words = [f"{a}{b}" for a in ("tor", "mel", "sin", "var") for b in ("a", "en", "is")]
-    rows = []
-    for seed in range(12):
-        rng = random.Random(seed)
-        sentences = [
-            f"At {seed} {n} {' '.join(rng.choices(words, k=6))}." for n in range(10)
-        ]
-        pairs = zip(sentences[::2], sentences[1::2], strict=True)
-        rows.append(json.dumps({"text": "\n\n".join(map(" ".join, pairs))}) + "\n")
-    (tmp_path / "corpus.jsonl").write_text("".join(rows))
-    pieces = [*tokenization.SPECIAL_TOKENS, *"0123456789.", "at", *words]
-    pieces += [f"##{digit}" for digit in range(10)]
-    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = make_config(
-        tmp_path,
-        **{
-            "corpus.sources": (f"jsonl:{tmp_path}/corpus.jsonl",),
-            "tokenizer.vocab_file": str(tmp_path / "vocab.txt"),
-        },
-    )
-    found = {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-        for path in made(config).glob("*.array_record*")
-    }
-    assert found == BYTES

@@ -43,6 +43,7 @@ def test_a_batch_is_padded():
     assert batch["segment_ids"].tolist() == [[1, 1, 1, 0], [1, 1, 0, 0], [0] * 4]
     assert batch["label"].tolist() == [1, 0, 0]
     assert batch["row_weights"].tolist() == [1, 1, 0]
+    assert rows_of([2, 3]).fraction(201) == 1 / 5
 
 
 def test_choices_keep_their_own_mask():

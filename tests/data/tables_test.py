@@ -159,11 +159,6 @@ def test_numbers_of_columns_that_are_not_there(tmp_path):
     assert "b.tsv:2: has 1 fields, but line 1 has 2" in error(source, ["0"])
 
 
-def test_a_header_is_no_row_of_columns_by_number(tmp_path):
-    source = write(tmp_path, "a.tsv", "text\tLabel\na\tx\n")
-    assert "a.tsv:1: is it a header (text, Label)?" in error(source, ["0", "1"])
-
-
 @pytest.mark.parametrize("separator", ";\t|")
 def test_other_separators(tmp_path, separator):
     lines = ["text,label", '"a, ""b"" , c",x', '"two\nlines",y']

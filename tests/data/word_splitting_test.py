@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.word_rule_learning import learn
 from bert_jax.data.word_splitting import (
     CHARACTERS,
     SPACES,
     USUAL,
     WordSplitter,
     bert_words,
+    learn,
     words_of_tokens,
 )
 from bert_jax.tokenization.byte_level import ANGLED

@@ -133,13 +133,10 @@ def rows(
                         row[column] = _class_name(row[column], names[column])
                     yield {key: _decoded(value) for key, value in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
-        real = os.path.realpath(path)
-        # A path in the Hub's cache is a link, to a file that a new download would not
-        # replace.
-        again = f"; delete {real}, and the same command downloads it again"
+        # A path in the Hub's cache is a link. A new download replaces what it names.
         raise UserError(
-            f"{path}: cannot be read as parquet ({first_line(error)})"
-            f"{again if '/datasets--' in real else ''}"
+            f"{path}: cannot be read as parquet ({first_line(error)}); if it is cut "
+            f"off, delete {os.path.realpath(path)}, and get it again"
         ) from error
 
 

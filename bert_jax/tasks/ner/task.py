@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import word_rule_learning, word_splitting
+from bert_jax.data import word_splitting
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.data.word_splitting import Spans, WordSplitter
@@ -89,7 +89,7 @@ class Ner(Finetuning):
         """
         data = super().training_data()
         sentences = [row["words"] for row in self.examples("train")]
-        data.record["facts"] = {"words": word_rule_learning.learn(sentences)}
+        data.record["facts"] = {"words": word_splitting.learn(sentences)}
         return data
 
     @functools.cached_property

@@ -7,6 +7,7 @@ substring of the context from the first token's first character to the last toke
 character.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from bert_jax.tasks.squad.windows import Window
-from bert_jax.tokenization import word_end
 
 
 class Guess(NamedTuple):
@@ -104,7 +104,10 @@ def predict(
         if index == len(spans.starts):
             kept[""] = _nothing(*null)
             continue
-        start, end = int(spans.starts[index]), word_end(context, int(spans.ends[index]))
+        start, end = int(spans.starts[index]), int(spans.ends[index])
+        # Uncased tokens leave out combining accents at a word's end.
+        while unicodedata.category(context[end : end + 1] or "a") == "Mn":
+            end += 1
         edge_logits = float(spans.start_logits[index]), float(spans.end_logits[index])
         text = context[start:end]
         kept.setdefault(text, Guess(text, start, end, *edge_logits, 0.0))
