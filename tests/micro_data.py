@@ -217,12 +217,14 @@ def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
 
 
 def imdb(rng: random.Random) -> Kind:
-    """Makes the archive's folders."""
+    """Makes the archive's folders, with the films named."""
     files = {}
     for split, size in (("train", 6), ("test", 2)):
         for name in ("neg", "pos"):
             for number in range(size):
                 files[f"{split}/{name}/{number}_{number}.txt"] = _text(rng)
+            urls = [f"http://films/tt{number}/usercomments\n" for number in range(size)]
+            files[f"{split}/urls_{name}.txt"] = "".join(urls)
     lines = '    config.task.data_dir = "in"\n    config.task.dev_fraction = 0.4\n'
     return Kind("finetune/imdb:size=tiny", lines, files)
 

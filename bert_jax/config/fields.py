@@ -324,7 +324,7 @@ TASK: dict[str, Field] = {
     "task.test_file": _data(),  # the same, perhaps unlabeled
     # Without data named dev: the fraction of each class (with kind=classification, else
     # of all texts) to hold out of the training data. The texts themselves decide, so
-    # that equal texts stay together. From IMDb's archive, the last files of each class.
+    # that equal texts stay together. From IMDb's archive, whole films are held out.
     "task.dev_fraction": Field(0.0, "[0, 1)"),
     # csv, tsv or jsonl, whatever the files' names end in. Empty means by the ending.
     "task.format": Field("", ("", "csv", "tsv", "jsonl"), ask="noted"),

@@ -14,6 +14,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from bert_jax.data.lines import read_lines
 from bert_jax.data.tables import Row, Wanted, as_text, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
@@ -103,6 +104,39 @@ def read_folders(folder: str | Path) -> list[Row]:
             ) from error
         rows.append({"where": str(path), "text": text, "label": path.parent.name})
     return rows
+
+
+def films(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
+    """Returns the URL of each review's film, from IMDb's archive.
+
+    Line n (from 0) of urls_CLASS.txt, next to the class folders, is the URL of the film
+    that CLASS/n_RATING.txt reviews (the archive's README).
+
+    Args:
+      rows: Rows from `read_folders`.
+
+    Returns:
+      The URLs, or None where urls_CLASS.txt is missing for a class.
+
+    Raises:
+      UserError: A review has no line in urls_CLASS.txt.
+    """
+    place = storage.path(folder)
+    names = {label: place / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
+    if not all(path.exists() for path in names.values()):
+        return None
+    urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
+    film_urls = []
+    for row in rows:
+        number = storage.path(row["where"]).name.partition("_")[0]
+        lines = urls[row["label"]]
+        if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
+            raise UserError(
+                f"{names[row['label']]}: no line for {row['where']}, so its film could "
+                "be in both train and dev: complete the file, or delete it"
+            )
+        film_urls.append(lines[int(number)])
+    return film_urls
 
 
 def hold_out(

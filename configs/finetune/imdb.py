@@ -10,9 +10,9 @@ Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?") report test e
 of 5.63% (head), 5.44% (tail) and 5.42% (head and tail) for Base, uncased, with this
 batch size, learning rate and length, and 4 epochs.
 
-A tenth of the training reviews is held out as dev, to choose checkpoints: the last
-files of each class, so that train and dev share few films, as train and test share
-none. test is scored too.
+A tenth of the training reviews is held out as dev, to choose checkpoints: whole films,
+found by the archive's urls_pos.txt and urls_neg.txt, because test and train have no
+film in common either. test is scored too.
 """
 
 from ml_collections import ConfigDict

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data.texts import (
+    films,
     hold_out,
     read_folders,
     read_texts,
@@ -164,6 +165,34 @@ def test_groups_stay_whole(drawn, tenths, random):
     assert sorted(again, key=str) == sorted(held, key=str)
     for part in (kept, held):
         assert part == sorted(part, key=lambda text: int(text["where"]))
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """Three films, each with reviews of both classes, far apart in each."""
+    films_of = {"pos": [2, 0, 1, 1, 0, 2], "neg": [0, 1, 1, 2]}
+    for name, numbers in films_of.items():
+        (tmp_path / name).mkdir()
+        for index in range(len(numbers)):
+            (tmp_path / name / f"{index}_7.txt").write_text(f"{name} {index}")
+        urls = "".join(f"http://film/{n}/usercomments\n" for n in numbers)
+        (tmp_path / f"urls_{name}.txt").write_text(urls)
+    return tmp_path, films_of
+
+
+def test_films_of_the_archive(archive):
+    folder, films_of = archive
+    texts = read_folders(folder)
+    found = films(folder, texts)
+    for text, film in zip(texts, found, strict=True):
+        _, index = text["text"].split()
+        number = films_of[text["label"]][int(index)]
+        assert film == f"http://film/{number}/usercomments"
+    (folder / "pos" / "6_9.txt").write_text("one too many")
+    with pytest.raises(UserError, match=r"urls_pos.txt: no line for .*pos/6_9.txt"):
+        films(folder, read_folders(folder))
+    (folder / "urls_neg.txt").unlink()
+    assert films(folder, read_folders(folder)) is None
 
 
 def test_folders(tmp_path):

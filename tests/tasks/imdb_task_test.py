@@ -1,4 +1,4 @@
-"""IMDb's folders: reviews read, and a dev set held out."""
+"""IMDb's folders: reviews read, whole films held out, fields that are wrong."""
 
 from collections import Counter
 
@@ -51,6 +51,26 @@ def test_imdb_without_dev_or_test(reviews, tmp_path):
     task.resolve()
     assert task.splits == ()
     assert len(task.examples("train")) == 20
+
+
+def test_imdb_holds_out_whole_films(reviews, tmp_path):
+    """Of 20 reviews of 5 films, which are in another order in each class."""
+    reviews.task.dev_fraction = 0.4
+    for name, step in (("pos", 1), ("neg", 3)):
+        urls = [f"film {step * index // 2 % 5}" for index in range(20)]
+        (tmp_path / "train" / f"urls_{name}.txt").write_text("\n".join(urls) + "\n")
+    task = Imdb(reviews)
+    task.resolve()
+    found = {}
+    for split in ("train", "dev"):
+        found[split] = set()
+        for example in task.examples(split):
+            index = example["text"].count(" b")
+            step = 1 if example["text"].startswith("good") else 3
+            found[split].add(step * index // 2 % 5)
+    assert found["train"] | found["dev"] == set(range(5))
+    assert not found["train"] & found["dev"]
+    assert Counter(x["label"] for x in task.examples("dev")) == {0: 4, 1: 4}
 
 
 @pytest.mark.slow
