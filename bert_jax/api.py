@@ -58,7 +58,7 @@ def make_config(
             )
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
     join = "," if ":" in name else ":"
-    return configuration.load(
+    return configuration.load_config(
         f"{name}{join}{argument_text}" if argument_text else name, overrides
     )
 
@@ -84,20 +84,22 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         )
     if threading.current_thread() is not threading.main_thread():
         raise UserError("fit runs in the main thread alone: it handles signals")
-    line = command_line.parse([f"--workdir={storage.absolute(storage.path(workdir))}"])
+    line = command_line.parse_flags(
+        [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
+    )
     main.set_up_logging()
-    config = configuration.checked(config.copy_and_resolve_references())
+    config = configuration.override_and_check(config.copy_and_resolve_references())
     try:
-        with signals.handled():
-            step = main.run(line, config)
-            signals.check()
+        with signals.handle_signals():
+            step = main.run_mode(line, config)
+            signals.raise_if_interrupted()
     except Interrupted as interrupted:
         if interrupted.signal_number == signal.SIGINT:
             raise KeyboardInterrupt("the same call goes on from here") from None
         raise
     assert step is not None
-    folder = storage.path(line.workdir)
-    scores = runs.scores(folder, step, config.evaluate.splits)
-    has_model = bool(family.of(config).model_type)
+    folder = storage.storage_path(line.workdir)
+    scores = runs.read_scores(folder, step, config.evaluate.splits)
+    has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)

@@ -61,7 +61,7 @@ def of_layers(
 
 
 @contextlib.contextmanager
-def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
+def keep_attentions(answerer: Answerer, task: Task) -> Iterator[Answerer]:
     """Yields an answerer that also keeps the probabilities. At the end the first
     process writes the file of `predict.attentions`.
 
@@ -77,7 +77,7 @@ def around(answerer: Answerer, task: Task) -> Iterator[Answerer]:
             f"{family.title}; leave it empty"
         )
     end = ".safetensors"
-    place = storage.output(name.removesuffix(end) + end, f"--{FIELD}")
+    place = storage.output_path(name.removesuffix(end) + end, f"--{FIELD}")
     shape = getattr(task, "row_shape", (config.max_position_embeddings,))
     rows = rows_at_once(config, shape, task.config.predict.batch_size)
     keeps = WithAttentions(answerer.predictor, config, task.tokenizer)
@@ -105,8 +105,8 @@ class WithAttentions(Predictor):
         )
         self._trunk = FAMILIES[config.architecture].trunk(keeping)
         self._inner, self._name = inner, tokenizer.id_to_token
-        self.parse, self.encode = inner.parse, inner.encode  # type: ignore[method-assign]
-        self.table = inner.table  # type: ignore[method-assign]
+        self.parse_row, self.encode = inner.parse_row, inner.encode  # type: ignore[method-assign]
+        self.make_rows = inner.make_rows  # type: ignore[method-assign]
         self.tensors: dict[str, np.ndarray] = {}
         self.about: dict[str, str] = {}
         self.max_seq_length = inner.max_seq_length

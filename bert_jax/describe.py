@@ -21,11 +21,11 @@ def describe(task: Task, target: str) -> None:
     Args:
       target: A file for JSON. `-` prints.
     """
-    facts = gather(task)
+    facts = gather_sizes(task)
     if not processes.is_first():
         return
     if target != "-":
-        with storage.replacing(storage.output(target)) as file:
+        with storage.replace_file(storage.output_path(target)) as file:
             file.write(json.dumps(facts, indent=2) + "\n")
         return
     print(json.dumps(facts["config"], indent=2))
@@ -33,10 +33,10 @@ def describe(task: Task, target: str) -> None:
         (name, f"{value:.4g}" if name.startswith("FLOPs") else f"{value:,}")
         for name, value in _flat(facts)
     ]
-    print(terminal.table(rows, ("", "")))
+    print(terminal.format_table(rows, ("", "")))
 
 
-def gather(task: Task) -> dict[str, Any]:
+def gather_sizes(task: Task) -> dict[str, Any]:
     """Returns `parameters` (BERT with its pooler, without heads),
     `parameters_with_heads`, `flops_per_step` (for the first phase) and bytes per
     device. Nothing is allocated."""
@@ -54,7 +54,7 @@ def gather(task: Task) -> dict[str, Any]:
     ]
     return {
         "config": config.to_dict(),
-        "parameters": count_parameters(params[family.of(config).trunk_name]),
+        "parameters": count_parameters(params[family.family_of(config).trunk_name]),
         "parameters_with_heads": count_parameters(params),
         "flops_per_step": phases[0]["flops_per_step"],
         "phases": phases,

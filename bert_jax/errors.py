@@ -24,7 +24,7 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0][:150] or type(error).__name__
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escapes characters that a terminal obeys or writes backward."""
     obeyed = "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     return re.sub(obeyed, lambda match: ascii(match[0])[1:-1], text)

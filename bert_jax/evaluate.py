@@ -34,15 +34,15 @@ def evaluate(task: Task, folder: Path) -> None:
             "named to evaluate; set --config.task.dev_file=FILE"
         )
     is_run = has_checkpoint(folder)
-    name = run_config.beside(folder, task.config) if is_run else ""
+    name = run_config.predictions_subfolder(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
-    task.recall(workdir.read_data(folder) if is_run else {})
+    task.reuse_prepared_data(workdir.read_data(folder) if is_run else {})
     with setup.restored_params(
-        task, folder, task.unused(), uses=("evaluate",)
+        task, folder, task.unused_parameters(), uses=("evaluate",)
     ) as restored:
         mesh, params, now, _ = restored
         other_data = name not in ("", task.config.evaluate.checkpoint)
-        learns = is_run and not other_data and not task.facts
+        learns = is_run and not other_data and not task.fitted
         evaluator = Evaluator(
             task, Seeds.single(task.config), mesh, Stopwatch(), learns=learns
         )
@@ -56,6 +56,6 @@ def evaluate(task: Task, folder: Path) -> None:
         for what, count in task.notices.items():
             log.info("%s: %s", what, f"{count:,}")
         if learns:
-            workdir.write_facts(folder, task.facts, now)
+            workdir.write_facts(folder, task.fitted, now)
     if predictions.is_dir():
         log.info("predictions: %s", predictions)

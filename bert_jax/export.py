@@ -24,7 +24,7 @@ def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
     is_run = has_checkpoint(folder)
-    source = folder if is_run else run_config.source(folder, config)
+    source = folder if is_run else run_config.export_source(folder, config)
     checkpoint = checkpoint_name(config) if is_run else ""
-    weights.find(source).export(pathlib.Path(target), checkpoint, dtype)
+    weights.find_source(source).export(pathlib.Path(target), checkpoint, dtype)
     print(f"exported: {target}")

@@ -24,7 +24,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded
-from bert_jax.models.layers import means
+from bert_jax.models.layers import masked_means
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
@@ -54,14 +54,14 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
       UserError: A wrong row, a layer that does not exist, another kind of file, or one
         that cannot be written.
     """
-    chosen = family.of(task.config)
+    chosen = family.family_of(task.config)
     if chosen.extractor is None:
         raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
-    lines = row_files.lines(source)
-    ending = storage.path(target).suffix
+    lines = row_files.located_lines(source)
+    ending = storage.storage_path(target).suffix
     if ending not in ("", ".jsonl", ".safetensors"):  # - has none
         raise UserError(
             f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
@@ -69,7 +69,7 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
         )
     with (
         # First: a path that cannot be written is reported before weights are read.
-        row_files.output(target) as file,
+        row_files.open_output(target) as file,
         setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
     ):
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
@@ -113,7 +113,7 @@ class Extractor(Predictor):
         self._tokenizer.encode_special_tokens = True
         self._special = tokenization.special_ids(tokenizer)
         self._last = tokenization.last_id(tokenizer)
-        self._between = tokenization.between(tokenizer)
+        self._between = tokenization.separator_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
         self._space = self._kind.before_word
         self._pieces = tokenization.pieces_of(tokenizer)
@@ -160,7 +160,7 @@ class Extractor(Predictor):
             log.warning("texts without pieces, whose mean is 0: %d", self._empty)
         self._cut = self._empty = 0
 
-    def parse(self, row: dict[str, Any]) -> Feature:
+    def parse_row(self, row: dict[str, Any]) -> Feature:
         """Checks and encodes a row, and cuts it to the model's positions.
 
         A position belongs to the vector `owners[position]`, or to none (-1). A vector
@@ -241,7 +241,7 @@ class Extractor(Predictor):
                 owners = list(range(len(ids)))
                 names = [self._pieces[id_] for id_ in ids]
             case "cls":
-                # Left to right, [CLS] attends only to itself. See Bert.first.
+                # Left to right, [CLS] attends only to itself. See Bert.cls_vector.
                 place = len(ids) - 1 if self._causal else 0
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._pieces[ids[place]]]
@@ -253,11 +253,11 @@ class Extractor(Predictor):
         columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}
         return Feature(0, {n: np.array(x, np.int32) for n, x in columns.items()}, names)
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         """Returns rows of ids and owners."""
         return Rows(features, {"input_ids": self._special.pad, "owners": NONE})
 
-    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+    def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns `names`, `ids` (of tokens, else empty) and `vectors`: float32
         [names, *shape]."""
         names: list[str] = feature.info
@@ -284,7 +284,7 @@ class Extractor(Predictor):
         if self.vectors == "pieces":
             return {"vectors": combined}
         count = 1 if self.of_whole_rows else batch["owners"].shape[1]
-        return {"vectors": means(combined, batch["owners"], count)}
+        return {"vectors": masked_means(combined, batch["owners"], count)}
 
     def states(
         self, params: Any, batch: Arrays

@@ -5,7 +5,7 @@ Code that depends on the kind of model calls its family. `FAMILIES` has the name
 
     class Mine(Family):
         name, title = "mine", "a Mine"
-        trunk = Part("mine.model:Trunk")
+        trunk = LazyImport("mine.model:Trunk")
 
     FAMILIES["mine"] = Mine()
 
@@ -22,14 +22,14 @@ from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
 
-class Part:
+class LazyImport:
     """A part of a family: MODULE:NAME, imported on first use."""
 
     def __init__(self, place: str):
         self._place = place
 
     def __get__(self, family: Any, kind: Any = None) -> Any:
-        return registry.named(self._place)
+        return registry.import_object(self._place)
 
 
 class Family:
@@ -39,12 +39,12 @@ class Family:
     title = "a BERT"  # in messages
 
     # The model: MODULE(config, name=...), MODULE(config), MODULE(config, heads, ...).
-    trunk = Part("bert_jax.models.encoder:Bert")
-    for_pretraining = Part("bert_jax.models.heads:BertForPreTraining")
-    with_heads = Part("bert_jax.models.architectures:BertWithHeads")
+    trunk = LazyImport("bert_jax.models.encoder:Bert")
+    for_pretraining = LazyImport("bert_jax.models.heads:BertForPreTraining")
+    with_heads = LazyImport("bert_jax.models.architectures:BertWithHeads")
     trunk_name = "bert"  # name of the trunk's parameters
     # Initializer of kernels and embeddings, a function of the standard deviation.
-    initializer = Part("flax.linen.initializers:truncated_normal")
+    initializer = LazyImport("flax.linen.initializers:truncated_normal")
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     attends = True  # its layers have attention, which `predict.attentions` shows
@@ -53,32 +53,38 @@ class Family:
     # The `config.field.Field`s that only its configs have, or that differ in them.
     fields: Mapping[str, Any] = {}
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
-    brings: Mapping[str, Mapping[str, str]] = {}
+    registry_entries: Mapping[str, Mapping[str, str]] = {}
 
     # Its texts and tasks. If `vocabulary` is None, `words` describes the cuts.
-    vocabulary = Part("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
-    assemble = Part("bert_jax.data.loader:assemble")  # writes texts into rows
+    vocabulary = LazyImport("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
+    assemble = LazyImport(
+        "bert_jax.data.loader:assemble_rows"
+    )  # writes texts into rows
     shares_rows = True  # a training row of fine-tuning may hold several texts
     pretraining: Any = None  # its own task, with the family's name
     # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
-    extractor: Any = Part("bert_jax.extract:Extractor")
+    extractor: Any = LazyImport("bert_jax.extract:Extractor")
 
     # Its weights.
-    source: Any = Part("bert_jax.convert.runs:Run")  # a `convert.weights.Source`
-    released = ""  # a file that only its released weights have, if not Hugging Face's
-    layout = Part("bert_jax.convert.layout:BERT")  # its form in Hugging Face's files
+    source: Any = LazyImport("bert_jax.convert.runs:Run")  # a `convert.weights.Source`
+    weights_file = (
+        ""  # a file that only its released weights have, if not Hugging Face's
+    )
+    layout = LazyImport(
+        "bert_jax.convert.layout:BERT"
+    )  # its form in Hugging Face's files
     model_type = "bert"  # in config.json, empty if `transformers` has none
 
     def check(self, config: Any) -> None:
         """Raises UserError if a `BertConfig` is not valid for this family."""
 
-    def spread(self, config: Any, names: tuple[str, ...]) -> float:
+    def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
         """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
         `names` are the logical axes."""
         del names
         return float(config.initializer_range)
 
-    def words(self, config: Any) -> str:
+    def describe_input(self, config: Any) -> str:
         """Describes how a run cuts texts without a vocabulary, in a line of its log."""
         raise NotImplementedError
 
@@ -111,16 +117,16 @@ class Family:
         del name
         return task
 
-    def unexported(self, task: Any) -> str:
+    def export_error(self, task: Any) -> str:
         """Returns why a run with this `config.task` cannot be exported, or ""."""
         del task
         return "" if self.model_type else "Hugging Face has no such model"
 
-    def complete(self, config: Any) -> None:
+    def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
 
 
-def require(
+def require_values(
     config: Any,
     title: str,
     *fixed: tuple[str, Any, str],
@@ -149,12 +155,12 @@ def require(
             )
 
 
-def of(config: Any) -> Family:
+def family_of(config: Any) -> Family:
     """Returns the family of a run."""
-    return named(config.task.name, config.model.architecture)
+    return family_by_name(config.task.name, config.model.architecture)
 
 
-def named(task: str, architecture: str) -> Family:
+def family_by_name(task: str, architecture: str) -> Family:
     """Returns the family of a run, by its fields. A task with a family's name is its
     pre-training, whose config has the other fields of a BERT's.
 
@@ -162,7 +168,7 @@ def named(task: str, architecture: str) -> Family:
       UserError: There is no family of that name.
     """
     name = task if task in FAMILIES else architecture
-    family: Family = FAMILIES.of(name)
+    family: Family = FAMILIES.lookup(name)
     return family
 
 

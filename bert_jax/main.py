@@ -3,7 +3,7 @@
 from bert_jax.runtime import environment
 
 if __name__ == "__main__":  # before the slow imports
-    environment.prepare()
+    environment.prepare_memory()
 
 import logging
 import signal
@@ -16,7 +16,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, help
-from bert_jax.errors import Interrupted, UserError, printable
+from bert_jax.errors import Interrupted, UserError, escape_controls
 from bert_jax.runtime import failures, processes, signals, storage
 
 
@@ -24,11 +24,11 @@ def main(argv: Sequence[str]) -> int:
     """Runs one mode. Returns the exit status."""
     set_up_logging()
     try:
-        with signals.handled():
+        with signals.handle_signals():
             _run(argv)
             sys.stdout.flush()
-            processes.close()
-            signals.check()
+            processes.disconnect()
+            signals.raise_if_interrupted()
     except Interrupted as interrupted:
         return 128 + interrupted.signal_number
     except KeyboardInterrupt:  # a second Ctrl-C
@@ -36,16 +36,19 @@ def main(argv: Sequence[str]) -> int:
     except BaseException as error:
         if isinstance(error, BrokenPipeError):  # nobody reads standard output
             return 128 + signal.SIGPIPE
-        status, text = failures.describe(error)
-        if status is None and processes.count() == 1:
+        status, text = failures.describe_failure(error)
+        if status is None and processes.process_count() == 1:
             raise
         if status is None:
             traceback.print_exc()  # and no wait for the other processes
         else:
-            print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
+            print(
+                f"error: {escape_controls(' '.join(text.splitlines()))}",
+                file=sys.stderr,
+            )
         return status or 1
     finally:
-        processes.close(seconds=5.0)
+        processes.disconnect(seconds=5.0)
     return 0
 
 
@@ -58,17 +61,17 @@ def set_up_logging() -> None:
 
 
 def _run(argv: Sequence[str]) -> None:
-    line = command_line.parse(argv)
+    line = command_line.parse_flags(argv)
     if line.help:
-        print(help.text(line.config), end="")
+        print(help.help_text(line.config), end="")
         return
     config_argument = (
-        configuration.load(line.config, line.overrides) if line.config else None
+        configuration.load_config(line.config, line.overrides) if line.config else None
     )
-    run(line, config_argument)
+    run_mode(line, config_argument)
 
 
-def run(
+def run_mode(
     line: command_line.CommandLine, config_argument: ConfigDict | None
 ) -> int | None:
     """Runs a mode. Returns the result of `train.train`.
@@ -76,7 +79,7 @@ def run(
     Args:
       config_argument: The config. None means the work directory's.
     """
-    processes.start(line.mode == "train")
+    processes.connect(line.mode == "train")
     if not processes.is_first():
         logging.getLogger("bert_jax").setLevel(logging.ERROR)
     if line.mode == "serve":
@@ -91,19 +94,19 @@ def run(
     reads = line.mode in ("predict", "extract")
     if line.mode in ("export", "serve") or (reads and line.input == "-"):
         _require_one_process(line.mode)
-    workdir = storage.path(line.workdir)
-    asks = line.mode in command_line.ASKS
+    workdir = storage.storage_path(line.workdir)
+    asks = line.mode in command_line.INFERENCE_MODES
     if line.mode == "describe" and config_argument is None:
         asks = not workdirs.has_config(workdir)  # then: what `init_from` names
     config = run_config.config_of(workdir, config_argument, line.overrides, asks=asks)
     run_config.check_places(line, config)
-    environment.started()
+    environment.collect_garbage()
     if line.mode == "export":
         export.export(workdir, config, line.output, line.dtype)
         return None
     environment.keep_programs()
     task = setup.build_task(config, workdir, from_data=not asks)
-    processes.check_same("the config", workdirs.fields(task.config))
+    processes.check_same("the config", workdirs.agreed_fields(task.config))
     match line.mode:
         case "train":
             return train.train(task, workdir)
@@ -127,12 +130,12 @@ def _prepare(task: Any) -> None:
         data = task.training_data()
     if processes.is_first():
         for folder in data.folders:
-            print(data.report(storage.path(folder)), file=sys.stderr)
+            print(data.report(storage.storage_path(folder)), file=sys.stderr)
             print(f"prepared: {folder}")
 
 
 def _require_one_process(mode: str) -> None:
-    if processes.count() > 1:
+    if processes.process_count() > 1:
         raise UserError(
             f"--mode={mode}: runs in one process (predict, extract: with standard "
             "input); start one process, or name --input=FILE"
@@ -140,4 +143,4 @@ def _require_one_process(mode: str) -> None:
 
 
 if __name__ == "__main__":
-    environment.end(main(sys.argv[1:]))
+    environment.end_process(main(sys.argv[1:]))

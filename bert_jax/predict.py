@@ -38,20 +38,20 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         call resumes it (tasks/partial_output.py). `-` means standard output.
     """
     keeps = task.config.predict.attentions
-    lines = row_files.lines(source, task.row_columns)
+    lines = row_files.located_lines(source, task.row_columns)
     with contextlib.ExitStack() as stack:
         answerer = inference.of_task(task, folder)
         # The file of attentions has every row, or is not there.
         work = None if keeps else lambda: _work(task, answerer.params)
-        output = stack.enter_context(partial_output.opened(source, target, work))
+        output = stack.enter_context(partial_output.open_output(source, target, work))
         if keeps:
-            answerer = stack.enter_context(attentions.around(answerer, task))
-        write = row_files.writer(target, output.file, output.columns)
+            answerer = stack.enter_context(attentions.keep_attentions(answerer, task))
+        write = row_files.row_writer(target, output.file, output.columns)
         progress = stack.enter_context(_progress(task, source, output))
         count, rest = output.rows, output.rest(lines)
         for some in answerer.stream(rest, whole=output.resumes):
             for row, answer in some:
-                write(row_files.answered(row, row_files.rounded(answer)))
+                write(row_files.answered_row(row, row_files.round_numbers(answer)))
                 if not count and source != "-" and (place := task.place_of_text(row)):
                     log.info("%s: reading %s", source, place)
                 count += 1
@@ -71,7 +71,7 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
     shaping = ("model.", "task.", "tokenizer.", "predict.")
     fields = {
         f"config.{name}": value
-        for name, value in workdir.fields(task.config).items()
+        for name, value in workdir.agreed_fields(task.config).items()
         if name.startswith(shaping) and name != "predict.batch_size"
     }
     vocabulary = hashlib.sha256(task.tokenizer.to_str().encode()).hexdigest()
@@ -79,7 +79,7 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
         **fields,
         "the weights": f"checksum {checksum:08x}",
         "the vocabulary": f"checksum {vocabulary[:8]}",
-        "the task's facts": task.facts,
+        "the task's facts": task.fitted,
     }
 
 
@@ -88,6 +88,6 @@ def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
     """Yields the progress bar of writing from file to file."""
     total, active = None, output.resumes and processes.is_first()
     if active and not storage.in_bucket(source):
-        total = sum(1 for _ in row_files.lines(source, task.row_columns))
+        total = sum(1 for _ in row_files.located_lines(source, task.row_columns))
     with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
         yield line

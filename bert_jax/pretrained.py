@@ -41,7 +41,7 @@ def load(path: str | Path) -> "Bert":
     Raises:
       UserError: There is no model, or it is damaged.
     """
-    return Bert(path, weights.read(path))
+    return Bert(path, weights.read_weights(path))
 
 
 def _check_texts(texts: Sequence[Any]) -> None:
@@ -82,7 +82,9 @@ class Bert:
         )
         self.params = jax.tree.map(jnp.asarray, model.params)
         self._run = jax.jit(self.forward, static_argnames="attentions")
-        self._mesh = sharding.make_mesh(configuration.defaults(), (), jax.devices()[:1])
+        self._mesh = sharding.make_mesh(
+            configuration.with_defaults(), (), jax.devices()[:1]
+        )
         self._extracting: dict[tuple, Answerer] = {}  # by the fields of `Extractor`
 
     @functools.cached_property
@@ -164,9 +166,9 @@ class Bert:
             NaN.
         """
         positions = self.config.max_position_embeddings
-        tokenized = encodings.encoded(self.tokenizer, texts, texts_b, positions)
-        columns = encodings.columns(tokenized, self._pad)
-        answers = self._encoding.start([*map(encodings.feature, tokenized)])()
+        tokenized = encodings.encode_texts(self.tokenizer, texts, texts_b, positions)
+        columns = encodings.batch_columns(tokenized, self._pad)
+        answers = self._encoding.start([*map(encodings.text_feature, tokenized)])()
         shape = (*columns["input_ids"].shape, self.config.hidden_size)
         hidden = np.zeros(shape, np.float32)
         for row, answer in zip(hidden, answers, strict=True):
@@ -208,7 +210,7 @@ class Bert:
         objects = [{"text": row} if isinstance(row, str) else row for row in rows]
         answers = self._predicting.answer(objects) if objects else []
         pairs = zip(objects, answers, strict=True)
-        return [row_files.answered(dict(row), answer) for row, answer in pairs]
+        return [row_files.answered_row(dict(row), answer) for row, answer in pairs]
 
     def fill_mask(self, text: str) -> list[list[dict[str, Any]]]:
         """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.
@@ -265,16 +267,18 @@ class Bert:
         _check_texts(texts)
         tokenizer, answerer = self._embedding
         tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
-        answers = answerer.start([*map(encodings.feature, tokenized)])()
+        answers = answerer.start([*map(encodings.text_feature, tokenized)])()
         return np.stack([answer["vectors"] for answer in answers])
 
     @functools.cached_property
     def _pipeline(self) -> sentence_transformers.Pipeline | None:
-        recorded = weights.find(self._path).recorded() or {}
+        recorded = weights.find_source(self._path).recorded() or {}
         if recorded.get("task", {}).get("name") == "embeddings":
             return sentence_transformers.of_task(recorded["task"])
-        folder = hub.path(self._path)
-        return sentence_transformers.read(folder, self.config.max_position_embeddings)
+        folder = hub.model_folder(self._path)
+        return sentence_transformers.read_modules(
+            folder, self.config.max_position_embeddings
+        )
 
     @functools.cached_property
     def _embedding(self) -> tuple[Tokenizer, Answerer]:
@@ -293,7 +297,7 @@ class Bert:
         _check_texts(rows)
         key = tuple(sorted(fields.items()))
         if key not in self._extracting:
-            config = configuration.defaults()
+            config = configuration.with_defaults()
             config.predict.update(fields)
             model = dataclasses.replace(self.config, dtype=config.model.dtype)
             extractor = Extractor(config, model, self.tokenizer)
@@ -309,18 +313,20 @@ class Bert:
     @functools.cached_property
     def _predicting(self) -> Answerer:
         """The answerer of the task that the weights record, or of their head's task."""
-        nowhere = storage.path(self._path) / "no-run"  # weights of `init_from`
+        nowhere = storage.storage_path(self._path) / "no-run"  # weights of `init_from`
         first = [f"--config.init_from={self._path}"]
         config = run_config.config_of(nowhere, None, first, asks=True)
         task = setup.build_task(config, nowhere, from_data=False)
-        params, report = merge.merge(
+        params, report = merge.merge_weights(
             sharding.abstract_params(task.init_params, self._mesh),
             dataclasses.replace(self._about, params=self.params),
             task.model_config,
-            hub.resolved(str(self._path)),
+            hub.resolve_revision(str(self._path)),
         )
-        params = merge.whole(params, report, task.unused(predicts=True))
-        task.facts.update(report.facts)
+        params = merge.require_complete(
+            params, report, task.unused_parameters(predicts=True)
+        )
+        task.fitted.update(report.facts)
         predictor = task.predictor(report.missing)
         return self._answerer(predictor, params, config.predict.batch_size)
 
@@ -377,7 +383,7 @@ class _Texts(Predictor):
         self.max_seq_length = model.config.max_position_embeddings
         self._function, self._pad = function, model._pad
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         return Rows(features, {"input_ids": self._pad})
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:

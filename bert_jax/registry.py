@@ -1,7 +1,7 @@
 """Registries of the values that config fields name, imported on first use.
 
 A custom config file can add to each registry (docs/extending.md). A family adds
-further entries (`Family.brings`).
+further entries (`Family.registry_entries`).
 """
 
 import importlib
@@ -32,9 +32,9 @@ class Registry(UserDict[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
-        return named(value) if isinstance(value, str) else value
+        return import_object(value) if isinstance(value, str) else value
 
-    def fault(self, name: str) -> str | None:
+    def error_message(self, name: str) -> str | None:
         """Returns the error for a name, None if it is here or comes with a family."""
         if name in self or name in (brought := self._brought()):
             return None
@@ -43,26 +43,26 @@ class Registry(UserDict[str, Any]):
             "--config file that adds it"
         )
 
-    def of(self, name: str) -> Any:
+    def lookup(self, name: str) -> Any:
         """Returns the object registered under a name.
 
         Raises:
           UserError: Neither this registry nor a family has it.
         """
-        if fault := self.fault(name):
+        if fault := self.error_message(name):
             raise UserError(f"config.{self.field}={name!r}: {fault}")
-        return self[name] if name in self else named(self._brought()[name])
+        return self[name] if name in self else import_object(self._brought()[name])
 
     def _brought(self) -> dict[str, str]:
         """Returns the entries that come with families, which it imports."""
         return {
             name: place
             for family in FAMILIES.values()
-            for name, place in family.brings.get(self.field, {}).items()
+            for name, place in family.registry_entries.get(self.field, {}).items()
         }
 
 
-def named(place: str) -> Any:
+def import_object(place: str) -> Any:
     """Imports the object MODULE:NAME, or the MODULE alone."""
     module, _, name = place.partition(":")
     imported = importlib.import_module(module)
@@ -81,13 +81,13 @@ FAMILIES = Registry(
     "model.architecture", {"bert": "bert_jax.family:BERT", **_folders()}
 )
 LAYERS = Registry("model.layer", {"post_norm": "bert_jax.models.encoder:EncoderLayer"})
-POSITIONS = Registry("model.positions", {"learnt": "bert_jax.models.positions:LEARNT"})
+POSITIONS = Registry("model.positions", {"learnt": "bert_jax.models.positions:LEARNED"})
 ATTENTIONS = Registry(
     "model.attention",
     {
         "einsum": "bert_jax.models.attention:einsum_attention",
-        "fused": "bert_jax.models.kernels.choose:fused",
-        "cudnn": "bert_jax.models.kernels.choose:cudnn",
+        "fused": "bert_jax.models.kernels.choose:fused_attention",
+        "cudnn": "bert_jax.models.kernels.choose:cudnn_attention",
     },
 )
 MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:pieces_or_words"})
@@ -108,5 +108,6 @@ OPTIMIZERS = Registry(
     },
 )
 SCHEDULES = Registry(
-    "optimizer.schedule", {"polynomial": "bert_jax.training.optimizer:polynomial"}
+    "optimizer.schedule",
+    {"polynomial": "bert_jax.training.optimizer:polynomial_schedule"},
 )

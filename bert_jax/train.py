@@ -25,20 +25,20 @@ def train(task: Task, folder: Path) -> int:
       UserError: A problem that the user can fix. Leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C. The step it stopped at is saved.
     """
-    trackers.require(task.config.train.trackers)
+    trackers.require_package(task.config.train.trackers)
     is_first = processes.is_first()
-    with workdir_lock.locked(folder) if is_first else contextlib.nullcontext():
+    with workdir_lock.lock_workdir(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
         with Run(task, folder) as run:
             try:
-                loop(run)
+                train_loop(run)
                 return run.finish()
             except Interrupted:
                 run.save_on_signal()
                 raise
 
 
-def loop(run: Run) -> None:
+def train_loop(run: Run) -> None:
     """Takes steps until the last one, or until dev scores stop improving.
 
     The order matters: evaluation comes before the step that leaves a state, so a run
@@ -50,26 +50,26 @@ def loop(run: Run) -> None:
     """
     task, due, log, seeds = run.task, run.due, run.log, run.seeds
     while True:
-        if due.evaluation(run.now):
+        if due.should_evaluate(run.step):
             run.evaluate()
         patience = task.config.train.early_stop
-        if run.now == due.num_steps or run.best_score.stops(patience):
+        if run.step == due.num_steps or run.best_score.should_stop(patience):
             return
 
         batch = run.next_batch()
         update = run.compiled_step(batch)
         with log.clock("step"):
-            rate = run.learning_rates[run.now]
+            rate = run.learning_rates[run.step]
             run.state, metrics = update(run.state, batch, seeds.array, rate)
-            run.now += 1
+            run.step += 1
             # At most one step runs while the next batch is put together.
-            run.anomalies.add(run.now, metrics)
-            if due.any_event(run.now):
+            run.anomalies.add(run.step, metrics)
+            if due.any_event(run.step):
                 run.anomalies.check_last()
-        log.count(run.now, task, batch, run.counted)
+        log.count(run.step, task, batch, run.counted)
 
-        if due.log(run.now):
-            log.write_step(run.now, metrics)
-        if due.save(run.now):
+        if due.should_log(run.step):
+            log.write_step(run.step, metrics)
+        if due.should_save(run.step):
             run.save()
-        signals.check()
+        signals.raise_if_interrupted()

@@ -11,4 +11,4 @@ from bert_jax.config import configuration
 
 
 def get_config() -> ConfigDict:
-    return configuration.defaults()
+    return configuration.with_defaults()

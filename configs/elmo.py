@@ -31,7 +31,7 @@ def get_config(size: str = "released") -> ConfigDict:
     config.model.num_hidden_layers = 2  # LSTMs in each direction
     # On each layer's input and the last one's output.
     config.model.hidden_dropout_prob = 0.1
-    config.task = fields.defaults({**own.MODEL, **own.PRETRAINING}).task
+    config.task = fields.default_config({**own.MODEL, **own.PRETRAINING}).task
     config.task.name = "elmo"
     # Words to predict: the most frequent ones, and three marks (of a sentence's
     # beginning and end, and of the words that are not among them).
@@ -80,7 +80,7 @@ def finetune(config: ConfigDict, size: str) -> None:
     config.model.vocab_size = 1  # words are read by their characters
     config.model.max_position_embeddings = 100_000  # words. LSTMs have no limit
     task, optimizer, train = config.task, config.optimizer, config.train
-    task.update(fields.defaults(own.MODEL | own.FINETUNING).task)
+    task.update(fields.default_config(own.MODEL | own.FINETUNING).task)
     task.filters = for_finetuning(
         size
     ).task.filters  # the weights of `init_from` decide
@@ -117,7 +117,7 @@ def finetune(config: ConfigDict, size: str) -> None:
 def _ner(config: ConfigDict, is_tiny: bool) -> None:
     """Sets AllenNLP's values (training_config/ner_elmo.jsonnet)."""
     task = config.task
-    task.update(fields.defaults(own.TAGS).task)
+    task.update(fields.default_config(own.TAGS).task)
     task.lstm_size = 200
     task.lstm_layers = 2
     task.elmo_dropout = 0.0

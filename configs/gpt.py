@@ -62,7 +62,7 @@ def finetune(config: ConfigDict, size: str) -> None:
     """Sets GPT's own fields and values for a task (openai/finetune-transformer-lm,
     train.py)."""
     task, optimizer = config.task, config.optimizer
-    task.update(fields.defaults(own.FIELDS).task)
+    task.update(fields.default_config(own.FIELDS).task)
     task.both_orders = task.name in ("mrpc", "qqp", "stsb")
     config.tokenizer.lowercase = True
     optimizer.name = "openai_adam"

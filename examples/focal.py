@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.objectives import OBJECTIVES, Objective, targets
+from bert_jax.tasks.objectives import OBJECTIVES, Objective, masked_targets
 from bert_jax.types import Scalars
 
 extends = "tiny"
@@ -31,13 +31,13 @@ def focal_loss(
 
 def losses(outputs: Mapping[str, Array], batch: Mapping[str, Array]) -> Scalars:
     """Returns losses as BERT's, with another loss of the masked tokens."""
-    ids, weights = targets(batch)
+    ids, weights = masked_targets(batch)
     each = focal_loss(outputs["masked_lm_logits"], ids)
     return {"focal_loss": jnp.sum(weights * each)}
 
 
 def weights(batch: Mapping[str, Array]) -> Scalars:
-    return {"focal_loss": jnp.sum(targets(batch).weights)}
+    return {"focal_loss": jnp.sum(masked_targets(batch).weights)}
 
 
 OBJECTIVES["focal"] = Objective(losses, weights)

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.models.attention import Seen, SelfAttention
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import LAYERS, constrain
+from bert_jax.models.encoder import LAYERS, constrain_rows
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, dropout, layer_norm
 
 extends = "tiny"
@@ -49,7 +49,7 @@ class PreNorm(nn.Module):
         inner = Dense(config, size, ("embed", "mlp"), name="intermediate")(normed)
         inner = ACTIVATION_FUNCTIONS[config.hidden_act](inner)
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        hidden = constrain(hidden + dropout(output(inner), rate, keys[2]))
+        hidden = constrain_rows(hidden + dropout(output(inner), rate, keys[2]))
         return hidden, hidden
 
 

@@ -23,7 +23,7 @@ from bert_jax.models.encoder import Bert, Encoder
 from bert_jax.models.heads import MaskedLmHead
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
-from bert_jax.tasks.objectives import OBJECTIVES, Objective, targets
+from bert_jax.tasks.objectives import OBJECTIVES, Objective, masked_targets
 from bert_jax.types import Scalars
 
 extends = "tiny"
@@ -57,7 +57,7 @@ class Electra(nn.Module):
 
     def __call__(self, ids, mask, segments, places, key=None, packed=None):
         keys = (None,) * 4 if key is None else jax.random.split(key, 4)
-        seen, own = Seen.tokens(mask), None
+        seen, own = Seen.from_input_mask(mask), None
         if packed is not None:
             own = packed.position_ids
             seen = Seen(packed.sequence_ids, packed.sequence_ids, own)
@@ -88,7 +88,7 @@ def is_replaced(outputs: Mapping, batch: Mapping) -> Array:
 def losses(outputs: Mapping, batch: Mapping) -> Scalars:
     """Returns the generator's cross entropy, and LAMBDA times that of replaced or
     not."""
-    ids, weights = targets(batch)
+    ids, weights = masked_targets(batch)
     generator = jnp.sum(weights * cross_entropy(outputs["masked_lm_logits"], ids))
     logits, labels = outputs["replaced_logits"], is_replaced(outputs, batch)
     each = batch["input_mask"] * optax.sigmoid_binary_cross_entropy(logits, labels)
@@ -96,7 +96,7 @@ def losses(outputs: Mapping, batch: Mapping) -> Scalars:
 
 
 def weights(batch: Mapping) -> Scalars:
-    pieces, tokens = targets(batch).weights, batch["input_mask"]
+    pieces, tokens = masked_targets(batch).weights, batch["input_mask"]
     return {"generator_loss": jnp.sum(pieces), "replaced_loss": jnp.sum(tokens)}
 
 

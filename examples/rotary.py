@@ -43,7 +43,7 @@ def turned(
     return turn(queries), turn(keys)
 
 
-POSITIONS[NAME] = Positions(turned=turned)
+POSITIONS[NAME] = Positions(rotate=turned)
 
 
 def get_config(config: ConfigDict) -> ConfigDict:

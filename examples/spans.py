@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from bert_jax.data.masking import MASKINGS, Numbers, Texts, replacements
+from bert_jax.data.masking import MASKINGS, Numbers, Texts, replacement_ids
 
 extends = "tiny"
 P, MOST = 0.2, 10
@@ -44,7 +44,7 @@ def spans(
         )
     where = np.nonzero(begins >= 0)
     replaced = ids.copy()
-    replaced[where] = replacements(
+    replaced[where] = replacement_ids(
         *(ids[where], action[where[0], begins[where]], piece[where], texts, masking)
     )
     return begins >= 0, replaced

@@ -23,7 +23,7 @@ FIELDS = {
 def activations(layers, kind, **more):
     fields = {**FIELDS, "model.num_hidden_layers": layers, **more}
     given = [f"--config.{name}={value}" for name, value in fields.items()]
-    task = tasks.create(configuration.load(f"{TINY}:recipe=plain", given))
+    task = tasks.create_task(configuration.load_config(f"{TINY}:recipe=plain", given))
     task.resolve()
     return estimate.activations(task.config, 0, 1, kind)
 

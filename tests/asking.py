@@ -150,7 +150,7 @@ def make_model(folder, data, architecture="BertForPreTraining"):
     params = nn.meta.unbox(init_with_heads(network, jax.random.key(1)))
     labels = layout.default_labels(2) if "token_classification" in heads else ()
     found = layout.Weights(config, jax.device_get(params), architecture, labels)
-    export.export(found, None, folder, {})
+    export.export_folder(found, None, folder, {})
     text = "".join(f"{piece}\n" for piece in vocabulary)
     (folder / "vocab.txt").write_text(text, "utf-8")
     fields = json.loads((folder / "config.json").read_text())

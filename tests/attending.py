@@ -20,7 +20,7 @@ def sees(kind: str, batch: int, length: int) -> Seen:
         ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
         return Seen(ids.astype(jnp.int32), ids.astype(jnp.int32))
     ends = rng.integers(1, length + 1, (batch, 1))
-    return Seen.tokens(jnp.asarray(np.arange(length) < ends, jnp.int32))
+    return Seen.from_input_mask(jnp.asarray(np.arange(length) < ends, jnp.int32))
 
 
 def outputs_and_gradients(

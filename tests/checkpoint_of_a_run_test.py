@@ -24,15 +24,15 @@ def test_each_kept_step_has_its_own_weights(plain):
     with Checkpoints(plain, None, only=10) as checkpoints:
         params, step = checkpoints.restore_params(ONE)
     assert step == 10
-    first = weights.read(plain / "checkpoints" / "10")
-    last = weights.read(plain / "checkpoints" / "20")
+    first = weights.read_weights(plain / "checkpoints" / "10")
+    last = weights.read_weights(plain / "checkpoints" / "20")
     np.testing.assert_array_equal(embeddings(first.params), embeddings(params))
     assert not np.array_equal(embeddings(first.params), embeddings(last.params))
-    whole = weights.read(plain)
+    whole = weights.read_weights(plain)
     np.testing.assert_array_equal(embeddings(whole.params), embeddings(last.params))
     path = plain / "checkpoints" / "10"
-    assert weights.find(path).shape() == weights.find(plain).shape()
-    assert weights.find(path).recorded() == weights.find(plain).recorded()
+    assert weights.find_source(path).shape() == weights.find_source(plain).shape()
+    assert weights.find_source(path).recorded() == weights.find_source(plain).recorded()
     assert (
         bert_jax.load(path).tokenizer.to_str()
         == bert_jax.load(plain).tokenizer.to_str()
@@ -67,7 +67,7 @@ def test_a_run_starts_from_it(plain, micro, tmp_path):
 
 @pytest.mark.slow
 def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
-    for use in (weights.read, lambda path: weights.find(path).check()):
+    for use in (weights.read_weights, lambda path: weights.find_source(path).check()):
         with pytest.raises(UserError, match=r"no such step; it has \[10, 20\]"):
             use(plain / "checkpoints" / "7")
     run = tmp_path / "run"
@@ -75,5 +75,5 @@ def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
     for path in (run / "checkpoints" / "10" / "params").iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     with pytest.raises(UserError, match="no checkpoint can be read"):
-        weights.read(run / "checkpoints" / "10")
+        weights.read_weights(run / "checkpoints" / "10")
     assert (run / "checkpoints" / "10").is_dir()  # another run's is left as it is

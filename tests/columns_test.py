@@ -29,7 +29,7 @@ def test_columns_are_those_of_a_batch(name, more, tmp_path, monkeypatch):
     padded = (
         () if name.startswith("pretraining") else ("--config.task.pad_to_max=True",)
     )
-    task = tasks.create(configuration.load("in/micro.py", [*padded, *more]))
+    task = tasks.create_task(configuration.load_config("in/micro.py", [*padded, *more]))
     task.resolve()
     task.training_data()
     for phase in task.phases():

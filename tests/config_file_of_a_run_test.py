@@ -64,18 +64,20 @@ def test_every_mode_needs_the_file_that_defines_the_task(write):
 
 @pytest.mark.parametrize("field", OWN)
 def test_what_a_config_file_defines_must_be_there_but_for_the_weights(write, field):
-    place = storage.path("run")
-    task = setup.build_task(configuration.load(write(field), []), place, from_data=True)
-    folder.claim(place, task.config, task.tokenizer)
+    place = storage.storage_path("run")
+    task = setup.build_task(
+        configuration.load_config(write(field), []), place, from_data=True
+    )
+    folder.claim_folder(place, task.config, task.tokenizer)
     recorded = folder.read_config(place)
     recorded["defined_in"] = {"task": {"name": "focal.py"}}  # by an earlier version
-    assert configuration.complete(recorded, "run")
+    assert configuration.complete_config(recorded, "run")
     for names in (attention.ATTENTIONS, optimizer.OPTIMIZERS, optimizer.SCHEDULES):
         names.pop("focal", None)
     FAMILIES.pop("focal", None)
-    if field != "task.name":  # `tasks.create` refuses it
+    if field != "task.name":  # `tasks.create_task` refuses it
         with pytest.raises(UserError, match=rf"^run: config\.{field}='focal': choose"):
-            configuration.complete(recorded, "run")
-    assert configuration.complete(recorded, "run", code=False)
+            configuration.complete_config(recorded, "run")
+    assert configuration.complete_config(recorded, "run", code=False)
     with pytest.raises(UserError, match="another config: "):
-        folder.check(place, configuration.load("micro.py", []))
+        folder.check_run(place, configuration.load_config("micro.py", []))

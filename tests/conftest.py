@@ -244,6 +244,6 @@ def fake_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             "HF_HUB_CACHE": str(tmp_path / "cache"),
         }.items():
             monkeypatch.setattr(constants, name, value)
-        hub.snapshot.cache_clear()
+        hub.download_snapshot.cache_clear()
         yield fake
-        hub.snapshot.cache_clear()
+        hub.download_snapshot.cache_clear()

@@ -46,7 +46,7 @@ def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
         kind = make(rng)
         texts = [*micro_data.WORDS, *micro_data.NAMES] * 2
         learnt = FAMILIES[model].vocabulary.train(texts, size, lowercase=True)
-        files = {**kind.files, **tokenization.files(learnt)}
+        files = {**kind.files, **tokenization.tokenizer_files(learnt)}
         return kind._replace(files=files)
 
     return with_vocabulary
@@ -115,7 +115,7 @@ def create(name: str, fields: Mapping[str, object]) -> Task:
     if not Path("in").exists():
         write_inputs(name, Path(), CONTRACT)
     given = [f"--config.{field}={value}" for field, value in fields.items()]
-    task = tasks.create(configuration.load("in/micro.py", given))
+    task = tasks.create_task(configuration.load_config("in/micro.py", given))
     task.resolve()
     task.training_data()
     return task

@@ -176,7 +176,7 @@ def test_a_run_on_eight_devices_has_the_losses_of_one(straight, tmp_path):
 
 
 def dev_scores(workdir):
-    lines = metrics.read(workdir, "dev")
+    lines = metrics.read_metrics(workdir, "dev")
     return [{k: x for k, x in line.items() if k != "time"} for line in lines]
 
 

@@ -57,10 +57,10 @@ def served(fake_hub, articles, books):
 def test_the_default_sources_are_read(fake_hub, tmp_path, name):
     served(fake_hub, [ARTICLE] * 2, [BOOK] * 2)
     sources = importlib.import_module(f"configs.{name}").get_config().corpus.sources
-    found = list(corpus.documents(tuple(sources), tmp_path))
+    found = list(corpus.read_documents(tuple(sources), tmp_path))
     assert len(found) == 2 * len(sources)
     for document in found:
-        lines = corpus.sentences(document, "en")
+        lines = corpus.split_sentences(document, "en")
         if "wikipedia" in sources[document.source]:  # no headings, no list, no links
             assert [line.split()[0] for line in lines] == ["Bern", "The"]
         else:
@@ -110,7 +110,7 @@ def test_configs_base_starts_goes_on_and_needs_the_hub_once(
 
     # Elsewhere: the prepared data alone, and no Hub.
     shutil.rmtree(tmp_path / "cache")
-    hub.snapshot.cache_clear()
+    hub.download_snapshot.cache_clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     _, err = here(*flags, f"--workdir={tmp_path / 'again'}")
     assert losses(tmp_path / "again").tolist() == losses(tmp_path / "run").tolist()

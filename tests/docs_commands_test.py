@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.config import command_line, configuration, fields, help
-from bert_jax.config.configuration import check
+from bert_jax.config.configuration import check_config
 from bert_jax.registry import FAMILIES
 from tests import documented
 from tests.documented import MODULES, OTHERS, OURS, PAGES, ROOT
@@ -66,7 +66,7 @@ def every_field():
     known = fields.FIELDS | fields.TASK
     for family in FAMILIES.values():
         known = {**family.fields, **known}
-    return fields.defaults(known)
+    return fields.default_config(known)
 
 
 def check_fields(overrides: Sequence[str]) -> None:
@@ -76,8 +76,8 @@ def check_fields(overrides: Sequence[str]) -> None:
         # Pre-training fields: packing, say, and steps instead of epochs.
         if text.startswith(("--config.corpus.", "--config.train.num_")):
             del config.task.max_seq_length
-        configuration.override(config, text)
-        check(config)
+        configuration.apply_override(config, text)
+        check_config(config)
 
 
 def check_main(words: Sequence[str], own: dict[str, str]) -> None:
@@ -86,17 +86,21 @@ def check_main(words: Sequence[str], own: dict[str, str]) -> None:
     Args:
       own: files that the pages show, by name, and where the test wrote them.
     """
-    line = command_line.parse(words)
+    line = command_line.parse_flags(words)
     path, colon, rest = line.config.partition(":")
     spec = own.get(path.rpartition("/")[2], path) + colon + rest
     if line.help:
-        assert help.text(spec)
+        assert help.help_text(spec)
     elif spec:
-        configuration.load(spec, line.overrides)
+        configuration.load_config(spec, line.overrides)
     else:
         check_fields(line.overrides)
     named = [configuration.field_of(text) for text in line.overrides]
-    if line.mode in command_line.ASKS and not spec and "init_from" not in named:
+    if (
+        line.mode in command_line.INFERENCE_MODES
+        and not spec
+        and "init_from" not in named
+    ):
         known = fields.FIELDS | fields.TASK
         assert all(known[name].ask in ("free", "noted") for name in named)
     if line.mode == "export":
@@ -222,12 +226,12 @@ def test_every_file_that_is_shown_loads(own_files):
     configs = [path for path in own_files.values() if "extends" in read(path)]
     assert len(configs) >= 6
     for path in configs:
-        configuration.load(path, [])
+        configuration.load_config(path, [])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_field_in_the_text_exists(page):
-    known = {name for name, _ in fields.each(every_field())}
+    known = {name for name, _ in fields.iter_fields(every_field())}
     tops = {name.partition(".")[0] for name in known if "." in name}
     given = re.compile(rf"(?:--config\.)?((?:{'|'.join(tops)})\.(\w+))(=[^=]+)?")
     for _, span in documented.inline(page.read_text("utf-8")):

@@ -26,11 +26,13 @@ TEXTS = ["The café.", "unseen  cats", "東京 the [MASK]"]
 
 @pytest.fixture
 def tokenizer():
-    return tokenization.build(PIECES, lowercase=True)
+    return tokenization.build_tokenizer(PIECES, lowercase=True)
 
 
 def columns(tokenizer, texts, texts_b=None):
-    return encodings.columns(encodings.encoded(tokenizer, texts, texts_b, 32), 0)
+    return encodings.batch_columns(
+        encodings.encode_texts(tokenizer, texts, texts_b, 32), 0
+    )
 
 
 def test_offsets_are_in_the_text_as_it_was_given(tokenizer):
@@ -80,7 +82,7 @@ def test_they_are_what_the_model_was_given(plain):
 
 @pytest.mark.parametrize("texts_b", [None, ["Cats, unseen", "é", "."]])
 def test_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
     expected = theirs(
         TEXTS, texts_b, padding=True, return_offsets_mapping=True, return_tensors="np"

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config.phases import phases
+from bert_jax.config.phases import phases_of
 from bert_jax.data import masking
 from experiments.capacity import hlo, kernels
 from experiments.speed import our_step
@@ -100,7 +100,7 @@ def test_a_packed_step_counts_its_pairs():
     config = our_step.sized_config("1/64", 32, 8)
     config.corpus.packing = True
     batch = our_step.random_batch(config)
-    shapes = masking.shapes(config, phases(config)[0])
+    shapes = masking.batch_shapes(config, phases_of(config)[0])
     assert {name: rows.shape for name, rows in batch.items()} == shapes
     assert (batch["sequence_ids"] == np.repeat([1, 2], 16)).all()
     assert np.isfinite(our_step.OurStep(config, [batch])(2))

@@ -9,7 +9,8 @@ SHARED = "All packages say this about what they return to you."
 
 
 def extracted(folder, each):
-    """The output of `pydocs.extract`, with `each` paragraphs of each package."""
+    """The output of `pydocs.extract_docstrings`, with `each` paragraphs of each
+    package."""
     lines = []
     for package in (*docstrings.PACKAGES, "rich"):
         texts = [f"The {package} way of doing it, number {n}." for n in "abcdef"[:each]]
@@ -23,7 +24,7 @@ def extracted(folder, each):
 
 def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
     path = extracted(tmp_path, 4)
-    monkeypatch.setattr(pydocs, "extract", lambda folder: path)
+    monkeypatch.setattr(pydocs, "extract_docstrings", lambda folder: path)
     output = tmp_path / "rows.jsonl"
     assert docstrings.main([f"--output={output}", "--each=3"]) == 0
     assert f"{3 * len(docstrings.PACKAGES)} paragraphs" in capsys.readouterr().out

@@ -124,7 +124,7 @@ def task_of(data, **fields):
     overrides = [f"--config.task.{name}={value}" for name, value in given.items()]
     batch = "--config.train.batch_size=8"
     spec = f"{feature_task.__file__}:size=8"
-    task = tasks.create(configuration.load(spec, [*overrides, batch]))
+    task = tasks.create_task(configuration.load_config(spec, [*overrides, batch]))
     task.resolve()
     return task
 

@@ -131,8 +131,8 @@ def task_of(plain, data, **fields):
     given = {"train_file": data / "train.jsonl", "dev_file": data / "test.jsonl"}
     given = {"max_seq_length": 16, **given, **fields}
     overrides = [f"--config.task.{name}={value}" for name, value in given.items()]
-    config = configuration.load(f"{curves.CONFIG}:size=tiny", overrides)
-    config.update_from_flattened_dict(weights.find(plain).shape())
+    config = configuration.load_config(f"{curves.CONFIG}:size=tiny", overrides)
+    config.update_from_flattened_dict(weights.find_source(plain).shape())
     config.task.labels = ("0", "1")
     config.evaluate.batch_size = 8
     bert = bert_jax.load(plain)
@@ -148,7 +148,9 @@ def test_the_loss_of_a_split(plain, data):
     expected = -np.log([shares[0, 0], shares[1, 1], shares[2, 1]]).mean()
     assert found["cross_entropy"] == pytest.approx(expected, rel=1e-6)
     assert found["accuracy"] == pytest.approx(2 / 3)
-    assert {"accuracy", "f1", "matthews"} <= task.baseline("dev", examples).keys()
+    assert {"accuracy", "f1", "matthews"} <= task.baseline_scores(
+        "dev", examples
+    ).keys()
 
 
 def test_runs_report_and_second_start(command, reading):

@@ -63,7 +63,7 @@ def test_swag_is_of_all_three(data):
     rows = beside.build("table4", "tiny", ("bert", "elmo"))
     assert [row.paper for row in rows.systems] == ["BERT-Base", "ESIM+ELMo"]
     for run in (run for run in plan if run.needs):
-        configuration.load(run.arguments[0].removeprefix("--config="), [])
+        configuration.load_config(run.arguments[0].removeprefix("--config="), [])
 
 
 def test_elmo_word_at_released_size():
@@ -71,7 +71,7 @@ def test_elmo_word_at_released_size():
         *_, elmo = beside.build("table1", size, ("gpt", "elmo")).systems
         spec = options.pretraining_config("elmo", size)
         fields = [f"--config.{field}" for field in elmo.pretraining.fields]
-        assert configuration.load(spec, fields).task.words == "punctuation"
+        assert configuration.load_config(spec, fields).task.words == "punctuation"
 
 
 def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
@@ -149,7 +149,7 @@ def test_budget_of_an_epoch(name, tmp_path):
         fields[2] = "--config.tokenizer.vocab_size=16"
     found = budget.of(spec, fields, 5000)
     assert found.words / found.steps * (found.steps - 1) < 5000 <= found.words
-    config = configuration.load(spec, fields)
+    config = configuration.load_config(spec, fields)
     if "elmo" in name:
         ids = streams.prepare(config).stream("train").ids
         share = float(np.mean(ids != 0))

@@ -104,7 +104,7 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
         for rate in ("1e-3-", "2e-3-")
         for seed in ("seed_0", "seed_1")
     ]
-    rates = {f: metrics.read(f, "train")[-1]["learning_rate"] for f in folders}
+    rates = {f: metrics.read_metrics(f, "train")[-1]["learning_rate"] for f in folders}
     assert rates[folders[2]] == pytest.approx(2 * rates[folders[0]])
     before = capfd.readouterr().out
     assert "optimizer.learning_rate=2e-3" in before

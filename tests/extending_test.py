@@ -41,8 +41,8 @@ def file(micro, monkeypatch, tmp_path):
 def starts_from(source):
     """Another config, the micro model's, reads a run's weights."""
     fields = [f"--config.init_from={source}", "--config.train.num_steps=1"]
-    config = configuration.load("micro.py", fields)
-    task = setup.build_task(config, storage.path("other"), from_data=True)
+    config = configuration.load_config("micro.py", fields)
+    task = setup.build_task(config, storage.storage_path("other"), from_data=True)
     mesh = sharding.make_mesh(task.config)
     read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
     theirs, (ours, _) = bert_jax.load(source).params["bert"], read
@@ -59,7 +59,7 @@ def test_an_optimizer(file, plain):
     assert found[-1] < found[0] == pytest.approx(losses(plain)[0], rel=1e-6)
     assert not np.array_equal(found, losses(plain)[: len(found)])
     run(config, "run", longer, "--config.train.extend=True")  # from its checkpoint
-    assert metrics.read(Path("run"), "train")[-1]["step"] == 12
+    assert metrics.read_metrics(Path("run"), "train")[-1]["step"] == 12
     del registry.OPTIMIZERS["lion"]  # as in a new process
     _, error = here("--workdir=run", status=2)
     assert "config.optimizer.name='lion': choose one of" in error
@@ -69,8 +69,10 @@ def test_an_optimizer(file, plain):
 def test_a_schedule(file):
     config = file("cosine")
     run(config, "run", "--config.train.num_steps=8")
-    peak = configuration.load(config, []).optimizer.learning_rate
-    rates = [line["learning_rate"] for line in metrics.read(Path("run"), "train")]
+    peak = configuration.load_config(config, []).optimizer.learning_rate
+    rates = [
+        line["learning_rate"] for line in metrics.read_metrics(Path("run"), "train")
+    ]
     # Half a cosine after a step of warm-up (a tenth of eight steps).
     expected = [0.0, *(peak * (1 + np.cos(np.pi * np.arange(7) / 7)) / 2)]
     np.testing.assert_allclose(rates, expected, atol=1e-9)
@@ -89,7 +91,7 @@ def test_an_attention(file, monkeypatch):
     assert "attention window of your own" in error and not Path("out").exists()
     starts_from("run")
     length = 40
-    seen = attention.Seen.tokens(jnp.ones((1, length), jnp.int32))
+    seen = attention.Seen.from_input_mask(jnp.ones((1, length), jnp.int32))
     values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))
     _, near = attention.ATTENTIONS["window"](*values, seen, 0.0, None)
     _, every = attention.einsum_attention(*values, seen, 0.0, None)
@@ -115,7 +117,7 @@ def test_a_head(file, plain):
     rate = ("--config.optimizer.learning_rate=0.01", "--config.train.num_epochs=6")
     config = file("mean")
     run(config, "run", *start, *rate)
-    assert metrics.read(Path("run"), "dev")[-1]["accuracy"] == 1
+    assert metrics.read_metrics(Path("run"), "dev")[-1]["accuracy"] == 1
     Path("rows.txt").write_text("seven cats\n")
     out, _ = run(config, "run", "--mode=predict", "--input=rows.txt")
     assert '"label": "b"' in out

@@ -27,7 +27,7 @@ def finished(folder, tmp_path_factory):
 
 def test_a_run_learns_and_says_so(folder, finished):
     workdir, out, err = finished
-    dev = metrics.read(workdir, "dev")
+    dev = metrics.read_metrics(workdir, "dev")
     # 160 rows in batches of 16: the epochs end at steps 10 and 20.
     assert [line["step"] for line in dev] == [10, 20, 24]
     assert dev[-1]["accuracy"] > 0.9
@@ -64,7 +64,7 @@ def test_predict_and_evaluate_need_the_work_directory_only(folder, finished, tmp
     before = predictions(workdir)
     out, _ = run(folder, workdir, "--mode=evaluate", *gone)
     line = json.loads(out)
-    last = metrics.read(workdir, "dev")[-1]
+    last = metrics.read_metrics(workdir, "dev")[-1]
     assert (line["split"], line["accuracy"]) == ("dev", last["accuracy"])
     assert predictions(workdir) == before
 
@@ -125,7 +125,9 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
         mine = tmp_path / "seeds" / own
         np.testing.assert_allclose(losses(mine), losses(single), rtol=1e-5)
         for line, other in zip(
-            metrics.read(mine, "dev"), metrics.read(single, "dev"), strict=True
+            metrics.read_metrics(mine, "dev"),
+            metrics.read_metrics(single, "dev"),
+            strict=True,
         ):
             assert line["accuracy"] == other["accuracy"]
         rows, others = (
@@ -138,8 +140,11 @@ def test_seeds_side_by_side_are_single_runs(folder, finished, tmp_path):
     out, _ = run(folder, tmp_path / "seeds" / "seed_1", "--config.seed=1",
                  "--mode=evaluate")  # fmt: skip
     assert json.loads(out)["step"] == 24
-    means = metrics.read(tmp_path / "seeds", "dev")[-1]
-    each = [metrics.read(tmp_path / "seeds" / f"seed_{i}", "dev")[-1] for i in (0, 1)]
+    means = metrics.read_metrics(tmp_path / "seeds", "dev")[-1]
+    each = [
+        metrics.read_metrics(tmp_path / "seeds" / f"seed_{i}", "dev")[-1]
+        for i in (0, 1)
+    ]
     accuracies = [line["accuracy"] for line in each]
     assert means["accuracy"] == pytest.approx(np.mean(accuracies))
     assert means["accuracy_std"] == pytest.approx(np.std(accuracies, ddof=1))
@@ -205,7 +210,7 @@ def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
         "--config.optimizer.learning_rate=1e-3",
     ]
     run(folder, tmp_path / "run", *args)
-    config = configuration.load(str(folder / "reviews.py"), args)
+    config = configuration.load_config(str(folder / "reviews.py"), args)
     task = setup.build_task(config, tmp_path / "run", from_data=True)
     network = transformers.AutoModelForSequenceClassification.from_pretrained(
         str(model),

@@ -27,7 +27,7 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
         "early stop at step 10: 2 evaluations no better than step 4's; the result is"
     )
     assert f"{stopped} that of step 4\n" in err
-    steps = [line["step"] for line in metrics.read(tmp_path / "run", "dev")]
+    steps = [line["step"] for line in metrics.read_metrics(tmp_path / "run", "dev")]
     assert steps == [4, 8, 10]
     assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["4"]
     before = predictions(tmp_path / "run")
@@ -54,7 +54,7 @@ def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     chosen = (*args, "--config.evaluate.score=f1:bad")
     _, err = run(folder, tmp_path / "run", *chosen)
     assert "step 4 dev: f1:bad " in err
-    dev = metrics.read(tmp_path / "run", "dev")
+    dev = metrics.read_metrics(tmp_path / "run", "dev")
     assert {"accuracy", "macro_f1", "f1:bad", "f1:good"} <= dev[0].keys()
     (best,) = (tmp_path / "run" / "best").iterdir()
     assert int(best.name) == max(dev, key=lambda line: line["f1:bad"])["step"]

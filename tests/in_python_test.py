@@ -23,7 +23,7 @@ def test_a_config_is_that_of_the_command_line(tmp_path):
     overrides = ["--config.train.num_steps=7", "--config.task.text=a b"]
     overrides.append("--config.evaluate.splits=('dev', 'test')")
     spec = f"{files.CONFIGS}/finetune/text.py:size=tiny"
-    assert found == configuration.load(spec, overrides)
+    assert found == configuration.load_config(spec, overrides)
     (tmp_path / "own.py").write_text('extends = "tiny"\ndef get_config(c): pass\n')
     assert bert_jax.make_config(f"{tmp_path}/own.py") == bert_jax.make_config("tiny")
     for given, message in (
@@ -47,7 +47,7 @@ def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     before = signal.getsignal(signal.SIGINT)
     found = bert_jax.fit(config, tmp_path / "run")
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
-    (dev,) = metrics.read(tmp_path / "run", "dev")
+    (dev,) = metrics.read_metrics(tmp_path / "run", "dev")
     assert found.step == 20 and found.scores == {
         "dev": {k: v for k, v in dev.items() if k not in ("step", "time")}
     }

@@ -44,6 +44,6 @@ def answerer(
     predictor: Predictor, params: Any = (), rows: int = 8, width: int = 64
 ) -> Answerer:
     """Answers rows on one device."""
-    mesh = sharding.make_mesh(configuration.defaults(), (), jax.devices()[:1])
+    mesh = sharding.make_mesh(configuration.with_defaults(), (), jax.devices()[:1])
     config = bert_config(vocab_size=9, hidden_size=width, num_attention_heads=1)
     return Answerer(predictor, params, mesh, rows, config)

@@ -288,7 +288,7 @@ def write_inputs(name: str, folder: Path, kinds: Kinds = KINDS) -> Kind:
     (folder / "in" / "micro.py").write_text(config)
     (folder / "in" / "vocab.txt").write_text(VOCABULARY)
     tokenizer = tokenization.load(folder / "in" / "vocab.txt")
-    text = tokenization.files(tokenizer)["tokenizer.json"]
+    text = tokenization.tokenizer_files(tokenizer)["tokenizer.json"]
     if name.startswith("text_"):  # which have their vocabulary in another form
         (folder / "in" / "tokenizer.json").write_text(text)
         (folder / "in" / "vocab.txt").unlink()

@@ -31,8 +31,8 @@ def model(tmp_path):
     heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
     params = nn.meta.unbox(init_with_heads(heads, jax.random.key(0)))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
-    tokenizer = tokenization.build(pieces, lowercase=True)
-    export.export(found, tokenizer, tmp_path / "model", {})
+    tokenizer = tokenization.build_tokenizer(pieces, lowercase=True)
+    export.export_folder(found, tokenizer, tmp_path / "model", {})
     return tmp_path / "model"
 
 
@@ -85,7 +85,7 @@ def test_the_cells_run(executed):
     sentences = {s: {r["text"] for r in rows} for s, rows in found["rows"].items()}
     assert not sentences["train"] & sentences["dev"]
     assert min(map(len, sentences.values())) > 200
-    (run,) = metrics.read(Path(found["work"].name) / "topics", "dev")[-1:]
+    (run,) = metrics.read_metrics(Path(found["work"].name) / "topics", "dev")[-1:]
     assert found["accuracy"] == pytest.approx(run["accuracy"], abs=1e-6)
     assert found["table"].sum() == len(found["rows"]["dev"])
     assert len(found["plt"].get_fignums()) == 3  # agg keeps the figures that it shows

@@ -30,7 +30,7 @@ def left_to_right(micro, once):
 
 
 def prepared(micro, *fields):
-    task = tasks.create(configuration.load(micro, list(fields)))
+    task = tasks.create_task(configuration.load_config(micro, list(fields)))
     task.resolve()
     task.training_data()
     return task
@@ -40,9 +40,9 @@ def prepared(micro, *fields):
 def test_left_to_right_learns_and_is_recorded(left_to_right):
     config = json.loads((left_to_right / "config.json").read_text())
     assert config["model"]["causal"] and not config["task"]["nsp_loss"]
-    lines = metrics.read(left_to_right, "train")
+    lines = metrics.read_metrics(left_to_right, "train")
     assert lines[-1]["loss"] < lines[0]["loss"] == lines[0]["lm_loss"]
-    last = metrics.read(left_to_right, "dev")[-1]
+    last = metrics.read_metrics(left_to_right, "dev")[-1]
     assert last["perplexity"] == pytest.approx(math.exp(last["lm_loss"]))
     assert {"unigram_loss", "lm_accuracy"} <= last.keys()
     assert not any("masked" in name or "sentence" in name for name in last)
@@ -114,15 +114,16 @@ def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     off = "--config.task.nsp_loss=False"
     run(micro, workdir, off, "--config.optimizer.weight_decay=0.5")
-    assert "next_sentence_loss" not in metrics.read(workdir, "train")[-1]
+    assert "next_sentence_loss" not in metrics.read_metrics(workdir, "train")[-1]
     batches = [
-        loader.batch_at(configuration.load(micro, fields), 2) for fields in ([], [off])
+        loader.batch_at(configuration.load_config(micro, fields), 2)
+        for fields in ([], [off])
     ]
     for name, column in batches[0].items():
         np.testing.assert_array_equal(column, batches[1][name])
     task = prepared(micro, off)
     first = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
-    found = weights.read(workdir).params
+    found = weights.read_weights(workdir).params
     for one, other in ((found, first), (found["bert"], first["bert"])):
         part = "next_sentence" if one is found else "pooler"
         # The spread is the same, but the run's key is another one.
@@ -194,10 +195,10 @@ def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
     )
     config = json.loads((workdir / "config.json").read_text())
     assert config["model"]["causal"] and config["model"]["hidden_size"] == 32
-    assert metrics.read(workdir, "dev")[-1]["accuracy"] == 1.0
+    assert metrics.read_metrics(workdir, "dev")[-1]["accuracy"] == 1.0
     out = _predicted(workdir, tmp_path, [{"text": "the watch fox"}])
     assert json.loads(out)["label"] == "watch"
-    found = weights.read(workdir)
+    found = weights.read_weights(workdir)
     assert found.params["bilstm"]["kernel"].shape == (2, 32, 4, 16)
     ids = np.array([bert_jax.load(workdir).tokenizer.encode("the watch fox").ids])
     logits = bert_jax.load(workdir).apply(ids, np.ones_like(ids), 0 * ids)["logits"]

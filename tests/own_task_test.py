@@ -54,7 +54,7 @@ SMALL = (
 def test_the_file_works(questions, capsys):
     command = ["--config=questions.py", "--workdir=run", *SMALL]
     assert main.main(command) == 0, capsys.readouterr().err
-    assert metrics.read(questions / "run", "dev")[-1]["accuracy"] > 0.8
+    assert metrics.read_metrics(questions / "run", "dev")[-1]["accuracy"] > 0.8
     assert "majority baseline" in capsys.readouterr().out
     lines = (questions / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
     assert len(lines) == 30 and '"label": "' in lines[0]

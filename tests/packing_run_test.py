@@ -31,8 +31,8 @@ def one(micro, once):
 
 @pytest.fixture(scope="module")
 def task(micro):
-    config = configuration.load(micro, [*PACKED, *NO_DROPOUT])
-    task = tasks.create(config)
+    config = configuration.load_config(micro, [*PACKED, *NO_DROPOUT])
+    task = tasks.create_task(config)
     task.resolve()
     task.training_data()
     return task
@@ -42,10 +42,10 @@ def task(micro):
 def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
     config = task.config
     params = jax.jit(lambda: jax.tree.map(lambda x: 10 * x, _params(task)))()
-    (phase, _) = loader.phases(config)
+    (phase, _) = loader.phases_of(config)
     data = task._data.of(phase.max_seq_length)
     source = loader._Pairs(config, phase, data, "train")
-    rows = packing.rows(data.folder, phase.max_seq_length)
+    rows = packing.packed_rows(data.folder, phase.max_seq_length)
     assert (rows >= 0).sum(axis=1).max() >= 2
     together = source.packed(rows, np.zeros(len(rows), int))
     alone = source.batch(np.arange(len(source)), np.zeros(len(source), int))
@@ -64,17 +64,19 @@ def test_the_config_says_how_many_a_row(micro):
     found = []
     for most in (2, 8):
         more = f"--config.corpus.packed_pairs={most}"
-        task = tasks.create(configuration.load(micro, [*PACKED, *NO_DROPOUT, more]))
+        task = tasks.create_task(
+            configuration.load_config(micro, [*PACKED, *NO_DROPOUT, more])
+        )
         task.resolve()
         task.training_data()
-        (phase, _) = loader.phases(task.config)
+        (phase, _) = loader.phases_of(task.config)
         data = task._data.of(phase.max_seq_length)
         assert (data.folder / f"packed-{most}.npy").exists()
-        rows = packing.rows(data.folder, phase.max_seq_length, most)
+        rows = packing.packed_rows(data.folder, phase.max_seq_length, most)
         assert 2 <= (rows >= 0).sum(axis=1).max() <= most
         source = loader._Pairs(task.config, phase, data, "train")
         batch = source.packed(rows, np.zeros(len(rows), int))
-        named = masking.shapes(task.config, phase)["cls_positions"]
+        named = masking.batch_shapes(task.config, phase)["cls_positions"]
         assert batch["cls_positions"].shape[1] == named[1] == most
         found.append(jax.jit(task.loss)(_params(task), batch, None))
     for name, one in found[0].items():
@@ -89,7 +91,7 @@ def _params(task):
 
 @pytest.mark.slow
 def test_the_speed_counts_pairs_and_tokens(one, task):
-    lines, several = metrics.read(one, "train"), 0
+    lines, several = metrics.read_metrics(one, "train"), 0
     for step in (0, 14, 15, 19):  # two in each phase
         batch = loader.batch_at(task.config, step)
         pairs = (batch["next_sentence_labels"] != records.PADDING_LABEL).sum()

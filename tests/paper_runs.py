@@ -20,7 +20,7 @@ BASES = {"/ltr-": 0.5, "/gpt-": 0.6, "/elmo-": 0.4}
 
 @functools.cache
 def config_of_forty_steps(seeds=1):
-    config = configuration.defaults()
+    config = configuration.with_defaults()
     config.train.num_steps, config.train.seeds = 40, seeds
     return json.dumps(config.to_dict())
 

@@ -46,8 +46,8 @@ def small(tmp_path_factory):
 
 
 def made(spec, *fields, devices=8):
-    config = configuration.load(spec, [f"--config.{field}" for field in fields])
-    task = tasks.create(config)
+    config = configuration.load_config(spec, [f"--config.{field}" for field in fields])
+    task = tasks.create_task(config)
     task.resolve()
     mesh = sharding.make_mesh(task.config)
     if devices == 1:
@@ -66,7 +66,7 @@ def compiled(spec, *fields, devices=8):
         step.train_step,
         loss=task.loss,
         loss_weights=task.loss_weights,
-        optimizer=optimizer.make(config),
+        optimizer=optimizer.make_optimizer(config),
         micro_batches=phase.micro_batches,
     )
     state = estimate.state(config, mesh)
@@ -76,9 +76,9 @@ def compiled(spec, *fields, devices=8):
         )
         for name, leaf in programs.columns(task, phase).items()
     }
-    out = (sharding.shardings_of(state), sharding.replicated(mesh))
+    out = (sharding.shardings_of(state), sharding.replicated_sharding(mesh))
     jitted = jax.jit(function, donate_argnums=0, out_shardings=out)
-    with sharding.activate(mesh):
+    with sharding.activate_mesh(mesh):
         numbers = (jax.ShapeDtypeStruct((), x) for x in (jnp.int32, jnp.float32))
         return jitted.lower(state, batch, *numbers).compile()
 
@@ -95,7 +95,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
 
     def create():
         params = nn.meta.unbox(task.init_params(jax.random.key(0)))
-        return init_state(params, optimizer.make(task.config))
+        return init_state(params, optimizer.make_optimizer(task.config))
 
     state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()
     lines = {x.name: x.value for x in estimate.memory(task.config, mesh, 0)}
@@ -197,8 +197,8 @@ def test_what_does_not_fit_says_what_would(eight, capsys, small):
     assert len(ways) == 1
     for flags, size in ways:
         assert float(size) * 1e9 < room
-        config = configuration.load(small, [*big, *flags.split()])
-        task = tasks.create(config)
+        config = configuration.load_config(small, [*big, *flags.split()])
+        task = tasks.create_task(config)
         task.resolve()
         need = plan.needed(task.config, DEVICES["v5e"])
         assert need == pytest.approx(float(size) * 1e9, rel=0.1)

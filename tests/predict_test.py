@@ -39,7 +39,7 @@ class Counting(Predictor):
     def __init__(self, added=0.0):
         self.asked, self.parsed, self.added = [], 0, added
 
-    def parse(self, row):
+    def parse_row(self, row):
         if "number" not in row:
             raise ValueError("the field number is missing")
         self.parsed += 1

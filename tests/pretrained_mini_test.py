@@ -29,11 +29,13 @@ def test_it_is_small_and_says_how_it_was_made():
 def test_the_command_of_its_card_is_how_it_was_made():
     """All that decides a number is as in the last training of the card."""
     # Newer fields have their default there.
-    made = configuration.complete(weights.find(MINI).recorded(), MINI).to_dict()
+    made = configuration.complete_config(
+        weights.find_source(MINI).recorded(), MINI
+    ).to_dict()
     shown = [command.words for command in documented.commands(MINI / "README.md")]
     *_, words = (each for each in shown if any("--config=" in word for word in each))
     fields = [word for word in words if word.startswith("--config.")]
-    now = configuration.load("configs/english.py:size=mini", fields).to_dict()
+    now = configuration.load_config("configs/english.py:size=mini", fields).to_dict()
     assert "--config=configs/english.py:size=mini" in words and len(fields) > 5
     for config in (made, now):
         del config["train"]["log_every"], config["corpus"]["data_dir"]

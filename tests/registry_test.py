@@ -10,17 +10,19 @@ from bert_jax.family import Family
 
 def test_what_comes_with_a_family_is_found_by_its_name():
     assert "openai_adam" not in registry.OPTIMIZERS
-    assert registry.OPTIMIZERS.of("openai_adam").__module__ == "families.gpt.optimizer"
+    assert (
+        registry.OPTIMIZERS.lookup("openai_adam").__module__ == "families.gpt.optimizer"
+    )
 
     class Mine(Family):
         name = "mine"
 
         @property
-        def brings(self):
+        def registry_entries(self):
             return {"optimizer.schedule": {"flat": "optax:constant_schedule"}}
 
     registry.FAMILIES["mine"] = Mine()
-    assert registry.SCHEDULES.of("flat") is optax.constant_schedule
+    assert registry.SCHEDULES.lookup("flat") is optax.constant_schedule
     said = r"^config\.optimizer\.schedule='round': choose one of polynomial, .*, flat; "
     with pytest.raises(UserError, match=said):
-        registry.SCHEDULES.of("round")
+        registry.SCHEDULES.lookup("round")

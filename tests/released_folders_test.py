@@ -70,7 +70,7 @@ def write_weights(folder, pieces):
     model = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
     params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
-    export.export(found, None, folder, {})
+    export.export_folder(found, None, folder, {})
 
 
 def begun_with(folder, tmp_path, config=None):
@@ -101,13 +101,13 @@ def real_lines(shared_data):
 @pytest.mark.parametrize("name", CASED)
 def test_a_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
-    cased = tokenization.normalization(tokenization.of_folder(folder))
+    cased = tokenization.normalizer_settings(tokenization.of_folder(folder))
     assert (cased["lowercase"], cased["strip_accents"]) == (not CASED[name],) * 2
     google = tmp_path / "google"  # has no config.json, and words of 200 characters
     google.mkdir()
     shutil.copyfile(folder / "vocab.txt", google / "vocab.txt")
     found = tokenization.of_folder(google)
-    assert tokenization.normalization(found) == cased
+    assert tokenization.normalizer_settings(found) == cased
     assert found.model.max_input_chars_per_word == 200
 
 
@@ -117,7 +117,7 @@ def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
     """As NVIDIA's 30,528 for 30,522 tokens. A vocab.txt may lack a line elsewhere."""
     folder = released(name)
     pieces = tokenization.of_folder(folder).get_vocab_size()
-    model = weights.read(folder).config
+    model = weights.read_weights(folder).config
     padded = dataclasses.replace(model, vocab_size=-(-(pieces + 1) // 64) * 64)
     assert weights.read_tokenizer(folder, padded).get_vocab_size() == pieces
     lines = (folder / "vocab.txt").read_text("utf-8").split("\n")
@@ -151,7 +151,7 @@ def test_ids_on_glue_as_by_transformers(
 ):
     folder = released(name)
     title = glue.TASKS[task].title
-    rows = glue.read(task, str(shared_data(f"glue/{title}")), "dev", Counter())
+    rows = glue.read_split(task, str(shared_data(f"glue/{title}")), "dev", Counter())
     texts = [row[name] for row in rows for name in ("text", "text_b") if name in row]
     texts = texts[:4000]
     ours = begun_with(folder, tmp_path)

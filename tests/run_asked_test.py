@@ -64,7 +64,7 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
             )
     out, _ = run(micro, plain, "--mode=evaluate")
     numbers = json.loads(out)
-    saved = metrics.read(plain, "dev")[-1]
+    saved = metrics.read_metrics(plain, "dev")[-1]
     for name in ("masked_lm_loss", "next_sentence_loss", "unigram_loss"):
         assert numbers[name] == pytest.approx(saved[name], rel=1e-5)
 
@@ -143,9 +143,9 @@ def test_a_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
     after = losses(plain)
     assert len(after) > len(before)
     np.testing.assert_array_equal(after[: len(before)], before)
-    task = tasks.create(configuration.load(micro, [longer]))
+    task = tasks.create_task(configuration.load_config(micro, [longer]))
     rate = optimizer.learning_rate_schedule(task.config)
-    for line in metrics.read(plain, "train"):
+    for line in metrics.read_metrics(plain, "train"):
         if line["step"] > 20:
             assert line["learning_rate"] == pytest.approx(float(rate(line["step"] - 1)))
     _, error = run(micro, plain, status=2)  # never shorter

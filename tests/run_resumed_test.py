@@ -20,7 +20,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
     wait_for_lines(workdir, 3, process)
     process.send_signal(signal.SIGTERM)
     _, err = finish(process, 143)
-    last = metrics.read(workdir, "train")[-1]["step"]
+    last = metrics.read_metrics(workdir, "train")[-1]["step"]
     saved = max(int(p.name) for p in (workdir / "checkpoints").iterdir())
     assert saved == last
     assert f"saved step {saved}" in err
@@ -54,7 +54,7 @@ def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
         patch.setattr(evaluator.Evaluator, "results", signalled)
         _, err = run(micro, workdir, often, status=130)
     assert "saved step 10" in err
-    assert metrics.read(workdir, "dev") == []
+    assert metrics.read_metrics(workdir, "dev") == []
     run(micro, workdir, often)
-    assert [line["step"] for line in metrics.read(workdir, "dev")] == [10, 20]
+    assert [line["step"] for line in metrics.read_metrics(workdir, "dev")] == [10, 20]
     assert len(losses(workdir)) == 20

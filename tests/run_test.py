@@ -31,14 +31,14 @@ def test_two_phases_in_one_run(micro, tmp_path):
     args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
     out, _ = run(micro, tmp_path / "run", *args, "--config.train.eval_every=10")
     assert len(losses(tmp_path / "run")) == 20
-    lines = metrics.read(tmp_path / "run", "train")
+    lines = metrics.read_metrics(tmp_path / "run", "train")
     lengths = [
         line["tokens_per_second"] / line["sequences_per_second"] for line in lines
     ]
     assert lengths == pytest.approx([32] * 15 + [24] * 5)
     rates = [line["learning_rate"] for line in lines[15:]]
     assert rates == pytest.approx([0, 5e-4, 6e-4, 4e-4, 2e-4])
-    dev = metrics.read(tmp_path / "run", "dev")
+    dev = metrics.read_metrics(tmp_path / "run", "dev")
     assert [line["step"] for line in dev] == [10, 20]
     assert dev[0]["unigram_loss"] != dev[1]["unigram_loss"]
     assert "masked LM loss" in out
@@ -71,7 +71,7 @@ def test_the_work_directory_holds_what_the_design_says(plain):
     assert any(name.startswith("events") for name in names)
     config = json.loads((plain / "config.json").read_text())
     assert config["model"]["vocab_size"] == 64
-    line = metrics.read(plain, "train")[-1]
+    line = metrics.read_metrics(plain, "train")[-1]
     assert {
         "step",
         "time",
@@ -81,7 +81,7 @@ def test_the_work_directory_holds_what_the_design_says(plain):
         "usual_loss",
     } <= set(line)
     assert {"grad_norm", "sequences_per_second", "tokens_per_second"} <= set(line)
-    dev = metrics.read(plain, "dev")[-1]
+    dev = metrics.read_metrics(plain, "dev")[-1]
     assert {
         "masked_lm_loss",
         "masked_lm_accuracy",

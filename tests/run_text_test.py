@@ -48,7 +48,7 @@ def test_text_plays_no_part_once_it_is_prepared(
 ):
     """Nor at the first evaluation, nor where phase 2 begins."""
     text, own = own_text(tmp_path)
-    claim = workdirs.claim
+    claim = workdirs.claim_folder
 
     def changing(*args, **kwargs):  # prepared, and nothing is trained yet
         claim(*args, **kwargs)
@@ -60,7 +60,7 @@ def test_text_plays_no_part_once_it_is_prepared(
     mine, expected = (
         [{k: v for k, v in line.items() if k != "time"} for line in lines]
         for lines in (
-            metrics.read(path, "dev") for path in (tmp_path / "run", straight)
+            metrics.read_metrics(path, "dev") for path in (tmp_path / "run", straight)
         )
     )
     assert mine == expected and len(mine) == 4

@@ -274,7 +274,7 @@ def ask(address: str, body: bytes | None = None) -> Any:
 
 def losses(workdir: Path) -> np.ndarray:
     """Reads the loss of each step, all of them there once and in order."""
-    lines = metrics.read(Path(workdir), "train")
+    lines = metrics.read_metrics(Path(workdir), "train")
     assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
     return np.array([line["loss"] for line in lines])
 

@@ -23,7 +23,7 @@ class Model(Answerer):
     ):
         self._compute, self.size = compute, BatchSize(rows, width)
 
-    def parse(self, row: Any) -> dict[str, Any]:
+    def parse_row(self, row: Any) -> dict[str, Any]:
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise ValueError('a string "text" is required')
         return row
@@ -49,8 +49,8 @@ def serving(
     grace: float = 2.0,
 ) -> Iterator[int]:
     """Yields the port."""
-    listening = server.listen(host, 0)
-    app = server.application(batcher(compute), {"status": "ok"}, host, *hosts)
+    listening = server.open_port(host, 0)
+    app = server.make_application(batcher(compute), {"status": "ok"}, host, *hosts)
     http = server.http_server(app, grace)
     thread = threading.Thread(target=http.run, args=([listening],), daemon=True)
     port = listening.getsockname()[1]

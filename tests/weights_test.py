@@ -67,7 +67,7 @@ def same(a, b):
 @pytest.mark.slow
 def test_what_is_there_is_taken_and_the_rest_initialised():
     source, start = found(), initial(("sequence_classification",))
-    params, report = merge.merge(start, source, CONFIG, "there")
+    params, report = merge.merge_weights(start, source, CONFIG, "there")
     assert same(params["bert"], source.params["bert"])
     assert same(params["sequence_classification"], start["sequence_classification"])
     assert jax.tree.structure(params) == jax.tree.structure(start)
@@ -92,7 +92,7 @@ def test_stacked_layers():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
     source = found()
-    params, report = merge.merge(start, source, stacked, "there")
+    params, report = merge.merge_weights(start, source, stacked, "there")
     assert report.initialised == () and report.left_over == ("foreign.weight",)
     layers = params["bert"]["encoder"]["layers"]
     for index in range(2):
@@ -114,7 +114,7 @@ def test_shardings_are_kept():
     mesh = jax.make_mesh((8,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     start = jax.device_put(initial(("masked_lm",)), sharding)
-    params, _ = merge.merge(start, found(), CONFIG, "there")
+    params, _ = merge.merge_weights(start, found(), CONFIG, "there")
     assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(params))
 
 
@@ -130,7 +130,7 @@ def test_shardings_are_kept():
 def test_another_model_is_refused(change, message):
     config = dataclasses.replace(CONFIG, **change)
     with pytest.raises(UserError, match=message):
-        merge.merge(initial(("masked_lm",), config), found(), config, "there")
+        merge.merge_weights(initial(("masked_lm",), config), found(), config, "there")
 
 
 def vocabulary(path, pieces):
@@ -163,10 +163,10 @@ def test_a_work_directory(tmp_path, scan_layers):
         config.masking.max_predictions_per_seq = 2
     tokenizer = vocabulary(tmp_path / "vocab.txt", PIECES)
     with pytest.raises(UserError, match="no such folder"):
-        weights.find(run).export(out)
-    workdir.claim(run, config, tokenizer)
+        weights.find_source(run).export(out)
+    workdir.claim_folder(run, config, tokenizer)
     with pytest.raises(UserError, match=r"no model.safetensors and no checkpoints"):
-        weights.find(run).export(out)
+        weights.find_source(run).export(out)
     model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
     params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
     state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
@@ -180,17 +180,17 @@ def test_a_work_directory(tmp_path, scan_layers):
     assert same(bert.params, plain)
     assert bert.tokenizer.to_str() == tokenizer.to_str()
 
-    found = weights.read(run)
+    found = weights.read_weights(run)
     for layout_of_a_run in (False, True):
         other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
         start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
-        loaded, report = merge.merge(start, found, other, run)
+        loaded, report = merge.merge_weights(start, found, other, run)
         own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
         assert same(loaded, own) and report.initialised == report.left_over == ()
 
     # The length is the run's, not that of its positions. An export of it keeps it.
     for source, target in ((run, out), (out, tmp_path / "again")):
-        weights.find(source).export(target)
+        weights.find_source(source).export(target)
         assert "up to 6 in a text" in (target / "README.md").read_text()
         fields = json.loads((target / "tokenizer_config.json").read_text())
         assert fields["model_max_length"] == 6
@@ -238,7 +238,7 @@ def test_dropout_before_a_classifier_only(head, source, drops):
 def test_the_same_start_whether_layers_are_stacked_or_not():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     one, other = initial(("masked_lm",), stacked), initial(("masked_lm",))
-    params, report = merge.merge(
+    params, report = merge.merge_weights(
         one, dataclasses.replace(found(), params=other), stacked, "there"
     )
     assert same(params, one) and report.initialised == ()

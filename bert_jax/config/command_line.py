@@ -9,10 +9,16 @@ from absl import flags
 from bert_jax.config import faults, files
 from bert_jax.errors import UserError
 
-ASKS = ("evaluate", "predict", "serve", "extract", "export")  # these train nothing
+INFERENCE_MODES = (
+    "evaluate",
+    "predict",
+    "serve",
+    "extract",
+    "export",
+)  # these train nothing
 # Types of an export's weights: as it was trained, or rounded to half the bytes.
 DTYPES = ("float32", "float16")
-MODES = ("train", "prepare", *ASKS, "describe")
+MODES = ("train", "prepare", *INFERENCE_MODES, "describe")
 
 
 class CommandLine(NamedTuple):
@@ -30,7 +36,7 @@ class CommandLine(NamedTuple):
     help: bool  # whether only the text of --help is requested
 
 
-def parse(argv: Sequence[str]) -> CommandLine:
+def parse_flags(argv: Sequence[str]) -> CommandLine:
     """Reads the flags, without slow imports.
 
     Raises:
@@ -67,7 +73,7 @@ def parse(argv: Sequence[str]) -> CommandLine:
     if len(specs) > 1 or "" in specs:
         raise UserError("--config=FILE: give it exactly once")
     spec = "".join(specs)
-    default = f"runs/{files.name(spec)}" if spec else "runs"
+    default = f"runs/{files.config_name(spec)}" if spec else "runs"
     parsed["workdir"] = parsed["workdir"] or default
     del parsed["h"]  # the short form of help
     return CommandLine(

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict, config_flags
 
 from bert_jax import registry
 from bert_jax.config import faults, fields, files
-from bert_jax.config.field import INT32, require
+from bert_jax.config.field import INT32, require_value
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -20,21 +20,21 @@ log = logging.getLogger(__name__)
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
-def load(spec: str, overrides: Sequence[str]) -> ConfigDict:
+def load_config(spec: str, overrides: Sequence[str]) -> ConfigDict:
     """Loads a config file and applies overrides.
 
     Args:
-      spec: Spec, see `files.load`.
+      spec: Spec, see `files.load_file`.
       overrides: `--config.FIELD=VALUE` arguments.
 
     Raises:
       UserError: a file is missing or fails, a field does not exist, or a value is not
         allowed (bert_jax/config/fields.py).
     """
-    return checked(files.load(spec), spec, overrides)
+    return override_and_check(files.load_file(spec), spec, overrides)
 
 
-def checked(
+def override_and_check(
     config: ConfigDict, name: str = "config", overrides: Sequence[str] = ()
 ) -> ConfigDict:
     """Returns the config after these overrides, if it has the right fields.
@@ -43,21 +43,21 @@ def checked(
       name: Name of the config, for errors.
 
     Raises:
-      UserError: see `load`.
+      UserError: see `load_config`.
     """
     _check_names(config, name)
     for text in overrides:
-        override(config, text)
-    check(config)
+        apply_override(config, text)
+    check_config(config)
     return config
 
 
-def defaults(task: str = "pretraining", architecture: Any = "bert") -> ConfigDict:
+def with_defaults(task: str = "pretraining", architecture: Any = "bert") -> ConfigDict:
     """Returns the config with the default of each field that a task requires."""
-    return fields.defaults(fields.required(task, architecture))
+    return fields.default_config(fields.required_fields(task, architecture))
 
 
-def complete(
+def complete_config(
     recorded: Mapping[str, Any], where: str | os.PathLike, *, code: bool = True
 ) -> ConfigDict:
     """Returns the config of a run's config.json.
@@ -75,13 +75,13 @@ def complete(
     if not isinstance(task, str):
         raise UserError(f"{where}: damaged: it has no task.name")
     model = recorded.get("model")
-    config = defaults(task, model.get("architecture") if model else None)
+    config = with_defaults(task, model.get("architecture") if model else None)
     try:
         # Earlier versions also recorded the config file that defined a value.
         known = {n: v for n, v in recorded.items() if n != "defined_in"}
         config.update({n: _tuples(v) for n, v in known.items()})
         _drop_withdrawn(config, where)
-        check(config, code=code)
+        check_config(config, code=code)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -123,16 +123,16 @@ def _check_names(config: ConfigDict, spec: str) -> None:
     """
     groups = (config.get(group) for group in ("task", "model"))
     task, model = (x if isinstance(x, ConfigDict) else ConfigDict() for x in groups)
-    required = fields.required(str(task.get("name")), model.get("architecture"))
-    values = dict(fields.each(config))
+    required = fields.required_fields(str(task.get("name")), model.get("architecture"))
+    values = dict(fields.iter_fields(config))
     for name in required:
         if name not in values:
             hint = "add it (bert_jax/config/fields.py has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
-    known = required | fields.OWN | fields.family(config)
+    known = required | fields.OWN | fields.family_fields(config)
     for name in sorted(values.keys() - known):
         if not (name.startswith("task.") and registry.ADDED):
-            required = fields.defaults(known)
+            required = fields.default_config(known)
             raise faults.no_field(required, name, f"{spec}: config.{name}")
 
 
@@ -141,7 +141,7 @@ def field_of(text: str) -> str:
     return text.lstrip("-").partition("=")[0].partition(".")[2]
 
 
-def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
+def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     """Applies one `--config.FIELD=VALUE`.
 
     Returns:
@@ -177,7 +177,7 @@ def override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     return path.partition(".")[2], before, where[field]
 
 
-def check(config: ConfigDict, *, code: bool = True) -> None:
+def check_config(config: ConfigDict, *, code: bool = True) -> None:
     """Checks each value by its field, then values that must fit each other.
 
     Checks that need devices, data or weights are made where these are known.
@@ -189,11 +189,11 @@ def check(config: ConfigDict, *, code: bool = True) -> None:
     Raises:
       UserError: a value is not allowed, or not together with another field.
     """
-    known = fields.of(config)
-    for name, value in fields.each(config):
+    known = fields.fields_of(config)
+    for name, value in fields.iter_fields(config):
         by_name = name in known and isinstance(known[name].allowed, registry.Registry)
         if code or not by_name:
-            require(known, name, value)
+            require_value(known, name, value)
     _check_together(config)
 
 

@@ -10,7 +10,7 @@ from bert_jax.config import fields
 from bert_jax.errors import UserError
 
 
-def near(asked: str, names: Iterable[str]) -> list[str]:
+def near_names(asked: str, names: Iterable[str]) -> list[str]:
     """Returns the names that a misspelled one may mean, at most three, best first."""
     group, _, word = asked.rpartition(".")
     last = {name: name.rpartition(".")[2] for name in names}
@@ -28,7 +28,9 @@ def no_field(config: ConfigDict, path: str, shown: str) -> UserError:
       shown: The field as the user wrote it, after any text before it on the line.
     """
     before = "--config." if shown.startswith("--") else "config."
-    likely = near(path, [*config, *(name for name, _ in fields.each(config))])
+    likely = near_names(
+        path, [*config, *(name for name, _ in fields.iter_fields(config))]
+    )
     if likely:
         meant = " or ".join(before + name for name in likely)
         return UserError(f"{shown}: no such field; did you mean {meant}?")
@@ -43,7 +45,7 @@ def no_flag(error: flags.Error) -> UserError:
     if not isinstance(error, flags.UnrecognizedFlagError) or "Did you mean" in text:
         return UserError(text)
     name, value = error.flagname, "".join(error.flagvalue.partition("=")[1:])
-    meant = [name] if name.startswith("task.") else near(name, fields.FIELDS)
+    meant = [name] if name.startswith("task.") else near_names(name, fields.FIELDS)
     flag = " or ".join(f"--config.{each}{value}" for each in meant)
     hint = f"no such flag; did you mean {flag}?"
     return UserError(f"--{name}: {hint}" if meant else text)

@@ -73,7 +73,7 @@ class Field:
             return "must hold no NUL character"
         match self.allowed:
             case Registry():
-                return self.allowed.fault(value)
+                return self.allowed.error_message(value)
             case tuple() if value not in self.allowed:
                 empty = ", or leave it empty" if "" in self.allowed else ""
                 named = ", ".join(filter(None, self.allowed))
@@ -84,17 +84,17 @@ class Field:
 PLAIN = Field(None)  # a field of a custom task without a definition
 
 
-def filled(value: Any) -> str | None:
+def empty_error(value: Any) -> str | None:
     """Returns the fault of an empty value, or None for others."""
     return None if value else "must not be empty"
 
 
-def distinct(value: Any) -> str | None:
+def duplicate_error(value: Any) -> str | None:
     """Returns the fault of a tuple that has an item twice, or None for others."""
     return "names one twice" if len({*value}) < len(value) else None
 
 
-def require(known: Mapping[str, Field], name: str, value: Any) -> None:
+def require_value(known: Mapping[str, Field], name: str, value: Any) -> None:
     """Raises UserError if a field that is `known` may not have this value."""
     if name in known and (fault := known[name].fault(value)):
         shown = repr(value) if isinstance(value, str) else str(value)
@@ -114,10 +114,10 @@ def _outside(value: int | float, interval: str) -> str | None:
     above = value >= low if interval[0] == "[" else value > low
     if above and (value < high if interval[-1] == ")" else value <= high):
         return None if value <= most else f"must be at most {most}"
-    return f"must be {words(interval)}"
+    return f"must be {interval_words(interval)}"
 
 
-def words(interval: str) -> str:
+def interval_words(interval: str) -> str:
     """Returns an interval in words, such as "at least 1"."""
     low, high = (end.strip() for end in interval[1:-1].split(","))
     if high != "inf":

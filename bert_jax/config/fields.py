@@ -21,8 +21,8 @@ from bert_jax.config.field import (
     SHARE,
     SIZE,
     Field,
-    distinct,
-    filled,
+    duplicate_error,
+    empty_error,
 )
 from bert_jax.registry import FAMILIES
 
@@ -117,7 +117,7 @@ FIELDS: dict[str, Field] = {
     # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,
     # jsonl:GLOB, parquet:GLOB, hf:NAME, tfds:NAME, pydocs (docs/data.md).
     "corpus.sources": Field(
-        ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"), filled
+        ("hf:wikimedia/wikipedia:20231101.en", "hf:emozilla/pg19"), empty_error
     ),
     # How often a row of each source is seen, relative to one of weight 1: (2.0, 1.0)
     # shows the first source's rows twice as often (docs/data.md). Empty means all
@@ -126,7 +126,7 @@ FIELDS: dict[str, Field] = {
     # Whose rules split sentences: a code such as en, de or ko
     "corpus.language": Field("en", _language),
     # The folder for prepared data. Runs may share it.
-    "corpus.data_dir": _noted("data", filled, path=True),
+    "corpus.data_dir": _noted("data", empty_error, path=True),
     # The runner that prepares the data, with the same result byte for byte. Empty means
     # this machine's cores. Runners of Apache Beam ('.[beam]') are FnApiRunner
     # (embedded), FlinkRunner, SparkRunner and DataflowRunner (docs/data.md).
@@ -247,7 +247,7 @@ FIELDS: dict[str, Field] = {
     "train.deterministic": _logged(True),
     "evaluate.batch_size": _noted(256, COUNT),  # sequences, over all devices
     # Splits to evaluate: dev, test and any others in the task's data
-    "evaluate.splits": _noted(("dev",), distinct),
+    "evaluate.splits": _noted(("dev",), duplicate_error),
     # The checkpoint for the final predictions, `predict` and `export`: last, or best
     # (best score on dev, where of two phases only the second counts, because losses at
     # different lengths are not comparable).
@@ -269,7 +269,7 @@ FIELDS: dict[str, Field] = {
     "predict.attentions": _free("", path=True),
     # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
     # the layers, -1 is the last layer and -2 the one before.
-    "predict.layers": _free((-1, -2, -3, -4), filled, items=int),
+    "predict.layers": _free((-1, -2, -3, -4), empty_error, items=int),
     # How --mode=extract combines the layers: none (each layer's vectors), or into one
     # vector: concatenated, sum or mean.
     "predict.combine": _free("none", ("none", "concatenated", "sum", "mean")),
@@ -296,7 +296,7 @@ FIELDS: dict[str, Field] = {
 
 # Fields of the tasks. A task has those that TASKS names.
 TASK: dict[str, Field] = {
-    "task.name": Field("pretraining", filled),  # other tasks: configs/finetune/
+    "task.name": Field("pretraining", empty_error),  # other tasks: configs/finetune/
     # mlm predicts masked tokens. ltr (section 5.1, "LTR & No NSP") predicts each token
     # from those before it, with nothing masked and no next sentence loss.
     "task.objective": Field("mlm", registry.OBJECTIVES),
@@ -331,11 +331,11 @@ TASK: dict[str, Field] = {
     # The texts' column: its name in the header or, in CSV and TSV without a header, its
     # number. All columns are then numbers, from 0 as in pandas (cut and awk count from
     # 1).
-    "task.text": Field("text", filled, ask="noted"),
+    "task.text": Field("text", empty_error, ask="noted"),
     # The second text's column. Empty means single texts.
     "task.text_b": Field("", ask="noted"),
     # The column of the classes, labels or numbers.
-    "task.label": Field("label", filled, ask="noted"),
+    "task.label": Field("label", empty_error, ask="noted"),
     # classification (one class), multilabel (any number of labels) or regression (a
     # number).
     "task.kind": Field(
@@ -345,14 +345,14 @@ TASK: dict[str, Field] = {
     # inverse of its frequency).
     "task.class_weights": Field("none", ("none", "balanced")),
     # multilabel: separator between the labels in a CSV or TSV field. JSON has lists.
-    "task.label_separator": Field(",", filled),
+    "task.label_separator": Field(",", empty_error),
     # The classes or tags, in the order of the outputs, also to name those that are
     # numbers in the rows. Empty means those of the training data, and GLUE's in their
     # usual order. List them if the weights have another order.
     "task.labels": Field(()),
     # Names of numbered classes, in their order: ("ham", "spam") for 0 and 1, or
     # ("1=World", "2=Sports"). Empty means as in the data.
-    "task.label_names": Field((), distinct),
+    "task.label_names": Field((), duplicate_error),
     # The part of a long text to keep: head, tail, or head_tail (a quarter from its
     # beginning, the rest from its end: of 510 tokens the first 128 and the last 382, as
     # in Sun et al. 2019, section 5.3.1).
@@ -438,12 +438,12 @@ WITHDRAWN: dict[str, Any] = {
 OWN: dict[str, Field] = {}
 
 
-def of(config: Any) -> dict[str, Field]:
+def fields_of(config: Any) -> dict[str, Field]:
     """Returns every field that a config may have, by `GROUP.NAME`."""
-    return FIELDS | TASK | OWN | family(config)
+    return FIELDS | TASK | OWN | family_fields(config)
 
 
-def family(config: Any) -> dict[str, Field]:
+def family_fields(config: Any) -> dict[str, Field]:
     """Returns the fields that only a config of this family has, or has otherwise."""
     task, model = (config.get(group, {}) for group in ("task", "model"))
     name, architecture = task.get("name"), model.get("architecture")
@@ -457,19 +457,21 @@ def of_model(family: Any) -> dict[str, Any]:
     return {n.removeprefix("model."): own[n] for n in own if n.startswith("model.")}
 
 
-def required(task: str = "pretraining", architecture: Any = "bert") -> dict[str, Field]:
+def required_fields(
+    task: str = "pretraining", architecture: Any = "bert"
+) -> dict[str, Field]:
     """Returns the fields that each config of a task has. For a custom task only its
     name is known."""
     names = ("name", *TASKS.get(task, "").split())
     fields = FIELDS | {f"task.{name}": TASK[f"task.{name}"] for name in names}
-    fields["task.name"] = Field(task, filled)
+    fields["task.name"] = Field(task, empty_error)
     if architecture in FAMILIES:
         own = FAMILIES[architecture].fields.items()
         fields |= {name: field for name, field in own if name.startswith("model.")}
     return fields
 
 
-def defaults(fields: Mapping[str, Field]) -> ConfigDict:
+def default_config(fields: Mapping[str, Field]) -> ConfigDict:
     """Returns the config in which all of these fields have their default."""
     config = ConfigDict()
     for name, field in fields.items():
@@ -480,16 +482,16 @@ def defaults(fields: Mapping[str, Field]) -> ConfigDict:
     return config
 
 
-def each(config: ConfigDict) -> Iterator[tuple[str, Any]]:
+def iter_fields(config: ConfigDict) -> Iterator[tuple[str, Any]]:
     """Yields the full name and the value of each field."""
     for name, value in config.items():
         if isinstance(value, ConfigDict):
-            yield from ((f"{name}.{inner}", its) for inner, its in each(value))
+            yield from ((f"{name}.{inner}", its) for inner, its in iter_fields(value))
         else:
             yield name, value
 
 
-def decided(config: ConfigDict) -> dict[str, Any]:
+def decided_values(config: ConfigDict) -> dict[str, Any]:
     """Returns the values that a run's weights decide, by `GROUP.NAME`."""
-    known = of(config)
-    return {n: value for n, value in each(config) if known.get(n, PLAIN).weights}
+    known = fields_of(config)
+    return {n: value for n, value in iter_fields(config) if known.get(n, PLAIN).weights}

@@ -27,7 +27,7 @@ CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 _LIBRARY = os.path.join("ml_collections", "config_dict")
 
 
-def name(spec: str) -> str:
+def config_name(spec: str) -> str:
     """Returns the config's name, which names the default work directory."""
     path, _, arguments = spec.partition(":")
     parts = [part.partition("=")[2] or part for part in arguments.split(",") if part]
@@ -41,7 +41,7 @@ def path_of(spec: str) -> Path:
     return ours if ours.is_file() else Path(text)
 
 
-def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+def load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     """Returns the config of a file, not checked.
 
     Args:
@@ -70,7 +70,7 @@ def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
         if "extends" in module:
-            base = load(_find(module["extends"], path), (*above, path.resolve()))
+            base = load_file(_find(module["extends"], path), (*above, path.resolve()))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         unknown = sorted({*arguments} - {*parameters})
@@ -88,7 +88,7 @@ def load(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise _raised(path, error, *args) from error
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config must return a ConfigDict")
-    own = {n: x for n, x in fields.each(config.unlock()) if isinstance(x, Field)}
+    own = {n: x for n, x in fields.iter_fields(config.unlock()) if isinstance(x, Field)}
     fields.OWN.update(own)
     with config.ignore_type():
         config.update_from_flattened_dict({n: own[n].default for n in own})
@@ -137,7 +137,7 @@ def _raised(
         line = linecache.getline(str(here), lines[-1] or 1)
         chain = re.search(rf"\w\.((?:\w+\.)*{name}\b(?:\.\w+)*)", line)
         field = chain[1] if chain else name
-        config = base or fields.defaults(fields.required())
+        config = base or fields.default_config(fields.required_fields())
         return faults.no_field(config, field, f"{place}: config.{field}")
     if isinstance(error, KeyError) and error.args == ("get_config",):
         return UserError(f"{path}: has no get_config; define get_config(config)")

@@ -45,11 +45,11 @@ _FIELD = re.compile(r"\s+(?:\"([\w.]+)\": |(?:config\.)?(task\.\w+) = )")
 _COMMENT = re.compile(r"\s+# ?(.*)")
 
 
-def text(spec: str) -> str:
+def help_text(spec: str) -> str:
     """Returns the text for a command line with this `--config`, which may be empty.
 
     Raises:
-      UserError: see `configuration.load`.
+      UserError: see `configuration.load_config`.
     """
     if not spec:
         names = sorted(
@@ -58,13 +58,13 @@ def text(spec: str) -> str:
             if path.stem not in ("__init__", "common")
         )
         return USAGE.format(names="\n".join(_wrapped(", ".join(names), "  ")))
-    config, path = configuration.load(spec, []), files.path_of(spec)
-    found = meanings(config.model.architecture, path)
+    config, path = configuration.load_config(spec, []), files.path_of(spec)
+    found = field_meanings(config.model.architecture, path)
     about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
     # Split again a command over several lines, which Python has joined.
     lines = [re.sub(r"(?<=\S) {4,}(?=--)", " \\\\\n        ", about), ""]
     group = ""
-    for name, value in fields.each(config):
+    for name, value in fields.iter_fields(config):
         if name.rpartition(".")[0] != group:
             group = name.rpartition(".")[0]
             lines.append("")
@@ -73,7 +73,7 @@ def text(spec: str) -> str:
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def meanings(architecture: str, *more: Path) -> dict[str, str]:
+def field_meanings(architecture: str, *more: Path) -> dict[str, str]:
     """Returns each field's purpose: the comment where it is defined, in one line.
 
     Args:

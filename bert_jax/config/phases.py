@@ -30,7 +30,7 @@ class Phase(NamedTuple):
         return self.end_step - self.first_step
 
 
-def phases(config: ConfigDict) -> list[Phase]:
+def phases_of(config: ConfigDict) -> list[Phase]:
     """Returns the schedule's one or two phases (appendix A.2)."""
     corpus, train, second = config.corpus, config.train, config.phase2
     change = phase2_start(config)
@@ -57,10 +57,10 @@ def phases(config: ConfigDict) -> list[Phase]:
 
 def phase_at(config: ConfigDict, step: int) -> Phase:
     """Returns the phase of the config that `step` belongs to."""
-    return find(phases(config), step)
+    return find_phase(phases_of(config), step)
 
 
-def find(schedule: Sequence[Phase], step: int) -> Phase:
+def find_phase(schedule: Sequence[Phase], step: int) -> Phase:
     """Returns the phase that `step` belongs to (the last phase after the last step)."""
     *earlier, last = schedule
     return next((p for p in earlier if step < p.end_step), last)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 PROVENANCE = "bert_jax"
 
 
-def export(
+def export_folder(
     weights: Weights,
     tokenizer: Tokenizer | None,
     folder: Path,
@@ -84,7 +84,7 @@ def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None
         log.warning("exported without %s", ", ".join(weights.left_over))
     if own := weights.config.of_your_own():
         why = f"Hugging Face's BERT has no {' and '.join(own)} of your own"
-    elif task and (found := family.unexported(task)):
+    elif task and (found := family.export_error(task)):
         why = found
     elif "bilstm" in weights.params:
         why = "config.task.bilstm=True: Hugging Face has no BERT with a BiLSTM"
@@ -151,7 +151,7 @@ def _write_tokenizer(
         **special,
     }
     tokenizer = tokenization.filled_up(tokenizer, weights.config.vocab_size)
-    tokenization.save(tokenizer, folder)
+    tokenization.save_tokenizer(tokenizer, folder)
     _write_json(folder / "tokenizer_config.json", tokenizer_config)
     _write_json(folder / "special_tokens_map.json", special)
 

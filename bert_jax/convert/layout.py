@@ -53,7 +53,7 @@ def default_labels(number: int) -> tuple[str, ...]:
     return tuple(f"LABEL_{index}" for index in range(number))
 
 
-def architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
+def common_architectures(name: str, *pooled: str) -> dict[str, tuple[str, ...]]:
     """Returns the architectures that most encoders have.
 
     Args:
@@ -182,8 +182,8 @@ class Layout:
         for name, value in self.fixed.items():
             if (saved := fields.get(name, value)) != value:
                 raise UserError(
-                    f"{path}: {name}={untrusted.shown(saved)}; only {family.title} "
-                    f"with {value!r} can be read"
+                    f"{path}: {name}={untrusted.short_repr(saved)}; only "
+                    f"{family.title} with {value!r} can be read"
                 )
         values: dict[str, Any] = {"dtype": "float32", "attention": "einsum"}
         values |= {"remat": "none", "scan_layers": False}
@@ -191,13 +191,13 @@ class Layout:
             value, kind = fields.get(name, default), type(default)
             fits = (kind is float and type(value) is int) or type(value) is kind
             if not fits or value < 0:
-                shown = untrusted.shown(value)
+                shown = untrusted.short_repr(value)
                 raise UserError(f"{path}: {name}={shown} is not a valid number")
             values[ours] = kind(value)
         values["max_position_embeddings"] -= self.first_position
         name, known = self.activation
         if (act := fields.get(name, "gelu")) not in [*known]:
-            shown = untrusted.shown(act)
+            shown = untrusted.short_repr(act)
             raise UserError(f"{path}: {name}={shown}; supported are {', '.join(known)}")
         values |= {"hidden_act": known[act], "architecture": self.family}
         try:
@@ -215,7 +215,7 @@ class Layout:
         name = named[0] if isinstance(named, list) else named
         if name not in [*self.architectures]:
             raise UserError(
-                f"{path}: architecture {untrusted.shown(name)} is not supported; "
+                f"{path}: architecture {untrusted.short_repr(name)} is not supported; "
                 f"supported are {', '.join(self.architectures)}"
             )
         if self.has_direction and fields.get("is_decoder") and name not in self.causal:

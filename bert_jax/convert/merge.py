@@ -26,7 +26,8 @@ _DECISIVE = (
 
 
 class Report(NamedTuple):
-    """Names of the parameters that `merge` loaded or not. `Weights` has the facts."""
+    """Names of the parameters that `merge_weights` loaded or not. `Weights` has the
+    facts."""
 
     source: str
     architecture: str
@@ -57,7 +58,7 @@ class Report(NamedTuple):
         return json.dumps(self._asdict(), indent=2) + "\n"
 
 
-def merge(
+def merge_weights(
     initial: Mapping[str, Any], weights: Weights, config: BertConfig, source: str | Path
 ) -> tuple[dict[str, Any], Report]:
     """Replaces initial parameters with weights of the same name.
@@ -92,10 +93,10 @@ def merge(
             "embeddings', so pre-training cannot start from it"
         )
     rest = weights.left_over, weights.provenance.get("task", {})
-    return take(initial, params, source, weights.architecture, *rest)
+    return take_parameters(initial, params, source, weights.architecture, *rest)
 
 
-def take(
+def take_parameters(
     initial: Mapping[str, Any],
     params: Mapping[str, Any],
     source: str | Path,
@@ -103,7 +104,7 @@ def take(
     left_over: Collection[str] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Report]:
-    """Does the same as `merge`, for any model. Compares shapes only.
+    """Does the same as `merge_weights`, for any model. Compares shapes only.
 
     Args:
       params: Parameters that were read, by the same names.
@@ -140,7 +141,7 @@ def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, array.__getitem__)
 
 
-def fill(params: Any, fresh: Any) -> Any:
+def fill_missing(params: Any, fresh: Any) -> Any:
     """Takes from `fresh` the parameters that were not read.
 
     If `fresh` has several seeds, each starts from the parameters that were read.
@@ -156,11 +157,12 @@ def fill(params: Any, fresh: Any) -> Any:
     return jax.tree.map(choose, params, fresh)
 
 
-def whole(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
+def require_complete(params: Any, report: Report, unused: Collection[str] = ()) -> Any:
     """Returns the parameters. All that are used must have been read.
 
     Args:
-      unused: Parts that the mode does not need (`Task.unused`), zeros if missing.
+      unused: Parts that the mode does not need (`Task.unused_parameters`), zeros if
+        missing.
 
     Raises:
       UserError: Another part is missing.
@@ -188,7 +190,7 @@ def check_tokenizer(
     if saved is None:
         return
     pieces = itertools.zip_longest(_used(tokenizer), _used(saved))
-    rules, its = map(tokenization.normalization, (tokenizer, saved))
+    rules, its = map(tokenization.normalizer_settings, (tokenizer, saved))
     for what, ours, other in (
         *((f"piece {index}", *both) for index, both in enumerate(pieces)),
         *((name, rules.get(name), its.get(name)) for name in sorted({*rules, *its})),

@@ -84,24 +84,30 @@ def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Paramete
         case "bert":
             yield from _trunk(config)
         case "pooler":
-            yield from dense("bert.pooler", "bert.pooler.dense", hidden, hidden)
+            yield from dense_parameters(
+                "bert.pooler", "bert.pooler.dense", hidden, hidden
+            )
         case "masked_lm":
             name, size = "cls.predictions", config.vocab_size
             transform = f"{name}.transform"
-            yield from dense(f"{part}.dense", f"{transform}.dense", hidden, hidden)
-            yield from norm(f"{part}.layer_norm", f"{transform}.LayerNorm", hidden)
+            yield from dense_parameters(
+                f"{part}.dense", f"{transform}.dense", hidden, hidden
+            )
+            yield from norm_parameters(
+                f"{part}.layer_norm", f"{transform}.LayerNorm", hidden
+            )
             yield Parameter((part, "bias"), (size,), (size,), f"{name}.bias")
         case "decoder":
             name, shape = "cls.predictions.decoder.weight", (config.vocab_size, hidden)
             yield Parameter((part, "embedding"), shape, shape, name)
         case "next_sentence":
-            yield from dense(part, "cls.seq_relationship", hidden, 2)
+            yield from dense_parameters(part, "cls.seq_relationship", hidden, 2)
         case "sequence_classification" | "token_classification":
-            yield from dense(part, "classifier", hidden, labels)
+            yield from dense_parameters(part, "classifier", hidden, labels)
         case "question_answering":
-            yield from dense(part, "qa_outputs", hidden, 2)
+            yield from dense_parameters(part, "qa_outputs", hidden, 2)
         case "multiple_choice":
-            yield from dense(part, "classifier", hidden, 1)
+            yield from dense_parameters(part, "classifier", hidden, 1)
         case _:
             raise ValueError(part)
 
@@ -113,28 +119,34 @@ def _trunk(config: BertConfig) -> Iterator[Parameter]:
         ("token_type_embeddings", config.type_vocab_size),
     ):
         both = f"bert.embeddings.{name}"
-        yield table(both, both, rows, config.hidden_size)
+        yield embedding_table(both, both, rows, config.hidden_size)
     name = "bert.embeddings.LayerNorm"
-    yield from norm("bert.embeddings.layer_norm", name, config.hidden_size)
+    yield from norm_parameters("bert.embeddings.layer_norm", name, config.hidden_size)
     hidden, inner = config.hidden_size, config.intermediate_size
     heads = (config.num_attention_heads, config.head_dim)
     for index in range(config.num_hidden_layers):
         path, name = f"bert.encoder.layer_{index}", f"bert.encoder.layer.{index}"
         for which in ("query", "key", "value"):
             theirs = f"{name}.attention.self.{which}"
-            yield from dense(f"{path}.attention.{which}", theirs, hidden, heads)
+            yield from dense_parameters(
+                f"{path}.attention.{which}", theirs, hidden, heads
+            )
         for ours, theirs, inputs, outputs in (
             ("attention.output", "attention.output.dense", heads, hidden),
             ("intermediate", "intermediate.dense", hidden, inner),
             ("output", "output.dense", inner, hidden),
         ):
-            yield from dense(f"{path}.{ours}", f"{name}.{theirs}", inputs, outputs)
+            yield from dense_parameters(
+                f"{path}.{ours}", f"{name}.{theirs}", inputs, outputs
+            )
         attention = f"{name}.attention.output.LayerNorm"
-        yield from norm(f"{path}.attention_layer_norm", attention, hidden)
-        yield from norm(f"{path}.layer_norm", f"{name}.output.LayerNorm", hidden)
+        yield from norm_parameters(f"{path}.attention_layer_norm", attention, hidden)
+        yield from norm_parameters(
+            f"{path}.layer_norm", f"{name}.output.LayerNorm", hidden
+        )
 
 
-def dense(
+def dense_parameters(
     path: str,
     name: str,
     inputs: int | Shape,
@@ -158,14 +170,16 @@ def dense(
         yield Parameter((*keys, "bias"), outputs, flat[1:], f"{name}.bias", *form)
 
 
-def norm(path: str, name: str, size: int, *, bias: bool = True) -> Iterator[Parameter]:
-    """Yields a LayerNorm's scale and bias. Arguments are as in `dense`."""
+def norm_parameters(
+    path: str, name: str, size: int, *, bias: bool = True
+) -> Iterator[Parameter]:
+    """Yields a LayerNorm's scale and bias. Arguments are as in `dense_parameters`."""
     for ours, theirs in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]:
         keys = (*path.split("."), ours)
         yield Parameter(keys, (size,), (size,), f"{name}.{theirs}")
 
 
-def table(path: str, name: str, rows: int, size: int) -> Parameter:
-    """Returns the matrix of an embedding. Arguments are as in `dense`."""
+def embedding_table(path: str, name: str, rows: int, size: int) -> Parameter:
+    """Returns the matrix of an embedding. Arguments are as in `dense_parameters`."""
     keys, shape = (*path.split("."), "embedding"), (rows, size)
     return Parameter(keys, shape, shape, f"{name}.weight")

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import fields
-from bert_jax.config.phases import phases
+from bert_jax.config.phases import phases_of
 from bert_jax.convert import layout
 from bert_jax.convert.layout import BERT, Weights
 from bert_jax.convert.weights import CHECKPOINTS, Source
@@ -40,7 +40,7 @@ class Run(Source):
                 pass  # opening it checks that it is there
 
     def shape(self) -> dict[str, Any]:
-        return fields.decided(workdir.recorded(self.folder, code=False))
+        return fields.decided_values(workdir.recorded_config(self.folder, code=False))
 
     def labels(self) -> tuple[str, ...]:
         return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))
@@ -54,7 +54,7 @@ class Run(Source):
         return super().tokenizer()
 
     def read(self, name: str = "") -> Weights:
-        config, params, step = saved(self.folder, name, self.step)
+        config, params, step = read_checkpoint(self.folder, name, self.step)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
@@ -83,13 +83,13 @@ class Run(Source):
                 "step": step,
                 "config": workdir.read_config(self.folder),
                 "task": workdir.read_facts(self.folder, step),
-                "scores": scores(self.folder, step, config.evaluate.splits),
+                "scores": read_scores(self.folder, step, config.evaluate.splits),
                 **trained_length(config, step),
             },
         )
 
 
-def saved(
+def read_checkpoint(
     folder: Path, name: str = "", only: int | None = None
 ) -> tuple[ConfigDict, dict[str, Any], int]:
     """Reads a run's config, and a checkpoint's parameters and step.
@@ -105,7 +105,7 @@ def saved(
     # Imported here: weights of other kinds do not need Orbax.
     from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
 
-    config = workdir.recorded(folder, code=False)
+    config = workdir.recorded_config(folder, code=False)
     workdir.require_one_seed(folder, config)
     name = CHECKPOINTS if only is not None else name or checkpoint_name(config)
     # On one device, whatever mesh it was trained on.
@@ -117,7 +117,7 @@ def saved(
     return config, *restored
 
 
-def scores(
+def read_scores(
     folder: Path, step: int, splits: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     """Returns each split's scores at a step, as far as the run has evaluated it there.
@@ -132,7 +132,7 @@ def scores(
             if name not in ("step", "time") and math.isfinite(value)
         }
         for split in splits
-        for line in metrics.read(folder, split)
+        for line in metrics.read_metrics(folder, split)
         if line["step"] == step
     }
 
@@ -144,7 +144,7 @@ def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
         return {"max_seq_length": config.task.max_seq_length}
     if config.task.name != "pretraining" or config.corpus.shift_positions:
         return {}
-    seen = [phase for phase in phases(config) if phase.first_step < max(step, 1)]
+    seen = [phase for phase in phases_of(config) if phase.first_step < max(step, 1)]
     return {"max_seq_length": max(phase.max_seq_length for phase in seen)}
 
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, normalizers
 
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
-from bert_jax.models.layers import pool
+from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime import untrusted
 
 MODULES = "modules.json"
@@ -59,7 +59,7 @@ class Pipeline(NamedTuple):
         mask: Int[Array, "batch length"],
     ) -> Vectors:
         """Computes each text's vector from its tokens' vectors."""
-        pooled = [pool(hidden, mask, mode) for mode in self.poolings]
+        pooled = [pool_tokens(hidden, mask, mode) for mode in self.poolings]
         vectors = jnp.concatenate(pooled, axis=-1)
         for step in self.steps:
             vectors = step(vectors)
@@ -73,7 +73,7 @@ def encoder_folder(folder: Path) -> Path:
     return folder / _modules(folder)[0][1]
 
 
-def read(folder: Path, positions: int) -> Pipeline | None:
+def read_modules(folder: Path, positions: int) -> Pipeline | None:
     """Reads the steps of a folder's modules. Returns None if it has no modules.json.
 
     Args:
@@ -150,7 +150,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     """Returns the kind and the folder of each module. The first is a Transformer."""
     path = folder / MODULES
     modules = []
-    for module in untrusted.parse(path.read_bytes(), str(path)):
+    for module in untrusted.parse_json(path.read_bytes(), str(path)):
         package, _, kind = module["type"].rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
             raise _unsupported(
@@ -173,7 +173,7 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
         modes = [_POOLINGS.get(name, name) for name in own]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS.values()}:
-        raise _unsupported(folder, f"pools by {untrusted.shown(modes)}")
+        raise _unsupported(folder, f"pools by {untrusted.short_repr(modes)}")
     # Their mean includes all tokens.
     modes = ["mean_all" if mode == "mean" else mode for mode in modes]
     return tuple(modes), fields.get("include_prompt", True)
@@ -198,7 +198,9 @@ def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
     fields = _fields(folder, "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
-            raise _unsupported(folder, f"has {name}={untrusted.shown(fields[name])}")
+            raise _unsupported(
+                folder, f"has {name}={untrusted.short_repr(fields[name])}"
+            )
     if kind == "Normalize":
         return _normalized
     if kind == "Dense":
@@ -214,7 +216,9 @@ def _normalized(vectors: Vectors) -> Vectors:
 def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vectors]:
     act = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
     if act not in _ACTIVATIONS or fields.get("use_residual"):
-        raise _unsupported(folder, f"has activation_function={untrusted.shown(act)}")
+        raise _unsupported(
+            folder, f"has activation_function={untrusted.short_repr(act)}"
+        )
     tensors = Tensors.of_folder(folder)
     weight = jnp.asarray(tensors.read("linear.weight"))
     has_bias = fields.get("bias", True)

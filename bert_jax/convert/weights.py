@@ -23,7 +23,7 @@ from bert_jax.convert.export import PROVENANCE
 from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError, first_line
-from bert_jax.family import FAMILIES, Family, named
+from bert_jax.family import FAMILIES, Family, family_by_name
 from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -148,18 +148,20 @@ class Source:
                 params={k: v for k, v in weights.params.items() if k not in heads},
                 left_over=(*others, *weights.left_over),
             )
-        return merge.merge(abstract, weights, task.model_config, hub.resolved(given))
+        return merge.merge_weights(
+            abstract, weights, task.model_config, hub.resolve_revision(given)
+        )
 
     def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
         """Writes a model folder.
 
         Args:
-          name: See `read`.
-          dtype: See `export.export`, also for errors.
+          name: See `read_weights`.
+          dtype: See `export.export_folder`, also for errors.
         """
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
-        export.export(weights, tokenizer, folder, weights.provenance, dtype)
+        export.export_folder(weights, tokenizer, folder, weights.provenance, dtype)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -180,7 +182,7 @@ class HuggingFace(Source):
         known.pop("", None)  # for families that `transformers` does not have
         if kind not in [*known]:
             raise UserError(
-                f"{self._path}: model_type is {untrusted.shown(kind)}; only "
+                f"{self._path}: model_type is {untrusted.short_repr(kind)}; only "
                 f"{', '.join(known)} can be read"
             )
         super().__init__(folder, known[kind])
@@ -201,8 +203,8 @@ class HuggingFace(Source):
         labels = tuple(str(names.get(str(index))) for index in range(len(names)))
         if {*names} != {*map(str, range(len(names)))} or len({*labels}) < len(labels):
             raise UserError(
-                f"{self._path}: id2label={untrusted.shown(names)}; give each of the "
-                "outputs 0, 1, ... a name of its own"
+                f"{self._path}: id2label={untrusted.short_repr(names)}; give each of "
+                "the outputs 0, 1, ... a name of its own"
             )
         return labels
 
@@ -345,7 +347,7 @@ def _explained(prefix: pathlib.Path) -> Iterator[None]:
         ) from error
 
 
-def find(path: str | Path) -> Source:
+def find_source(path: str | Path) -> Source:
     """Finds weights.
 
     Args:
@@ -356,7 +358,7 @@ def find(path: str | Path) -> Source:
     Raises:
       UserError: The folder is none of these.
     """
-    folder, step = storage.split_checkpoint_path(hub.path(path), CHECKPOINTS)
+    folder, step = storage.split_checkpoint_path(hub.model_folder(path), CHECKPOINTS)
     if not storage.in_bucket(folder):
         folder = sentence_transformers.encoder_folder(folder)
     try:
@@ -379,10 +381,10 @@ def find(path: str | Path) -> Source:
     if {"config.json", CHECKPOINTS} <= names:
         fields = workdir.read_config(folder)
         architecture = fields["model"].get("architecture", "bert")
-        family = named(fields["task"].get("name", ""), architecture)
+        family = family_by_name(fields["task"].get("name", ""), architecture)
         return _of_family(family, folder, step)
     for family in FAMILIES.values():
-        if family.released and family.released in names:
+        if family.weights_file and family.weights_file in names:
             return _of_family(family, folder)
     if "config.json" in names:
         raise UserError(f"{folder}: has no {tensors.WEIGHTS} and no {CHECKPOINTS}/")
@@ -395,13 +397,13 @@ def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
     return source
 
 
-def read(path: str | Path) -> Weights:
-    """Reads the weights that `find` finds."""
-    return find(path).read()
+def read_weights(path: str | Path) -> Weights:
+    """Reads the weights that `find_source` finds."""
+    return find_source(path).read()
 
 
 def read_tokenizer(
     path: str | Path, config: BertConfig | None = None
 ) -> Tokenizer | None:
     """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
-    return find(path).tokenizer(config)
+    return find_source(path).tokenizer(config)

@@ -11,7 +11,7 @@ from typing import Any
 from bert_jax.runtime import storage
 
 
-def fingerprint(identity: Any) -> str:
+def folder_fingerprint(identity: Any) -> str:
     """Returns sixteen hexadecimal digits, unique to the identity."""
     text = json.dumps(identity, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -31,10 +31,10 @@ def made_whole(folder: storage.Path, last: str) -> Iterator[Path]:
     in_bucket = storage.in_bucket(folder)
     target = Path(tempfile.gettempdir(), "prepared") if in_bucket else Path(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with storage.naming(target), storage.temporary_folder(target) as new:
+    with storage.name_full_disk(target), storage.temporary_folder(target) as new:
         yield new
         if in_bucket:
-            storage.upload(new, folder, last)
+            storage.upload_folder(new, folder, last)
             return
         try:
             new.rename(folder)

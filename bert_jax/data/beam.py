@@ -27,7 +27,7 @@ from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
 
 
-def pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
+def make_pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
     """Returns an empty pipeline of `corpus.runner` with `corpus.beam_options`.
 
     Args:
@@ -116,7 +116,7 @@ def _run(settings: ConfigDict, folder: Path, count: int) -> None:
 
     threading.excepthook = fail
     try:
-        with pipeline(settings) as steps:
+        with make_pipeline(settings) as steps:
             numbers = steps | apache_beam.Create(range(1, count + 1))
             _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, folder)
     except Exception as error:  # a runner may raise anything

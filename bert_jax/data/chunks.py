@@ -32,27 +32,30 @@ class Chunk(NamedTuple):
     documents: list[list[corpus.Document]]  # each as its segments
 
 
-def documents(config: ConfigDict) -> Iterator[list[Document]]:
-    """Yields each document of `config.corpus.sources`, as its segments (see `cut`).
+def cut_documents(config: ConfigDict) -> Iterator[list[Document]]:
+    """Yields each document of `config.corpus.sources`, as its segments (see
+    `cut_document`).
 
     A single document is divided: its segments count as documents, so that some can be
     held out and a random second sentence comes from another segment.
 
     Raises:
-      UserError: see `corpus.documents`.
+      UserError: see `corpus.read_documents`.
     """
     settings = config.corpus
-    texts = corpus.documents(tuple(settings.sources), storage.path(settings.data_dir))
+    texts = corpus.read_documents(
+        tuple(settings.sources), storage.storage_path(settings.data_dir)
+    )
     first = list(itertools.islice(texts, 2))
     is_single = len(first) == 1
     rest = itertools.chain(first, texts)
     del first  # frees each as the chain passes it
     for document in rest:
-        pieces = cut(document, settings.max_document_bytes, settings.language)
+        pieces = cut_document(document, settings.max_document_bytes, settings.language)
         yield from ([piece] for piece in pieces) if is_single else [pieces]
 
 
-def identity(config: ConfigDict) -> dict[str, Any]:
+def chunk_settings(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings that determine documents and splits, besides the text."""
     names = ("dev_fraction", "max_document_bytes", "language", "seed")
     return {name: config.corpus[name] for name in names}
@@ -73,7 +76,7 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
     corpus has two or three documents, it is one each.
     """
     fraction = config.corpus.dev_fraction
-    count = sum(1 for _ in itertools.islice(documents(config), 100))
+    count = sum(1 for _ in itertools.islice(cut_documents(config), 100))
     if count < 2:
         raise UserError(
             "corpus.sources: one document cannot be trained on and held back at once: "
@@ -94,7 +97,7 @@ def split_rule(config: ConfigDict) -> Callable[[int], str]:
     )
 
 
-def chunks(
+def group_chunks(
     documents: Iterable[list[Document]], split_of: Callable[[int], str]
 ) -> Iterator[Chunk]:
     """Groups each split's documents into chunks of CHUNK_BYTES, in their order.
@@ -127,12 +130,12 @@ def chunks(
             yield Chunk(split, number[split], rest)
 
 
-def cut(document: Document, max_bytes: int, language: str) -> list[Document]:
+def cut_document(document: Document, max_bytes: int, language: str) -> list[Document]:
     """Cuts at ends of paragraphs, and of sentences where a paragraph is too long.
 
-    `pairs.draw` draws once per document whether its rows are short, as Google's code
-    does for each of ten copies of the corpus. In an uncut book all rows would be short,
-    or none.
+    `pairs.draw_pairs` draws once per document whether its rows are short, as Google's
+    code does for each of ten copies of the corpus. In an uncut book all rows would be
+    short, or none.
 
     Args:
       document: Any document.
@@ -171,7 +174,7 @@ def _shortened(
     size = len(paragraph.encode())
     if size <= max_bytes:
         return [paragraph]
-    sentences = corpus.sentences(Document(paragraph, form), language)
+    sentences = corpus.split_sentences(Document(paragraph, form), language)
     groups = _grouped(sentences, 1, max_bytes, size)
     return map(" ".join, groups)
 

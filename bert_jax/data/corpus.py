@@ -31,7 +31,7 @@ from bert_jax.data.lines import read_lines
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
-from bert_jax.data.tables import Wanted, as_text, read_rows
+from bert_jax.data.tables import ColumnSpec, as_text, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 # Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
 _REVISIONS = ".digests.json"
-_JSON_LINES = Wanted(("text",), format="jsonl")
+_JSON_LINES = ColumnSpec(("text",), format="jsonl")
 
 
 class Document(NamedTuple):
@@ -64,12 +64,12 @@ _WITHOUT_NETWORK = (
 # keeps an article's text passages and drops the rest.
 _TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
-    "wikipedia": ("text", "lines", wikipedia.paragraphs),
+    "wikipedia": ("text", "lines", wikipedia.article_paragraphs),
     "pg19": ("book_text", "wrapped", str),
 }
 
 
-def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
+def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
     """Yields the documents of all sources, in order, except those without text.
 
     Args:
@@ -93,7 +93,7 @@ def documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
             raise UserError(f"{source}: no document with text; name another source")
 
 
-def sentences(document: Document, language: str) -> list[str]:
+def split_sentences(document: Document, language: str) -> list[str]:
     """Splits a document by a language's rules (`sentencex`, "en" for English)."""
     if document.form == "sentences":
         return document.text.split("\n")
@@ -112,7 +112,7 @@ def _unwrapped(block: str) -> str:
     return block.strip() if is_plain else " ".join(block.split())
 
 
-def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
+def text_identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
     """Identifies the text without reading it: one list per source.
 
     Each list has the source's kind, followed for files by their number and a hash of
@@ -128,9 +128,9 @@ def identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
 def _identity(source: str, data_dir: Path) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        return [kind, *pydocs.identity()]
+        return [kind, *pydocs.pydocs_versions()]
     if kind == "tfds":
-        info = tfds_source.prepared(name).info
+        info = tfds_source.prepared_builder(name).info
         splits = sorted(info.splits.items())
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
@@ -176,21 +176,24 @@ def _kind(source: str) -> tuple[str, str]:
 
 
 def _is_wikipedia(name: str) -> bool:
-    """Returns whether a data set of the Hub has articles for `wikipedia.paragraphs`."""
+    """Returns whether a data set of the Hub has articles for
+    `wikipedia.article_paragraphs`."""
     return re.split("[@:]", name)[0] == "wikimedia/wikipedia"
 
 
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        yield from _read_json_lines(pydocs.extract(data_dir))
+        yield from _read_json_lines(pydocs.extract_docstrings(data_dir))
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
         for path in _hub_files(source):
             for document in _read_parquet(path):
                 if _is_wikipedia(name):
-                    document = Document(wikipedia.paragraphs(document.text), "lines")
+                    document = Document(
+                        wikipedia.article_paragraphs(document.text), "lines"
+                    )
                 yield document
     else:
         for file in _files(source):
@@ -199,14 +202,14 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
 
 def _hub_files(source: str) -> list[pathlib.Path]:
     try:
-        return hub_source.required(source, "train")
+        return hub_source.required_files(source, "train")
     except hub.Unreachable as error:
         raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
     pattern = source.partition(":")[2]
-    files = storage.find(pattern)
+    files = storage.list_matching(pattern)
     if not files:
         here = "" if storage.in_bucket(pattern) else f" from {os.getcwd()}"
         raise UserError(f"{source}: no file matches{here}")
@@ -223,7 +226,9 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    for text in (row["text"] for row in hub_source.rows(path, columns=("text",))):
+    for text in (
+        row["text"] for row in hub_source.parquet_rows(path, columns=("text",))
+    ):
         if not isinstance(text, str | None):
             raise UserError(f"{path}: column text has {type(text).__name__}, not text")
         yield Document(text or "", "wrapped")
@@ -247,7 +252,7 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 
 def _read_tfds(name: str) -> Iterator[Document]:
-    builder = tfds_source.prepared(name)
+    builder = tfds_source.prepared_builder(name)
     splits = list(builder.info.splits)
     if "train" not in splits and len(splits) > 1:
         raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
@@ -257,5 +262,5 @@ def _read_tfds(name: str) -> Iterator[Document]:
     if feature not in builder.info.features:
         there = ", ".join(builder.info.features)
         raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
-    for example in tfds_source.examples(name, builder, split):
+    for example in tfds_source.read_examples(name, builder, split):
         yield Document(passages(example[feature].decode("utf-8")), form)

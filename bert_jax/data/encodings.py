@@ -28,7 +28,7 @@ class Columns(TypedDict):
     tokens: list[list[str]]
 
 
-def encoded(
+def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     texts_b: Sequence[str] | None,
@@ -61,7 +61,7 @@ def encoded(
     return tokenized
 
 
-def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
+def batch_columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     """Returns all of the texts together, as long as the longest.
 
     Args:
@@ -74,7 +74,7 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         end = len(encoding.ids)
         offsets[row, :end] = encoding.offsets
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
-    table = Rows([*map(feature, encodings)], {"input_ids": pad})
+    table = Rows([*map(text_feature, encodings)], {"input_ids": pad})
     arrays = table.batch(np.arange(len(encodings)), length)
     return {
         "input_ids": arrays["input_ids"],
@@ -89,7 +89,7 @@ def columns(encodings: Sequence[Encoding], pad: int) -> Columns:
     }
 
 
-def feature(encoding: Encoding, info: Any = None) -> Feature:
+def text_feature(encoding: Encoding, info: Any = None) -> Feature:
     """Returns a text as a sequence for a model."""
     columns = {"input_ids": encoding.ids, "segment_ids": encoding.type_ids}
     arrays = {name: np.array(ids, np.int32) for name, ids in columns.items()}

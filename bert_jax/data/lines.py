@@ -32,7 +32,7 @@ COMPRESSED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def uncompressed(name: str) -> str:
+def uncompressed_name(name: str) -> str:
     """Returns a file's name without the ending of its compression."""
     for ending in COMPRESSED:
         name = name.removesuffix(ending)
@@ -41,7 +41,7 @@ def uncompressed(name: str) -> str:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    with storage.reading(storage.path(path)) as file:
+    with storage.open_binary(storage.storage_path(path)) as file:
         for ending, decompressed in COMPRESSED.items():
             if str(path).endswith(ending):
                 yield decompressed(file)
@@ -52,7 +52,7 @@ def _opened(path: str | Path) -> Iterator[Any]:
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
-    Decompresses the endings of COMPRESSED. See also `decoded`.
+    Decompresses the endings of COMPRESSED. See also `decode_lines`.
 
     Raises:
       UserError: the file cannot be read, is empty or not UTF-8.
@@ -60,7 +60,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _opened(path) as file:
-            for number, line in decoded(file, str(path)):
+            for number, line in decode_lines(file, str(path)):
                 yield number, line
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         why = getattr(error, "strerror", None) or error
@@ -69,7 +69,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}: the file is empty")
 
 
-def decoded(file: Any, name: str) -> Iterator[tuple[int, str]]:
+def decode_lines(file: Any, name: str) -> Iterator[tuple[int, str]]:
     """Yields the lines of an open file of bytes, as `read_lines`, perhaps none.
 
     Splits at "\\n" only (U+2028 and U+0085 occur inside texts). Drops "\\r" before it

@@ -16,14 +16,14 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.config.phases import Phase, phase_at, phases
+from bert_jax.config.phases import Phase, phase_at, phases_of
 from bert_jax.data import masking, mix, packing, prepare, records, vocabulary
 from bert_jax.data.prepare import Prepared
-from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scaled
+from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
 from bert_jax.family import FAMILIES
 
 
-def dataset(
+def batch_dataset(
     config: ConfigDict,
     phase: Phase,
     data: Prepared,
@@ -49,10 +49,10 @@ def dataset(
     packed, mixed, count = None, None, len(pairs)
     if config.corpus.packing:
         most = config.corpus.packed_pairs
-        packed = packing.rows(data.folder, phase.max_seq_length, most)
+        packed = packing.packed_rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
     if config.corpus.weights:
-        mixed = mix.of(config, data.report)
+        mixed = mix.mix_of_folder(config, data.report)
         count = mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -74,7 +74,7 @@ def _rows_before(config: ConfigDict, phase: Phase) -> int:
 
     Such a phase has the same data. A phase of another length begins other data.
     """
-    first, *_ = phases(config)
+    first, *_ = phases_of(config)
     if not phase.first_step or phase.max_seq_length != first.max_seq_length:
         return 0
     return first.end_step * first.batch_size
@@ -95,9 +95,9 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
       `masked_lm_ids`, `masked_lm_weights` [batch, predictions] (none of the three with
       `task.objective=ltr`, whose ids are the text's), and
       `next_sentence_labels` [batch] (0: IsNext, 1: NotNext, -1: a padding row). With
-      `corpus.packing` the training batches are those of `packing.pack`.
+      `corpus.packing` the training batches are those of `packing.pack_pairs`.
     """
-    phase = phase_at(config, step) if split == "train" else phases(config)[0]
+    phase = phase_at(config, step) if split == "train" else phases_of(config)[0]
     first = phase.first_step if split == "train" else 0
     return _resolved(config.to_json(), phase, split)[step - first]
 
@@ -115,7 +115,7 @@ class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
     def __init__(self, config: ConfigDict, phase: Phase, data: Prepared, split: str):
-        self._source = records.Source(records.shards(data.folder, split))
+        self._source = records.Source(records.shard_paths(data.folder, split))
         self._special = tokenization.special_ids(data.tokenizer)
         vocabulary = data.tokenizer.get_vocab()
         kind = tokenization.kind_of(data.tokenizer)
@@ -154,11 +154,13 @@ class _Pairs:
         if not masking.has_masks(self._config):
             return unmasked
         epochs = np.broadcast_to(epoch, record.shape)
-        masked = masking.apply(
+        masked = masking.mask_pairs(
             ids,
             mask,
             candidates & self._masked[ids],
-            functools.partial(masking.uniform, self._seed, b"mask", epochs, record),
+            functools.partial(
+                masking.row_uniforms, self._seed, b"mask", epochs, record
+            ),
             self._config.masking,
             phase.max_predictions_per_seq,
             special.mask,
@@ -172,8 +174,10 @@ class _Pairs:
         """Makes a `batch` whose rows share records. Negative indices mean none."""
         filled = record >= 0
         pairs = self.batch(record[filled], epoch[np.nonzero(filled)[0]])
-        masked = masking.shapes(self._config, self._phase).get("masked_lm_ids", (0, 0))
-        packed = packing.pack(pairs, filled, masked[1], self._special.pad)
+        masked = masking.batch_shapes(self._config, self._phase).get(
+            "masked_lm_ids", (0, 0)
+        )
+        packed = packing.pack_pairs(pairs, filled, masked[1], self._special.pad)
         if self._config.corpus.shift_positions:
             packed["position_ids"] += self._shifts(record[:, 0], epoch)
         return packed
@@ -184,11 +188,11 @@ class _Pairs:
         """Returns where each row's positions begin, drawn for its first record."""
         positions = self._config.model.max_position_embeddings
         choices = positions - self._phase.max_seq_length + 1
-        drawn = masking.uniform(self._seed, b"shift", epoch, record, 1)
+        drawn = masking.row_uniforms(self._seed, b"shift", epoch, record, 1)
         return (drawn * choices).astype(np.int32)
 
 
-def assemble(
+def assemble_rows(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
 ) -> Unmasked:
     """Writes each pair to a separate row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
@@ -214,8 +218,8 @@ def assemble(
 @functools.lru_cache(maxsize=8)
 def _resolved(config_json: str, phase: Phase, split: str) -> grain.MapDataset:
     config = ConfigDict(json.loads(config_json))
-    data = prepare.prepare(config, phase.max_seq_length)
-    return dataset(config, phase, data, split)
+    data = prepare.prepare_pairs(config, phase.max_seq_length)
+    return batch_dataset(config, phase, data, split)
 
 
 class RunData:
@@ -256,14 +260,14 @@ class RunData:
         """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
-          UserError: see `vocabulary.prepare`.
+          UserError: see `vocabulary.prepare_tokenizer`.
         """
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
-            if data := prepare.reopen(self._config, length, self._name(length)):
+            if data := prepare.reopen_pairs(self._config, length, self._name(length)):
                 return data.tokenizer
-        return vocabulary.prepare(self._config)
+        return vocabulary.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
         """Returns the data of every phase, shortest first.
@@ -274,7 +278,7 @@ class RunData:
         if self._config.corpus.packing:
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
-                packing.rows(data.folder, length, most)
+                packing.packed_rows(data.folder, length, most)
         if self.counts_words:
             self.word_vectors()
         return [data for _, data in by_length]
@@ -288,11 +292,12 @@ class RunData:
         )
 
     def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
-        """Returns `word_vectors.of` the longest rows, as wide as the model."""
+        """Returns `word_vectors.word_vectors_of` the longest rows, as wide as the
+        model."""
         from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
-        return word_vectors.of(data, self._config.model.hidden_size)
+        return word_vectors.word_vectors_of(data, self._config.model.hidden_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through both phases, read ahead.
@@ -302,11 +307,11 @@ class RunData:
         """
         config = self._config.copy_and_resolve_references()
         config.seed = seed
-        for phase in phases(config):
+        for phase in phases_of(config):
             if step < phase.end_step:
-                local_rows = scaled(rows, config.train.batch_size, phase.batch_size)
+                local_rows = scale_rows(rows, config.train.batch_size, phase.batch_size)
                 data = self.of(phase.max_seq_length)
-                every = dataset(config, phase, data, rows=local_rows)
+                every = batch_dataset(config, phase, data, rows=local_rows)
                 first, end = step - phase.first_step, phase.end_step - phase.first_step
                 yield from read_ahead(every[first:end])
                 step = phase.end_step
@@ -315,16 +320,16 @@ class RunData:
         """Returns the batches of dev, at the length of the last of `step` steps."""
         phase = phase_at(self._config, max(step - 1, 0))
         data = self.of(phase.max_seq_length)
-        return dataset(self._config, phase, data, "dev", rows)
+        return batch_dataset(self._config, phase, data, "dev", rows)
 
     def of(self, length: int) -> Prepared:
         """Returns the data of a length, and prepares it if it is missing.
 
         Raises:
-          UserError: see `prepare.prepare`.
+          UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
-            self._prepared[length] = prepare.prepare(
+            self._prepared[length] = prepare.prepare_pairs(
                 self._config, length, self.tokenizer, self._name(length)
             )
         return self._prepared[length]
@@ -333,4 +338,4 @@ class RunData:
         return self._recorded.get(str(length), "")
 
     def _lengths(self) -> list[int]:
-        return sorted({phase.max_seq_length for phase in phases(self._config)})
+        return sorted({phase.max_seq_length for phase in phases_of(self._config)})

@@ -42,7 +42,7 @@ class Masked(NamedTuple):
     masked_lm_weights: Float[np.ndarray, "batch predictions"]
 
 
-def uniform(
+def row_uniforms(
     seed: int,
     purpose: bytes,
     epochs: Int[np.ndarray, "batch"],
@@ -71,7 +71,7 @@ def uniform(
     return numbers
 
 
-def apply(
+def mask_pairs(
     input_ids: Int[np.ndarray, "batch length"],
     input_mask: Int[np.ndarray, "batch length"],
     candidates: Bool[np.ndarray, "batch length"],
@@ -89,7 +89,7 @@ def apply(
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
-    chosen, ids = MASKINGS.of(masking.name)(texts, numbers, masking)
+    chosen, ids = MASKINGS.lookup(masking.name)(texts, numbers, masking)
     if (chosen.sum(axis=1) > budget).any():
         raise UserError(
             f"config.masking.name={masking.name}: chooses more positions of a row than "
@@ -129,13 +129,13 @@ def pieces_or_words(
         chosen = _choose_tokens(candidates, order, budget)
     row, position, column = _places(chosen)
     replaced = ids.copy()
-    replaced[row, position] = replacements(
+    replaced[row, position] = replacement_ids(
         ids[row, position], action[row, column], piece[row, column], texts, masking
     )
     return chosen, replaced
 
 
-def replacements(
+def replacement_ids(
     ids: Int[np.ndarray, " n"],
     action: Float[np.ndarray, " n"],
     piece: Float[np.ndarray, " n"],
@@ -204,7 +204,7 @@ def _choose_words(
     return candidates & np.take_along_axis(taken, np.maximum(word_of, 0), axis=1)
 
 
-def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
+def batch_shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of a phase's training batches, by column."""
     rows, length = phase.batch_size, phase.max_seq_length
     tokens: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
@@ -214,7 +214,7 @@ def shapes(config: ConfigDict, phase: Phase) -> dict[str, tuple[int, ...]]:
         tokens += ("sequence_ids", "position_ids")
         share = config.masking.masked_lm_prob
         most = config.corpus.packed_pairs
-        predictions = packing.predictions(length, share, predictions, most)
+        predictions = packing.max_predictions(length, share, predictions, most)
         pairs = (most,)
     names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     masked = dict.fromkeys(names, (rows, predictions)) if has_masks(config) else {}

@@ -20,7 +20,7 @@ from bert_jax.data.records import source_counts
 from bert_jax.data.rows import EPOCHS
 
 
-class Mix:
+class SourceMixture:
     """The order of training rows from several sources.
 
     Attributes:
@@ -68,11 +68,11 @@ class Mix:
         return record, position // self._rows[source]
 
 
-def of(config: ConfigDict, report: Mapping[str, Any]) -> Mix:
+def mix_of_folder(config: ConfigDict, report: Mapping[str, Any]) -> SourceMixture:
     """Returns the mix of a prepared folder.
 
     Args:
       report: Content of its preparation.json.
     """
     weights = tuple(map(float, config.corpus.weights))
-    return Mix(source_counts(report, "pairs"), weights, config.seed)
+    return SourceMixture(source_counts(report, "pairs"), weights, config.seed)

@@ -20,16 +20,16 @@ _ASCII = "".join(
 _BLOCK = 1 << 20  # hashes read at a time
 
 
-def keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
+def sentence_keys(sentences: Iterable[str]) -> UInt64[np.ndarray, " sentences"]:
     """Hashes each sentence's words. Spaces and punctuation do not matter."""
     digests = (
-        hashlib.blake2b(words(sentence), digest_size=8).digest()
+        hashlib.blake2b(normalized_words(sentence), digest_size=8).digest()
         for sentence in sentences
     )
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
-def words(sentence: str) -> bytes:
+def normalized_words(sentence: str) -> bytes:
     """Returns its words in lower case, in UTF-8, with a space between two."""
     if sentence.isascii():  # the same in half the time
         return b" ".join(sentence.encode().translate(_ASCII).split())
@@ -39,7 +39,7 @@ def words(sentence: str) -> bytes:
 def in_file(
     path: Path, keys: UInt64[np.ndarray, " sentences"]
 ) -> UInt64[np.ndarray, " known"]:
-    """Returns the `keys` that a file of hashes contains, sorted, each once."""
+    """Returns the `sentence_keys` that a file of hashes contains, sorted, each once."""
     keys = np.unique(keys)
     seen = np.zeros(len(keys), bool)
     with path.open("rb") as file:

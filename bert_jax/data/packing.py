@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int, Int32
 from tqdm import tqdm
 
 from bert_jax.data import records, workers
-from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scaled
+from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scale_rows
 from bert_jax.runtime import storage
 
 # Maximum number of pairs in a row, by default (`corpus.packed_pairs`). At length 512
@@ -36,7 +36,7 @@ _TOKENS = ("input_ids", "input_mask", "segment_ids", "sequence_ids", "position_i
 _PLACES = "cls_positions"
 
 
-def rows(
+def packed_rows(
     folder: storage.Path, limit: int, pairs: int = PAIRS
 ) -> Int32[np.ndarray, "rows pairs"]:
     """Returns the training records of each packed row, -1 where there is none.
@@ -54,8 +54,8 @@ def rows(
     """
     path = folder / f"packed-{pairs}.npy"
     if not path.exists():
-        tokens = lengths(folder)
-        packed, file = plan(tokens, limit, pairs), io.BytesIO()
+        tokens = record_lengths(folder)
+        packed, file = plan_rows(tokens, limit, pairs), io.BytesIO()
         np.save(file, packed)
         storage.write_atomically(path, file.getvalue())
         share, before = (tokens.sum() / (n * limit) for n in (len(packed), len(tokens)))
@@ -70,7 +70,7 @@ def rows(
     return np.load(path, mmap_mode="r")  # each process needs a part only
 
 
-def plan(
+def plan_rows(
     lengths: Int[np.ndarray, " records"], limit: int, pairs: int = PAIRS
 ) -> Int32[np.ndarray, "rows pairs"]:
     """Distributes records over rows of at most `limit` tokens and `pairs` records.
@@ -100,7 +100,7 @@ def plan(
 
 
 @functools.cache
-def predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
+def max_predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
     """Returns the maximum number of masked tokens that a packed row can have.
 
     Args:
@@ -109,7 +109,7 @@ def predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
       most: `max_predictions_per_seq`, of each pair.
       pairs: Maximum number of pairs in a row.
     """
-    # As `masking.apply` computes each pair's number, by its length.
+    # As `masking.mask_pairs` computes each pair's number, by its length.
     budgets = np.minimum(most, np.maximum(1, np.rint(np.arange(limit + 1) * share)))
     budgets[0] = 0  # no pair
     best = budgets.astype(int)  # by the tokens that the pairs so far may have
@@ -120,16 +120,17 @@ def predictions(limit: int, share: float, most: int, pairs: int = PAIRS) -> int:
     return int(best[limit])
 
 
-def pack(
+def pack_pairs(
     pairs: Batch, filled: Bool[np.ndarray, "batch pairs"], columns: int, pad: int
 ) -> Batch:
     """Moves masked pairs into shared rows.
 
     Args:
-      pairs: A batch of `loader.dataset` without packing, one pair a row, in the order
-        of `filled`.
+      pairs: A batch of `loader.batch_dataset` without packing, one pair a row, in the
+        order of `filled`.
       filled: For each packed row, which of its slots have a pair.
-      columns: Masked tokens of a packed row, from `predictions`, or 0 without masks.
+      columns: Masked tokens of a packed row, from `max_predictions`, or 0 without
+        masks.
       pad: Id of [PAD].
 
     Returns:
@@ -168,7 +169,7 @@ def share_rows(
 
     Returns:
       The same columns, `sequence_ids` and `position_ids`, [batch, length], and
-      `cls_positions` [batch, slots], as `pack` has them.
+      `cls_positions` [batch, slots], as `pack_pairs` has them.
     """
     row, place = np.nonzero(filled)
     lengths = np.zeros(filled.shape, np.int32)
@@ -221,13 +222,13 @@ def _patterns(counts: list[int], limit: int, pairs: int) -> dict[tuple[int, ...]
     return full
 
 
-def lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
+def record_lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
     """Returns the tokens of each training record, special tokens included.
 
     Raises:
       UserError: the folder's records cannot be read.
     """
-    shards = records.shards(folder, "train")
+    shards = records.shard_paths(folder, "train")
     results = workers.ordered_map(_lengths_of, None, shards)
     with (
         contextlib.closing(results),
@@ -276,11 +277,11 @@ class PackedRows(Rows):
           [batch / texts, texts].
         """
         lengths = self.lengths[indices]
-        groups = grouped(lengths, self._texts)
+        groups = group_texts(lengths, self._texts)
         longest = int(lengths[groups].sum(axis=1).max())
         most = limit * self._texts
         length = most if to_limit else padded_length(longest, most)
-        shared = indices[groups[scaled(rows, len(indices), len(groups))]]
+        shared = indices[groups[scale_rows(rows, len(indices), len(groups))]]
         alone = self.batch(shared.ravel(), length)
         filled = np.ones(shared.shape, bool)
         packed = share_rows(alone, filled, self._fill.get("input_ids", 0))
@@ -289,7 +290,7 @@ class PackedRows(Rows):
         return packed
 
 
-def shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
+def packed_shapes(tokens: tuple[int, ...], texts: int) -> dict[str, tuple[int, ...]]:
     """Returns the shapes of the longest batch.
 
     Args:
@@ -312,7 +313,7 @@ def by_text(batch: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: x.reshape(-1, *x.shape[2:]) for name, x in columns.items()}
 
 
-def grouped(
+def group_texts(
     lengths: Int[np.ndarray, " texts"], each: int
 ) -> Int[np.ndarray, "rows each"]:
     """Forms groups of `each` texts with about the same number of tokens in all.

@@ -43,7 +43,7 @@ class _Corpus(NamedTuple):
     whole: list[tuple[int, int]]
 
 
-def draw(
+def draw_pairs(
     documents: Sequence[Sequence[int]],
     rng: random.Random,
     settings: Settings,
@@ -103,7 +103,7 @@ def _pairs(
         else:
             b = Span(document, ends[middle], ends[stop])
             first = stop
-        yield Pair(*truncate(a, b, longest, rng), is_random_next)
+        yield Pair(*truncate_pair(a, b, longest, rng), is_random_next)
 
 
 def _random_next(
@@ -127,7 +127,9 @@ def _random_next(
     return Span(other, ends[first], ends[stop])
 
 
-def truncate(a: Span, b: Span, longest: int, rng: random.Random) -> tuple[Span, Span]:
+def truncate_pair(
+    a: Span, b: Span, longest: int, rng: random.Random
+) -> tuple[Span, Span]:
     """Drops tokens until the two have `longest` tokens in total.
 
     Each drop takes a token of the longer one (B on a tie), from the front or the back
@@ -181,7 +183,7 @@ def full_sentences(
     Args:
       tokens: Tokens of each document, or of each segment of a long one.
       lengths: Lengths of its sentences.
-      wholes: See `draw`.
+      wholes: See `draw_pairs`.
       longest: Tokens that fit in a row. A longer sentence is cut.
       separator: Id of the separator.
 

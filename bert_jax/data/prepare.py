@@ -33,7 +33,7 @@ from bert_jax.data import (
     vocabulary,
     writing,
 )
-from bert_jax.errors import UserError, printable
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
@@ -62,7 +62,7 @@ class Prepared(NamedTuple):
         return float(counts[unknown] / max(1, counts.sum()))
 
 
-def prepare(
+def prepare_pairs(
     config: ConfigDict,
     max_seq_length: int,
     tokenizer: Tokenizer | None = None,
@@ -78,27 +78,27 @@ def prepare(
     Args:
       config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
-      tokenizer: Tokenizer. None means the one from `vocabulary.prepare`.
+      tokenizer: Tokenizer. None means the one from `vocabulary.prepare_tokenizer`.
       recorded: Name of the folder when a resumed run started. It is enough, if it
         exists and has these settings, and the text may be gone.
 
     Raises:
-      UserError: see `corpus.documents` and `writing.write`, or the disk is full, or the
-        run began with other text.
+      UserError: see `corpus.read_documents` and `writing.write_dataset`, or the disk is
+        full, or the run began with other text.
     """
-    tokenizer = tokenizer or vocabulary.prepare(config)
-    if prepared := reopen(config, max_seq_length, recorded, tokenizer):
+    tokenizer = tokenizer or vocabulary.prepare_tokenizer(config)
+    if prepared := reopen_pairs(config, max_seq_length, recorded, tokenizer):
         return prepared
-    data_dir = storage.path(config.corpus.data_dir)
+    data_dir = storage.storage_path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
         "format": chunks.FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
         "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
-    folder = data_dir / f"pairs-{atomic_folder.fingerprint(identity)}"
+    folder = data_dir / f"pairs-{atomic_folder.folder_fingerprint(identity)}"
     if recorded not in ("", folder.name):
         raise UserError(
             "config.corpus.sources: the text has changed since the run started, and "
@@ -108,16 +108,16 @@ def prepare(
         )
     if not (folder / _REPORT).exists():
         with atomic_folder.made_whole(folder, _REPORT) as temporary:
-            tokenization.save(tokenizer, temporary)
+            tokenization.save_tokenizer(tokenizer, temporary)
             settings = _settings(config, max_seq_length)
-            writing.write(config, tokenizer, settings, identity, temporary)
-            text = report(open_folder(temporary))
+            writing.write_dataset(config, tokenizer, settings, identity, temporary)
+            text = report_text(open_folder(temporary))
             (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
 
 def open_folder(folder: storage.Path) -> Prepared:
-    """Opens the pairs that `prepare` wrote to a folder, without needing the text.
+    """Opens the pairs that `prepare_pairs` wrote to a folder, without needing the text.
 
     Raises:
       UserError: they are missing or damaged.
@@ -132,7 +132,7 @@ def open_folder(folder: storage.Path) -> Prepared:
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
 
 
-def reopen(
+def reopen_pairs(
     config: ConfigDict,
     max_seq_length: int,
     recorded: str,
@@ -141,13 +141,13 @@ def reopen(
     """Opens the data that a run has recorded, in `config.corpus.data_dir`.
 
     Args:
-      recorded: See `prepare`.
+      recorded: See `prepare_pairs`.
 
     Returns:
       The data, or None if it is gone, or was made with other settings than the config's
       or with another tokenizer than the one given. The text is not compared.
     """
-    folder = storage.path(config.corpus.data_dir) / recorded
+    folder = storage.storage_path(config.corpus.data_dir) / recorded
     if not recorded or not (folder / _REPORT).exists():
         return None
     prepared, settings = open_folder(folder), _identity(config, max_seq_length)
@@ -164,7 +164,7 @@ def _identity(config: ConfigDict, max_seq_length: int) -> dict[str, Any]:
     """Returns the settings that determine the pairs, besides text, vocabulary and
     libraries."""
     shape = {"settings": _settings(config, max_seq_length)._asdict()}
-    identity = shape | chunks.identity(config)
+    identity = shape | chunks.chunk_settings(config)
     if config.corpus.weights:  # their values matter to the loader only
         identity["by_source"] = True
     if config.corpus.full_sentences:
@@ -181,13 +181,13 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
     )
 
 
-def report(data: Prepared) -> str:
+def report_text(data: Prepared) -> str:
     """Returns the sizes, the overlap, the mean length, the fraction of [UNK] and pairs.
 
     Raises:
       UserError: the records cannot be read.
     """
-    source = records.Source(records.shards(data.folder, "train"))
+    source = records.Source(records.shard_paths(data.folder, "train"))
     length = data.token_counts().sum() / max(1, len(source))
     chosen = random.Random(0).sample(range(len(source)), min(_EXAMPLES, len(source)))
     lines = [
@@ -238,4 +238,4 @@ def _example(tokenizer: Tokenizer, pair: records.Pairs) -> str:
     ]
     label = f"{'random' if pair.is_random_next[0] else 'next':6} " * bool(texts[1])
     shown = (x if len(x) <= _WIDTH else f"{x[: _WIDTH - 3]}..." for x in texts if x)
-    return printable(f"  {label}{' | '.join(shown)}")
+    return escape_controls(f"  {label}{' | '.join(shown)}")

@@ -30,7 +30,7 @@ class Pairs(NamedTuple):
     is_random_next: Bool[np.ndarray, " pairs"]
 
 
-def features() -> Any:
+def record_features() -> Any:
     """Returns the features of a prepared data set, as TFDS has them."""
     import tensorflow_datasets as tfds  # slow, and inference never calls this
 
@@ -54,7 +54,7 @@ class Varints(NamedTuple):
         return self.data[self.starts[start] : self.starts[stop]]
 
 
-def varints(ids: Int32[np.ndarray, " tokens"]) -> Varints:
+def encode_varints(ids: Int32[np.ndarray, " tokens"]) -> Varints:
     """Encodes ids, none of them negative."""
     width = max(1, -(-int(ids.max(initial=0)).bit_length() // 7))
     data = np.empty((len(ids), width), np.uint8)
@@ -71,11 +71,11 @@ def varints(ids: Int32[np.ndarray, " tokens"]) -> Varints:
     return Varints(data[used].tobytes(), starts)
 
 
-def serialize(tokens_a: bytes, tokens_b: bytes, is_random_next: bool) -> bytes:
+def serialize_pair(tokens_a: bytes, tokens_b: bytes, is_random_next: bool) -> bytes:
     """Writes a pair.
 
     Args:
-      tokens_a: Ids, without special tokens, from `varints`.
+      tokens_a: Ids, without special tokens, from `encode_varints`.
       tokens_b: The same, or empty where there is no second sentence.
       is_random_next: Whether B is taken from another document.
     """
@@ -110,8 +110,8 @@ def _field(value: bytes, tag: bytes = b"\n") -> bytes:
     return b"%b%b%c%b" % (tag, length, size, value)
 
 
-def parse(records: Sequence[bytes]) -> Pairs:
-    """Reads records written by `serialize` or TFDS."""
+def parse_records(records: Sequence[bytes]) -> Pairs:
+    """Reads records written by `serialize_pair` or TFDS."""
     from tensorflow_datasets.proto import tf_example_pb2
 
     tokens = [np.zeros(0, np.int32)]
@@ -127,7 +127,7 @@ def parse(records: Sequence[bytes]) -> Pairs:
     return Pairs(np.concatenate(tokens), lengths, is_random_next)
 
 
-def shards(folder: Path, split: str) -> list[str]:
+def shard_paths(folder: Path, split: str) -> list[str]:
     """Returns the paths of a split's files, in order.
 
     Raises:
@@ -153,7 +153,7 @@ class Source:
 
     def read(self, rows: Sequence[int]) -> Pairs:
         with _reading(self._first):  # the reader fails on an empty list
-            return parse(self._source.__getitems__(list(rows)) if rows else ())
+            return parse_records(self._source.__getitems__(list(rows)) if rows else ())
 
 
 @contextlib.contextmanager

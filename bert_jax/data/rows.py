@@ -45,7 +45,7 @@ class BatchSize(NamedTuple):
     rows: int
     width: int = 0
 
-    def at(self, tokens: int) -> int:
+    def max_rows(self, tokens: int) -> int:
         """Returns the maximum number of rows of `tokens` tokens, at least 1."""
         if not self.width:
             return self.rows
@@ -220,12 +220,12 @@ def read_ahead(batches: Any) -> Iterator[Batch]:
     import grain  # slow, and not needed for inference
 
     # With few cores a second reader only slows the step down.
-    threads = min(4, max(1, workers.cores() // 2))
+    threads = min(4, max(1, workers.available_cores() // 2))
     ahead = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8)
     return iter(batches.to_iter_dataset(ahead))
 
 
-def scaled(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:
+def scale_rows(rows: RowIndex, whole: int, size: int) -> Int[np.ndarray, " scaled"]:
     """Scales row indices from a batch of `whole` rows to one of `size` rows."""
     held = np.zeros(whole, bool)
     held[rows] = True
@@ -251,7 +251,7 @@ def sorted_groups(
     groups, end = [], len(order)
     while end:  # from the longest down, whose length a group has
         tokens = size.length(int(lengths[order[end - 1]]), limit)
-        start = max(0, end - size.at(tokens))
+        start = max(0, end - size.max_rows(tokens))
         groups.append((order[start:end], tokens))
         end = start
     return groups[::-1]

@@ -8,11 +8,11 @@
     tfds:NAME:SPLIT
     hf:OWNER/NAME[:CONFIG]:SPLIT, on the Hugging Face Hub
 
-Every task reads its labeled data here. `Wanted.format` (csv, tsv, jsonl) overrides a
-file's ending. CSV and TSV start with a header of column names, unless all columns that
-are wanted are numbers: then there is no header, and the first column is "0". The first
-three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty lines
-are skipped, except in a TSV of one column, where they are empty texts.
+Every task reads its labeled data here. `ColumnSpec.format` (csv, tsv, jsonl) overrides
+a file's ending. CSV and TSV start with a header of column names, unless all columns
+that are wanted are numbers: then there is no header, and the first column is "0". The
+first three may be compressed: the endings of `lines.COMPRESSED` follow the name. Empty
+lines are skipped, except in a TSV of one column, where they are empty texts.
 """
 
 import csv
@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed
+from bert_jax.data.lines import COMPRESSED, read_lines, uncompressed_name
 from bert_jax.data.sources import hub, tfds
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
@@ -45,7 +45,7 @@ def is_number(column: str) -> bool:
     return bool(re.fullmatch("0|[1-9][0-9]*", column))
 
 
-class Wanted(NamedTuple):
+class ColumnSpec(NamedTuple):
     """Columns by name, or all by number in files without a header.
 
     Attributes:
@@ -68,7 +68,7 @@ class Wanted(NamedTuple):
         return every if all(map(is_number, every)) else ()
 
 
-ANY = Wanted()  # whatever columns the header names
+ANY = ColumnSpec()  # whatever columns the header names
 
 
 class Record(NamedTuple):
@@ -78,7 +78,7 @@ class Record(NamedTuple):
     fields: Row
 
 
-def read_table(source: str, wanted: Wanted) -> list[Record]:
+def read_table(source: str, wanted: ColumnSpec) -> list[Record]:
     """Reads all rows of a file or of a data set's split, in order.
 
     Class labels of data sets become their names. -1, no label, becomes None.
@@ -96,7 +96,7 @@ def read_table(source: str, wanted: Wanted) -> list[Record]:
     return records
 
 
-def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
+def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """Reads rows one by one, as `read_table`, perhaps none."""
     has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
     for number, fields in _numbered(source, wanted):
@@ -107,7 +107,7 @@ def read_rows(source: str, wanted: Wanted = ANY) -> Iterator[Record]:
         yield Record(f"{source}:{number}", fields)
 
 
-def _missing(column: str, fields: Row, wanted: Wanted) -> str:
+def _missing(column: str, fields: Row, wanted: ColumnSpec) -> str:
     if wanted.numbers and "0" in fields:
         text = f"no column {column}: there are {len(fields)}, numbered from 0"
         if len(fields) == 1 and ";" in str(fields["0"]):
@@ -139,22 +139,22 @@ def has_split(source: str) -> bool:
 Numbered = Iterable[tuple[int, Row]]
 
 
-def _format(source: str, wanted: Wanted) -> str:
+def _format(source: str, wanted: ColumnSpec) -> str:
     """Returns the form of a source: tfds, hf, or a file's format or ending."""
     if source.startswith(BY_NAME):
         return source.partition(":")[0]
-    ending = uncompressed(source).rpartition(".")[2]
+    ending = uncompressed_name(source).rpartition(".")[2]
     return ending if ending == "parquet" else wanted.format or ending
 
 
-def _numbered(source: str, wanted: Wanted) -> Numbered:
+def _numbered(source: str, wanted: ColumnSpec) -> Numbered:
     match _format(source, wanted):
         case "tfds":
             return enumerate(tfds.split_rows(source), 1)
         case "hf":
             return enumerate(hub.split_rows(source), 1)
         case "parquet":
-            return enumerate(hub.rows(source), 1)
+            return enumerate(hub.parquet_rows(source), 1)
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":
@@ -171,7 +171,7 @@ def _numbered(source: str, wanted: Wanted) -> Numbered:
 
 
 def _named(
-    path: str, rows: Iterable[tuple[int, list[str]]], wanted: Wanted
+    path: str, rows: Iterable[tuple[int, list[str]]], wanted: ColumnSpec
 ) -> Numbered:
     """Names the fields of each row, by the header or by number."""
     names: list[str] = []
@@ -195,7 +195,7 @@ def _named(
         yield number, dict(zip(names, row, strict=True))
 
 
-def _csv_rows(path: str, wanted: Wanted) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(path: str, wanted: ColumnSpec) -> Iterator[tuple[int, list[str]]]:
     csv.field_size_limit(sys.maxsize)  # 131,072 characters otherwise
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines)
@@ -256,7 +256,7 @@ def _json_rows(path: str) -> Numbered:
     for number, line in read_lines(path):
         if not line.strip():
             continue
-        fields = untrusted.parse(line, f"{path}:{number}")
+        fields = untrusted.parse_json(line, f"{path}:{number}")
         if not isinstance(fields, dict):
             raise UserError(f"{path}:{number}: not a JSON object; write one per line")
         yield number, fields

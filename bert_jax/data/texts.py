@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any
 
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import Row, Wanted, as_text, read_table
+from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
@@ -24,9 +24,9 @@ _BOM = b"\xef\xbb\xbf"
 _UNLABELLED = "unsup"  # IMDb's reviews without a class
 
 
-def wanted(
+def text_columns(
     text: str, text_b: str = "", label: str = "", *, labelled: bool, form: str = ""
-) -> Wanted:
+) -> ColumnSpec:
     """Returns the columns of a table of texts, the label's required if `labelled`.
 
     Args:
@@ -35,8 +35,8 @@ def wanted(
     """
     texts = (text, text_b) if text_b else (text,)
     if labelled:
-        return Wanted((*texts, label), format=form)
-    return Wanted(texts, (label,), form)
+        return ColumnSpec((*texts, label), format=form)
+    return ColumnSpec(texts, (label,), form)
 
 
 def read_texts(
@@ -57,14 +57,14 @@ def read_texts(
         no label applies) or regression.
       labelled: Whether each record must have a label. Otherwise the column may be
         missing, or a field empty.
-      text: Name or number of a column, as `text_b` and `label` are, see `wanted`.
+      text: Name or number of a column, as `text_b` and `label` are, see `text_columns`.
       separator: Separator between several labels in one field of CSV or TSV.
 
     Raises:
       UserError: A text is not a string, or a label is empty, of the wrong type or not
         a finite number. The message names file and line.
     """
-    columns = wanted(text, text_b, label, labelled=labelled, form=form)
+    columns = text_columns(text, text_b, label, labelled=labelled, form=form)
     rows = []
     for where, fields in read_table(source, columns):
         row: Row = {"where": where, "text": as_text(fields[text], where, text)}
@@ -88,7 +88,7 @@ def read_folders(folder: str | Path) -> list[Row]:
     Raises:
       UserError: No file matches, or one is not UTF-8.
     """
-    files = storage.path(folder).glob("*/*.txt")
+    files = storage.storage_path(folder).glob("*/*.txt")
     paths = sorted(path for path in files if path.parent.name != _UNLABELLED)
     if not paths:
         raise UserError(
@@ -106,7 +106,7 @@ def read_folders(folder: str | Path) -> list[Row]:
     return rows
 
 
-def films(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
+def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     """Returns the URL of each review's film, from IMDb's archive.
 
     Line n (from 0) of urls_CLASS.txt, next to the class folders, is the URL of the film
@@ -121,14 +121,14 @@ def films(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     Raises:
       UserError: A review has no line in urls_CLASS.txt.
     """
-    place = storage.path(folder)
+    place = storage.storage_path(folder)
     names = {label: place / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
     if not all(path.exists() for path in names.values()):
         return None
     urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
     film_urls = []
     for row in rows:
-        number = storage.path(row["where"]).name.partition("_")[0]
+        number = storage.storage_path(row["where"]).name.partition("_")[0]
         lines = urls[row["label"]]
         if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
             raise UserError(
@@ -217,7 +217,7 @@ def label_names(label: Any) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (str(label),)
 
 
-def renamed(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
+def rename_labels(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
     """Renames labels that have another name in `names`, and returns the rows."""
     for row in rows if names else ():
         label = row["label"]
@@ -240,7 +240,7 @@ def _label(value: Any, kind: str, separator: str, where: str) -> Any:
     if value is None or (empty and kind != "multilabel"):
         return None
     if kind == "regression":
-        return number(value, where)
+        return number_label(value, where)
     if kind == "classification":
         return _name(value, where)
     if empty:
@@ -252,7 +252,7 @@ def _label(value: Any, kind: str, separator: str, where: str) -> Any:
     return tuple(dict.fromkeys(_name(item, where) for item in value))
 
 
-def number(value: Any, where: str) -> float:
+def number_label(value: Any, where: str) -> float:
     """Returns a label that is a number.
 
     Raises:

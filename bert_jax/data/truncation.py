@@ -19,7 +19,7 @@ def pair_lengths(
     return first, limit - first
 
 
-def truncated(pieces: list[int], limit: int, mode: str) -> list[int]:
+def truncate_tokens(pieces: list[int], limit: int, mode: str) -> list[int]:
     """Returns the tokens of a too long text that remain, by `task.truncation`.
 
     `head_tail` is from Sun et al. 2019, section 5.3.1: of 510 tokens, the first 128 and

@@ -20,36 +20,36 @@ from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 
-def prepare(config: ConfigDict) -> Tokenizer:
+def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
 
     A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
     is trained on the training split only.
 
     Raises:
-      UserError: see `tokenization.of_config` and `corpus.documents`.
+      UserError: see `tokenization.of_config` and `corpus.read_documents`.
     """
     tokenizer = tokenization.of_config(config)
     if tokenizer is not None:
         return tokenizer
     settings = config.tokenizer
-    data_dir = storage.path(config.corpus.data_dir)
+    data_dir = storage.storage_path(config.corpus.data_dir)
     identity = {
         "format": chunks.FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,
-        **chunks.identity(config),
+        **chunks.chunk_settings(config),
     }
     if not settings.strip_accents:  # other vocabularies keep their names
         identity["strip_accents"] = False
     kind = FAMILIES[config.model.architecture].vocabulary
     if kind is not WORDPIECE:
         identity["kind"] = kind.name
-    folder = data_dir / f"vocabulary-{atomic_folder.fingerprint(identity)}"
+    folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
-        writing.mapper(config.corpus)  # before the time that training takes
+        writing.runner_map(config.corpus)  # before the time that training takes
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             _train(config, identity, temporary)
     return tokenization.load(folder / "tokenizer.json")
@@ -64,7 +64,9 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
     start, settings = time.monotonic(), config.tokenizer
     # A trainer's time grows with the square of a word's letters.
     endless = re.compile(r"(?<!\w)\w{10000,}")
-    sampled = sample(_texts(config), settings.sample_bytes, config.corpus.seed)
+    sampled = sample_documents(
+        _texts(config), settings.sample_bytes, config.corpus.seed
+    )
     texts = [endless.sub(" ", text) for text in sampled]
     if not texts:
         raise UserError(
@@ -74,7 +76,7 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
     tokenizer = FAMILIES[config.model.architecture].vocabulary.train(
         texts, settings.vocab_size, settings.lowercase, settings.strip_accents
     )
-    tokenization.save(tokenizer, folder)
+    tokenization.save_tokenizer(tokenizer, folder)
     size = sum(len(text.encode()) for text in texts)
     metadata = identity | {
         "special_ids": tokenization.special_ids(tokenizer)._asdict(),
@@ -91,12 +93,12 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
 def _texts(config: ConfigDict) -> Iterator[str]:
     """Yields the segments of the documents that are not held out."""
     split_of = chunks.split_rule(config)
-    for index, document in enumerate(chunks.documents(config)):
+    for index, document in enumerate(chunks.cut_documents(config)):
         if split_of(index) == "train":
             yield from (piece.text for piece in document)
 
 
-def sample(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:
+def sample_documents(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:
     """Samples whole documents, each with the same chance, up to `max_bytes` in total.
 
     Ranks documents by a hash of their index and keeps the first ones, as many as fit.

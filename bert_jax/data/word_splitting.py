@@ -3,7 +3,7 @@
 Training data have words, not the text that they are from. But they show which marks
 (characters that are neither letters nor digits) are separated and which are attached:
 `left` `.` but `U.S.`, `state-of-the-art`, `John` `'s` but `O'Neill`, `l'` `eau`. The
-rule that `learn` takes from them is:
+rule that `learn_rule` takes from them is:
 
 1. White space separates words.
 2. A mark next to letters or digits is attached to its left, its right, both or neither,
@@ -59,7 +59,7 @@ class Run(NamedTuple):
     text: str  # all of them
 
 
-def learn(sentences: Iterable[Sequence[str]]) -> Rule:
+def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
     """Returns the rule by which these words were separated.
 
     Args:
@@ -173,7 +173,7 @@ class WordSplitter:
     """Applies a rule to texts."""
 
     def __init__(self, rule: Rule):
-        """Takes a rule from `learn`, or one of SPACES, CHARACTERS and USUAL."""
+        """Takes a rule from `learn_rule`, or one of SPACES, CHARACTERS and USUAL."""
         self._marks: Mapping[str, int] = rule.get("marks", {})
         self._endings: Mapping[str, int] = rule.get("endings", {})
         self._words = frozenset(rule.get("words", ()))

@@ -25,7 +25,7 @@ _SMOOTHING = 0.75  # power of the contexts' frequencies
 _RECORDS = 16_384  # pairs that are counted at a time
 
 
-def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
+def word_vectors_of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     """Returns the vectors, counted once and then kept next to the sentence pairs.
 
     Counting takes 50 kB for each token of the vocabulary.
@@ -45,7 +45,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
         return np.load(io.BytesIO(path.read_bytes()))
     often = data.token_counts()
     contexts = np.argsort(-often, kind="stable")[:_CONTEXTS]
-    values = information(near(data, contexts))
+    values = positive_pmi(count_cooccurrences(data, contexts))
     seen = values.any(axis=1)
     if min(seen.sum(), len(contexts)) <= width:
         raise UserError(
@@ -54,7 +54,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
             "--config.task.word_initializer=normal"
         )
     rows = np.zeros((len(values), width), np.float32)
-    rows[seen] = factors(values[seen], width)
+    rows[seen] = singular_vectors(values[seen], width)
     file = io.BytesIO()
     np.save(file, rows)
     with contextlib.suppress(OSError):  # others' data, only to be read
@@ -62,7 +62,7 @@ def of(data: Prepared, width: int) -> Float32[np.ndarray, "vocab width"]:
     return rows
 
 
-def near(
+def count_cooccurrences(
     data: Prepared, contexts: Int[np.ndarray, " contexts"]
 ) -> Float[np.ndarray, "vocab contexts"]:
     """Counts how often each token is near each context: 1/d for a distance of d.
@@ -73,7 +73,7 @@ def near(
     column = np.full(pieces, -1)
     column[contexts] = np.arange(columns)
     total = np.zeros((pieces, columns))
-    source = records.Source(records.shards(data.folder, "train"))
+    source = records.Source(records.shard_paths(data.folder, "train"))
     for begin in range(0, len(source), _RECORDS):
         pairs = source.read(range(begin, min(begin + _RECORDS, len(source))))
         lengths = pairs.lengths.ravel()
@@ -89,7 +89,7 @@ def near(
     return total
 
 
-def information(
+def positive_pmi(
     near: Float[np.ndarray, "vocab contexts"],
 ) -> Float[np.ndarray, "vocab contexts"]:
     """Returns the pointwise mutual information of tokens and contexts where it is
@@ -101,7 +101,7 @@ def information(
     return np.where(values > 0, values, 0)
 
 
-def factors(
+def singular_vectors(
     values: Float[np.ndarray, "vocab contexts"], width: int
 ) -> Float[np.ndarray, "vocab width"]:
     """Returns the largest left singular vectors times the roots of their values.

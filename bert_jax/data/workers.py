@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 _context: Any = None  # in a worker: the argument shared by all its calls
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
@@ -57,7 +57,7 @@ def ordered_map(
     del head  # frees each item as the chain passes it
     before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
-        cores(), multiprocessing.get_context("spawn"), _start, (context,)
+        available_cores(), multiprocessing.get_context("spawn"), _start, (context,)
     )
     waiting: deque[Future[Result]] = deque()
     done = False
@@ -66,7 +66,7 @@ def ordered_map(
             with without_main():
                 waiting.append(executor.submit(_call, function, item))
             del item
-            if len(waiting) > cores():
+            if len(waiting) > available_cores():
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -84,7 +84,7 @@ OrderedMap: TypeAlias = Callable[
 ]
 
 
-def mapper(settings: ConfigDict) -> OrderedMap:
+def runner_map(settings: ConfigDict) -> OrderedMap:
     """Returns `corpus.runner`'s map, or that of this machine's cores without one.
 
     Args:
@@ -102,11 +102,11 @@ def mapper(settings: ConfigDict) -> OrderedMap:
         )
     from bert_jax.data import beam  # slow
 
-    beam.pipeline(settings)
+    beam.make_pipeline(settings)
     return functools.partial(beam.ordered_map, settings)
 
 
-def write(
+def write_dataset(
     config: ConfigDict,
     tokenizer: Tokenizer,
     settings: pairs.Settings,
@@ -132,7 +132,7 @@ def write(
         job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
-    ordered_map = mapper(config.corpus)
+    ordered_map = runner_map(config.corpus)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
         known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
@@ -187,7 +187,9 @@ def _write_train(
       Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
       The keys of train's sentences are in `aside / "train"`.
     """
-    every_chunk = chunks.chunks(chunks.documents(config), chunks.split_rule(config))
+    every_chunk = chunks.group_chunks(
+        chunks.cut_documents(config), chunks.split_rule(config)
+    )
 
     def with_dev_saved() -> Iterator[Chunk]:
         with (job.aside() / "dev").open("wb") as file:
@@ -228,7 +230,10 @@ def first_pass(job: Job, chunk: Chunk) -> Shard:
     if chunk.split == "train":
         return write_shard(job, chunk)
     pieces = (piece for document in chunk.documents for piece in document)
-    keys = [overlap.keys(corpus.sentences(piece, job.language)) for piece in pieces]
+    keys = [
+        overlap.sentence_keys(corpus.split_sentences(piece, job.language))
+        for piece in pieces
+    ]
     none = np.zeros(0, np.int64)
     return Shard(chunk.split, chunk.number, Counter(), none, np.concatenate(keys))
 
@@ -251,14 +256,14 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     if job.by_source:
         totals.update(source_key(source_of[n], "documents") for n in set(wholes))
     rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
-    drawn: Iterable[pairs.Pair] = pairs.draw(lengths, rng, job.settings, wholes)
+    drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
     if job.separator is not None:
         longest = job.settings.max_seq_length - 2  # without a row's first and last
         ids, drawn = pairs.full_sentences(
             tokens, lengths, wholes, longest, job.separator
         )
         tokens = [ids]
-    encoded = [records.varints(np.frombuffer(ids, np.int32)) for ids in tokens]
+    encoded = [records.encode_varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when complete: Beam may have two workers write the same shard.
@@ -269,7 +274,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
         for a, b, is_random_next in drawn:
             tokens_a = encoded[a.document].part(a.start, a.stop)
             tokens_b = encoded[b.document].part(b.start, b.stop)
-            writer.write(records.serialize(tokens_a, tokens_b, is_random_next))
+            writer.write(records.serialize_pair(tokens_a, tokens_b, is_random_next))
             for part in (a, b):
                 used += tokens[part.document][part.start : part.stop]
             totals["pairs"] += 1
@@ -294,8 +299,8 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
-            sentences = corpus.sentences(piece, job.language)
-            keys = overlap.keys(sentences)
+            sentences = corpus.split_sentences(piece, job.language)
+            keys = overlap.sentence_keys(sentences)
             if job.known:
                 kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
                 totals["left_out"] += len(sentences) - len(kept)
@@ -343,7 +348,7 @@ def _write_metadata(shards: list[Shard], folder: Path) -> None:
         )
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
-        features=records.features(),
+        features=records.record_features(),
         split_infos=infos,
         check_data=False,  # would need TensorFlow
         description="Sentence pairs for BERT's pre-training.",

@@ -11,9 +11,15 @@ from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
-from bert_jax.models.config import HIDDEN, BertConfig
-from bert_jax.models.layers import PRODUCT, Dense, at, dropout, platform
-from bert_jax.models.matmul import linear, product
+from bert_jax.models.config import MASK_VALUE, BertConfig
+from bert_jax.models.layers import (
+    PRODUCT,
+    Dense,
+    dropout,
+    gather_positions,
+    platform_name,
+)
+from bert_jax.models.matmul import linear, multiplied_einsum
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
 
@@ -23,34 +29,34 @@ class Seen:
     """The attention mask: a query attends to the keys that have its id and are at most
     `window` positions away in the row. It also has each token's position."""
 
-    queries: Int[Array, "batch #queries"]
-    keys: Int[Array, "batch length"]
-    positions: Int[Array, "#batch length"] | None = None  # None means unknown
+    query_ids: Int[Array, "batch #queries"]
+    key_ids: Int[Array, "batch length"]
+    position_ids: Int[Array, "#batch length"] | None = None  # None means unknown
     window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
     # Positions of the queries in the row. None means as many queries as keys.
-    places: Int[Array, "batch places"] | None = None
+    query_positions: Int[Array, "batch places"] | None = None
 
     @property
     def ids(self) -> tuple[Int[Array, "batch #queries"], Int[Array, "batch length"]]:
         """The ids of queries and keys, in the form that kernels take."""
-        return self.queries, self.keys
+        return self.query_ids, self.key_ids
 
     @classmethod
-    def tokens(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
+    def from_input_mask(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
         """Returns a mask: every query attends to every token, not to padding."""
         ones, ids = jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1)
         return cls(ones, ids, jnp.arange(input_mask.shape[1])[None])
 
-    def within(self, window: int) -> "Seen":
+    def with_window(self, window: int) -> "Seen":
         """Limits the mask to `window` positions on each side of a query."""
         return dataclasses.replace(self, window=window)
 
-    def at(self, places: Int[Array, "batch places"]) -> "Seen":
+    def select_queries(self, places: Int[Array, "batch places"]) -> "Seen":
         """Returns the mask of the queries at these positions only."""
-        queries = self.queries
+        queries = self.query_ids
         if queries.shape[1] > 1:
             queries = jnp.take_along_axis(queries, places, axis=1)
-        return dataclasses.replace(self, queries=queries, places=places)
+        return dataclasses.replace(self, query_ids=queries, query_positions=places)
 
     def bias(self, causal: bool = False) -> Float[Array, "batch 1 #queries length"]:
         """Returns 0 where a query attends, else -10,000 (modeling.py). The exponential
@@ -60,15 +66,15 @@ class Seen:
           causal: Whether a query attends to no position after its own.
         """
         # [batch, queries or 1, length]
-        seen = self.queries[:, :, None] == self.keys[:, None, :]
-        place = jnp.arange(self.keys.shape[1])
-        places = place[None] if self.places is None else self.places
+        seen = self.query_ids[:, :, None] == self.key_ids[:, None, :]
+        place = jnp.arange(self.key_ids.shape[1])
+        places = place[None] if self.query_positions is None else self.query_positions
         after = places[:, :, None] - place  # the query's position minus the key's
         if causal:
             seen = seen & (after >= 0)
         if self.window:
             seen = seen & (abs(after) <= self.window)
-        return jnp.where(seen, 0.0, HIDDEN).astype(jnp.float32)[:, None]
+        return jnp.where(seen, 0.0, MASK_VALUE).astype(jnp.float32)[:, None]
 
 
 def einsum_attention(
@@ -93,7 +99,7 @@ def einsum_attention(
     # With the heads in front XLA's CPU compiler multiplies without transposing.
     query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
     # [batch, heads, queries, length]
-    scores = product("bhqd,bhkd->bhqk", query, keys, jnp.float32)
+    scores = multiplied_einsum("bhqd,bhkd->bhqk", query, keys, jnp.float32)
     scale, bias = query.shape[-1] ** 0.5, seen.bias(causal)
     if key is None:  # divide the mixed values, a smaller array than the probabilities
         biased = scores + bias * scale
@@ -101,14 +107,14 @@ def einsum_attention(
         weights = jnp.exp((biased - most) / scale)  # [batch, heads, queries, length]
         total = jnp.sum(weights, axis=-1, keepdims=True)  # [batch, heads, queries, 1]
         kept, probs = weights.astype(query.dtype), weights / total
-        sums = product("bhqk,bhkd->bhqd", kept, value, jnp.float32)
+        sums = multiplied_einsum("bhqk,bhkd->bhqd", kept, value, jnp.float32)
         mixed = (sums / total).astype(query.dtype)
     else:
         probs = jax.nn.softmax(scores / scale + bias, axis=-1)
-        places = None if seen.places is None else seen.places[:, None]
+        places = None if seen.query_positions is None else seen.query_positions[:, None]
         kept = dropout(probs, rate, key, places).astype(query.dtype)
         # [batch, heads, queries, head_dim]
-        mixed = product("bhqk,bhkd->bhqd", kept, value, query.dtype)
+        mixed = multiplied_einsum("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs  # [batch, queries, heads, head_dim]
 
 
@@ -127,12 +133,12 @@ class SelfAttention(nn.Module):
         places: Int[Array, "batch places"] | None = None,
     ) -> Any:
         """Returns [batch, queries, hidden] at `places`. None means every position."""
-        config, turned = self.config, positions.of(self.config).turned
+        config, turned = self.config, positions.positions_of(self.config).rotate
         # A kernel takes as many queries as keys.
         all_ask = config.attention != "einsum" or turned is not None
         asking = hidden
         if places is not None and not all_ask:
-            asking, seen = at(hidden, places), seen.at(places)
+            asking, seen = gather_positions(hidden, places), seen.select_queries(places)
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
         query, keys, values = (
@@ -140,7 +146,7 @@ class SelfAttention(nn.Module):
             for name in ("query", "key", "value")
         )
         rate = config.attention_probs_dropout_prob
-        if config.attention == "fused" and platform() != "tpu" and turned is None:
+        if config.attention == "fused" and platform_name() != "tpu" and turned is None:
             from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
             # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
@@ -151,13 +157,13 @@ class SelfAttention(nn.Module):
             # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
-                three = (*turned(config, *three[:2], seen.positions), three[2])
-            attend = ATTENTIONS.of(config.attention)
+                three = (*turned(config, *three[:2], seen.position_ids), three[2])
+            attend = ATTENTIONS.lookup(config.attention)
             mixed, probs = attend(*three, seen, rate, key, config.causal)
         if probs is not None and places is None:
             self.sow("intermediates", "probabilities", probs)  # kept on request
         if places is not None and all_ask:
-            mixed = at(mixed, places)
+            mixed = gather_positions(mixed, places)
         out_of_heads = ("heads", "head_dim", "embed")
         output = Dense(
             config,

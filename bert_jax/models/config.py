@@ -6,21 +6,21 @@ import dataclasses
 from typing import Any
 
 from bert_jax.config import fields
-from bert_jax.config.field import require
+from bert_jax.config.field import require_value
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
 
 # Values of `model.attention` that are kernels, which compute the same as einsum and
 # keep no probabilities: the devices that have them, and the head sizes that they take.
 KERNELS = {"fused": ("gpu", "tpu"), "cudnn": ("gpu",)}
-HEADS = {
+SUPPORTED_HEAD_DIMS = {
     "fused": (16, 32, 64, 128),  # Triton's blocks are powers of 2
     "cudnn": tuple(range(8, 129, 8)),  # on any GPU (newer ones take larger)
 }
 # Tokens of the longest row that the TPU's kernel with dropout computes.
 LONGEST_WHOLE_ROW = 1024
 _OF_YOUR_OWN = ("attention", "layer", "positions")  # may be a config file's
-HIDDEN = -1e4  # added to the scores of keys that a query does not see (modeling.py)
+MASK_VALUE = -1e4  # added to the scores of keys that a query does not see (modeling.py)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ class BertConfig:
         names = [field.name for field in dataclasses.fields(cls)]
         values = {name: model[name] for name in names if name in model}
         values["vocab_size"] = values["vocab_size"] or vocab_size
-        family = FAMILIES.of(values.get("architecture", "bert"))
+        family = FAMILIES.lookup(values.get("architecture", "bert"))
         others = fields.of_model(family).items()
         values["family_fields"] = tuple(
             (name, model.get(name, default)) for name, default in others
@@ -97,7 +97,7 @@ class BertConfig:
         """Returns the components from a config file that this model computes with."""
         ours = ("einsum", *KERNELS, "post_norm", "learnt")
         named = {name: getattr(self, name) for name in _OF_YOUR_OWN}
-        brought = FAMILIES[self.architecture].brings
+        brought = FAMILIES[self.architecture].registry_entries
         return [
             f"{name} {of}"
             for name, of in named.items()
@@ -105,10 +105,10 @@ class BertConfig:
         ]
 
     def _check(self) -> None:
-        known = fields.FIELDS | dict(FAMILIES.of(self.architecture).fields)
+        known = fields.FIELDS | dict(FAMILIES.lookup(self.architecture).fields)
         for name, value in (*vars(self).items(), *self.family_fields):
             if name not in (*_OF_YOUR_OWN, "family_fields"):
-                require(known, f"model.{name}", value)
+                require_value(known, f"model.{name}", value)
         if not self.vocab_size:
             raise UserError("config.model.vocab_size=0: must be at least 1")
         if self.hidden_size % self.num_attention_heads:
@@ -116,7 +116,7 @@ class BertConfig:
                 f"config.model.num_attention_heads={self.num_attention_heads} does not "
                 f"divide config.model.hidden_size={self.hidden_size}"
             )
-        heads = HEADS.get(self.attention, (self.head_dim,))
+        heads = SUPPORTED_HEAD_DIMS.get(self.attention, (self.head_dim,))
         if self.head_dim not in heads:
             raise UserError(
                 f"config.model.attention={self.attention}: heads (config.model."

@@ -18,9 +18,9 @@ from bert_jax.models.layers import (
     Dense,
     Embedding,
     FusedNorm,
-    at,
-    constrain,
+    constrain_rows,
     dropout,
+    gather_positions,
     layer_norm,
 )
 from bert_jax.registry import LAYERS
@@ -57,7 +57,7 @@ class Embeddings(nn.Module):
         self.token_type_embeddings = Embedding(
             config, config.type_vocab_size, "token_type"
         )
-        if (added := positions.of(config).added) is not None:
+        if (added := positions.positions_of(config).embedding) is not None:
             self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
 
@@ -70,8 +70,8 @@ class Embeddings(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         types = _of_few(self.token_type_embeddings.table, segment_ids)
         total = self.word_embeddings(input_ids) + types
-        if positions.of(self.config).added is not None:
-            total += self.position_embeddings.at(input_ids.shape[1], position_ids)
+        if positions.positions_of(self.config).embedding is not None:
+            total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
 
@@ -81,7 +81,7 @@ class EncoderLayer(nn.Module):
 
     config: BertConfig
     # MODULE(config, name=...) applied to the last layer's output. None means no module.
-    after: ClassVar[Callable[..., nn.Module] | None] = None
+    final_norm: ClassVar[Callable[..., nn.Module] | None] = None
 
     @nn.compact
     def __call__(
@@ -115,7 +115,7 @@ class EncoderLayer(nn.Module):
         attention = SelfAttention(config, adds_bias=not fused, name="attention")
         attended = attention(hidden, seen, keys[0], places)
         # The residual: [batch, queries, hidden]
-        hidden = hidden if places is None else at(hidden, places)
+        hidden = hidden if places is None else gather_positions(hidden, places)
         hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
 
         size = (config.intermediate_size,)
@@ -130,7 +130,7 @@ class EncoderLayer(nn.Module):
         size, names = (config.hidden_size,), ("mlp", "embed")
         output = Dense(config, size, names, adds_bias=not fused, name="output")
         hidden = add_and_norm("layer_norm", output(inner), hidden, keys[2])
-        hidden = constrain(hidden)
+        hidden = constrain_rows(hidden)
         return hidden, hidden
 
 
@@ -141,7 +141,7 @@ class Encoder(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        self.kind = layer = LAYERS.of(config.layer)
+        self.kind = layer = LAYERS.lookup(config.layer)
         if config.remat != "none":
             layer = nn.remat(
                 layer,
@@ -164,8 +164,8 @@ class Encoder(nn.Module):
         else:
             for index in range(config.num_hidden_layers):
                 setattr(self, f"layer_{index}", layer(config))
-        if self.kind.after is not None:
-            self.final_layer_norm = self.kind.after(config)
+        if self.kind.final_norm is not None:
+            self.final_layer_norm = self.kind.final_norm(config)
 
     def __call__(
         self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
@@ -181,12 +181,12 @@ class Encoder(nn.Module):
             for index in range(count):
                 hidden, _ = getattr(self, f"layer_{index}")(hidden, index, seen, key)
                 outputs.append(hidden)
-        if self.kind.after is not None:
+        if self.kind.final_norm is not None:
             hidden = self.final_layer_norm(hidden)
         # Not the last of the stacked outputs: all of them would then be kept for one.
         return hidden, [*outputs[:-1], hidden]
 
-    def at(
+    def last_layer_at(
         self,
         outputs: list[Float[Array, "batch length hidden"]],
         seen: Seen,
@@ -203,11 +203,11 @@ class Encoder(nn.Module):
         """
         takes_places = "places" in inspect.signature(self.kind.__call__).parameters
         if self.config.scan_layers or not takes_places:
-            return at(outputs[-1], places)
+            return gather_positions(outputs[-1], places)
         last = self.config.num_hidden_layers - 1
         layer = getattr(self, f"layer_{last}")
         hidden, _ = layer(outputs[-2], last, seen, key, places)
-        return hidden if self.kind.after is None else self.final_layer_norm(hidden)
+        return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
 
 
 def stack_layers(params: dict, num_layers: int) -> dict:
@@ -235,14 +235,15 @@ def stack_layers(params: dict, num_layers: int) -> dict:
 
 
 class Packed(NamedTuple):
-    """The sequences' positions in rows that hold several (`data.packing.pack`)."""
+    """The sequences' positions in rows that hold several
+    (`data.packing.pack_pairs`)."""
 
     sequence_ids: Int[Array, "batch length"]  # 1, 2, ... in a row, 0 for padding
     position_ids: Int[Array, "batch length"]  # from 0 in each sequence
     cls_positions: Int[Array, "batch sequences"]  # 0 where there is no sequence
 
     @classmethod
-    def of(cls, batch: Arrays) -> "Packed | None":
+    def from_batch(cls, batch: Arrays) -> "Packed | None":
         """Returns these columns of a batch. None means one sequence per row."""
         if "sequence_ids" not in batch:
             return None
@@ -259,7 +260,7 @@ class Encoded(NamedTuple):
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
     # The output at the requested positions, which may be the only ones computed.
-    chosen: Float[Array, "batch places hidden"]
+    gathered: Float[Array, "batch places hidden"]
     # The first token's vector, and the pooler's output: one per row, unless packed.
     first: Float[Array, "batch *sequences hidden"]
     pooled: Float[Array, "batch *sequences hidden"]
@@ -296,27 +297,27 @@ class Bert(nn.Module):
           key: Dropout key. None means evaluation.
           packed: Ids and positions of rows with several sequences, each of which is
             encoded as if alone.
-          places: Positions to return in `Encoded.chosen`. None means no positions.
+          places: Positions to return in `Encoded.gathered`. None means no positions.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        seen, position_ids = Seen.tokens(input_mask), None
+        seen, position_ids = Seen.from_input_mask(input_mask), None
         if packed is not None:
             ids, position_ids = packed.sequence_ids, packed.position_ids
             seen = Seen(ids, ids, position_ids)
         embedded = self.embeddings(input_ids, segment_ids, keys[0], position_ids)
-        embedded = constrain(embedded)
+        embedded = constrain_rows(embedded)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
         states = [embedded, *outputs]
-        marks = self.marks(input_mask, packed)
+        marks = self.cls_positions(input_mask, packed)
         wanted = marks if places is None else jnp.concatenate([marks, places], 1)
         # [batch, sequences + places, hidden], with 1 sequence unless packed
-        read = self.encoder.at(states, seen, keys[1], wanted)
+        read = self.encoder.last_layer_at(states, seen, keys[1], wanted)
         first, chosen = jnp.split(read, [marks.shape[1]], axis=1)
         # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
         return Encoded(sequence, chosen, first, self.pool(first), states)
 
-    def marks(
+    def cls_positions(
         self, input_mask: Int[Array, "batch length"], packed: Packed | None = None
     ) -> Int[Array, "batch sequences"]:
         """Returns the position of each [CLS].
@@ -328,13 +329,13 @@ class Bert(nn.Module):
             return packed.cls_positions
         return last_token(input_mask) if self.config.causal else input_mask[:, :1] * 0
 
-    def first(
+    def cls_vector(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
         """Returns the vector of [CLS] in a transform of the last layer's output."""
-        return at(sequence, self.marks(input_mask))[:, 0]
+        return gather_positions(sequence, self.cls_positions(input_mask))[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]

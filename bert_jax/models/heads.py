@@ -11,8 +11,13 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Packed, stack_layers
-from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, layer_norm, platform
-from bert_jax.models.matmul import product
+from bert_jax.models.layers import (
+    ACTIVATION_FUNCTIONS,
+    Dense,
+    layer_norm,
+    platform_name,
+)
+from bert_jax.models.matmul import multiplied_einsum
 from bert_jax.types import DropoutKey
 
 # Matrix units multiply aligned arrays at twice the rate of others.
@@ -33,7 +38,7 @@ def vocabulary_logits(
     product has further columns, which nothing reads. On a TPU no axes are joined, which
     would copy the logits to another layout.
     """
-    device, dtype, padding = platform(), jnp.float32, 0
+    device, dtype, padding = platform_name(), jnp.float32, 0
     if device != "cpu" and training:
         dtype = hidden.dtype
     if device == "gpu" and jax.sharding.get_abstract_mesh().shape.get("tensor", 1) == 1:
@@ -43,7 +48,7 @@ def vocabulary_logits(
     axes = "abc"[: rows.ndim - 1]
     spec = f"{axes}i,oi->{axes}o"
     # [..., vocab + padding]
-    logits = product(spec, rows, _padded(embedding, padding), dtype)
+    logits = multiplied_einsum(spec, rows, _padded(embedding, padding), dtype)
     if bias is not None:
         logits = (logits + _padded(bias, padding)).astype(dtype)
     return logits[..., : len(embedding)].reshape(*hidden.shape[:-1], -1)
@@ -70,9 +75,9 @@ class MaskedLmHead(nn.Module):
         transform = Dense(config, size, ("embed", "pooled"), name="dense")
         hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
         hidden = layer_norm(config, name="layer_norm")(hidden)
-        return self.scored(hidden, embedding, training)
+        return self.vocabulary_logits(hidden, embedding, training)
 
-    def scored(
+    def vocabulary_logits(
         self,
         hidden: Float[Array, "batch positions inputs"],
         embedding: Float[Array, "vocab hidden"],
@@ -96,11 +101,11 @@ class BertForPreTraining(nn.Module):
     # Class variables that a family overrides.
     trunk: ClassVar[Callable[..., nn.Module]] = Bert
     lm_head: ClassVar[Callable[..., nn.Module]] = MaskedLmHead
-    judges: ClassVar[bool] = True  # has the next sentence head
+    has_nsp_head: ClassVar[bool] = True  # has the next sentence head
 
     def setup(self) -> None:
         self.bert, self.masked_lm = self.trunk(self.config), self.lm_head(self.config)
-        if self.judges:
+        if self.has_nsp_head:
             names = ("embed", "labels")
             self.next_sentence = Dense(self.config, (2,), names, logits=True)
 
@@ -124,14 +129,14 @@ class BertForPreTraining(nn.Module):
         places, training = masked_lm_positions, key is not None
         encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
         if places is None:
-            return {"lm_logits": self.piece_logits(encoded.sequence[:, :-1], training)}
+            return {"lm_logits": self.token_logits(encoded.sequence[:, :-1], training)}
         # The logits are the model's largest array, so only at the masked positions.
-        logits = {"masked_lm_logits": self.piece_logits(encoded.chosen, training)}
-        if self.judges:
+        logits = {"masked_lm_logits": self.token_logits(encoded.gathered, training)}
+        if self.has_nsp_head:
             logits["next_sentence_logits"] = self.next_sentence(encoded.pooled)
         return logits
 
-    def piece_logits(
+    def token_logits(
         self, hidden: Float[Array, "..."], training: bool = False
     ) -> Float[Array, "..."]:
         """Computes the tokens' logits. The matrix is that of the word embeddings."""

@@ -40,23 +40,23 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def initializer(
+def kernel_initializer(
     config: BertConfig, names: tuple[str, ...]
 ) -> nn.initializers.Initializer:
     """Returns the family's initializer. BERT's is cut at two standard deviations.
     `names` are the array's axes. With `position_initializer=sinusoidal` the positions'
-    initial values are `sinusoids`, scaled.
+    initial values are `sinusoidal_positions`, scaled.
     """
     family = FAMILIES[config.architecture]
-    spread = family.spread(config, names)
+    spread = family.init_stddev(config, names)
     if names[0] == "position" and config.position_initializer == "sinusoidal":
         return nn.with_logical_partitioning(
-            lambda key, shape: jnp.asarray(spread * sinusoids(*shape)), names
+            lambda key, shape: jnp.asarray(spread * sinusoidal_positions(*shape)), names
         )
     return nn.with_logical_partitioning(family.initializer(spread), names)
 
 
-def sinusoids(rows: int, width: int) -> Float[np.ndarray, "rows width"]:
+def sinusoidal_positions(rows: int, width: int) -> Float[np.ndarray, "rows width"]:
     """Returns a wave of the position in each column, from fast to slow. Their mean
     square is 1.
 
@@ -99,7 +99,7 @@ class Dense(nn.Module):
         product that is computed elsewhere."""
         kernel = self.param(
             "kernel",
-            initializer(self.config, self.names),
+            kernel_initializer(self.config, self.names),
             (*inputs, *self.features),
         )
         if self.logits or FAMILIES[self.config.architecture].biases:
@@ -119,7 +119,7 @@ class Embedding(nn.Module):
     axis: str  # the logical name of the rows
 
     def setup(self) -> None:
-        init = initializer(self.config, (self.axis, "embed"))
+        init = kernel_initializer(self.config, (self.axis, "embed"))
         shape = (self.rows, self.config.hidden_size)
         self.embedding = self.param("embedding", init, shape)
 
@@ -129,12 +129,12 @@ class Embedding(nn.Module):
         return nn.with_logical_constraint(self.embedding, (self.axis, "hidden"))
 
     def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
-        if platform() == "gpu":
-            return lookup.lookup(self.table, ids)
+        if platform_name() == "gpu":
+            return lookup.lookup_rows(self.table, ids)
         return jnp.take(self.table, ids, axis=0)
 
 
-def platform() -> str:
+def platform_name() -> str:
     """Returns gpu, tpu or cpu, for the mesh in use, which need not exist here."""
     device = jax.sharding.get_abstract_mesh().abstract_device
     return jax.default_backend() if device is None else device.platform
@@ -184,25 +184,25 @@ class FusedNorm(nn.Module):
         return fused_norm(*product, residual, scale, bias, rate, key, eps, positions)
 
 
-def constrain(hidden: Array) -> Array:
+def constrain_rows(hidden: Array) -> Array:
     """Keeps rows split over the data axes, and each row whole."""
     return nn.with_logical_constraint(hidden, ("batch", "length", "hidden"))
 
 
-def at(
+def gather_positions(
     x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
 ) -> Float[Array, "batch places ..."]:
     """Gathers vectors at some positions of each row. XLA chooses the layout of those
     with heads."""
     places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
-    if platform() == "gpu":
-        found = lookup.pick(x.shape[1], x, places)
+    if platform_name() == "gpu":
+        found = lookup.gather_by_blocks(x.shape[1], x, places)
     else:
         found = jnp.take_along_axis(x, places, axis=1)
-    return constrain(found) if x.ndim == 3 else found
+    return constrain_rows(found) if x.ndim == 3 else found
 
 
-def pool(
+def pool_tokens(
     hidden: Float[Array, "batch length hidden"],
     mask: Int[Array, "batch length"],
     pooling: str,
@@ -229,7 +229,7 @@ def pool(
     return jnp.einsum("bl,blh->bh", factors, hidden, precision=highest) / total
 
 
-def means(
+def masked_means(
     states: Float[Array, "batch length *shape"], owners: Any, count: int
 ) -> Float[Array, "batch count *shape"]:
     """Returns the mean of each vector's positions, or 0 if it has none.

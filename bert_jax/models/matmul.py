@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3))
-def product(
+def multiplied_einsum(
     spec: str,
     a: Float[Array, "..."],
     b: Float[Array, "..."],
@@ -34,7 +34,7 @@ def product(
 
 
 def _forward(spec: str, a: Array, b: Array, result: DTypeLike) -> tuple:
-    return product(spec, a, b, result), (a, b)
+    return multiplied_einsum(spec, a, b, result), (a, b)
 
 
 def _backward(
@@ -52,7 +52,7 @@ def _backward(
     return to_a, to_b
 
 
-product.defvjp(_forward, _backward)
+multiplied_einsum.defvjp(_forward, _backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

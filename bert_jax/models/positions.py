@@ -22,14 +22,14 @@ class Positions(NamedTuple):
         they are compared, [batch, length, heads, head_dim], with any attention.
     """
 
-    added: Callable[[BertConfig], Any] | None = None
-    turned: Callable[..., tuple[Array, Array]] | None = None
+    embedding: Callable[[BertConfig], Any] | None = None
+    rotate: Callable[..., tuple[Array, Array]] | None = None
 
 
-class Learnt(Embedding):
+class LearnedPositions(Embedding):
     """A vector for each position."""
 
-    def at(
+    def embed(
         self, length: int, ids: Int[Array, "batch length"] | None
     ) -> Float[Array, "*batch length hidden"]:
         if ids is not None:
@@ -39,9 +39,11 @@ class Learnt(Embedding):
         return self.table[:length]
 
 
-LEARNT = Positions(lambda c: Learnt(c, c.max_position_embeddings, "position"))
+LEARNED = Positions(
+    lambda c: LearnedPositions(c, c.max_position_embeddings, "position")
+)
 
 
-def of(config: BertConfig) -> Any:
+def positions_of(config: BertConfig) -> Any:
     """Returns the model's `Positions`."""
-    return POSITIONS.of(config.positions)
+    return POSITIONS.lookup(config.positions)

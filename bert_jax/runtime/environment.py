@@ -21,7 +21,7 @@ MALLOC = (
 )
 
 
-def prepare() -> None:
+def prepare_memory() -> None:
     """Prepares memory, first thing in the main program. Turns garbage collection off.
 
     It may start the program again, in the same process: glibc reads `MALLOC` only then.
@@ -33,7 +33,7 @@ def prepare() -> None:
     gc.disable()  # imports leave no garbage, and looking for it takes a sixth of them
 
 
-def started() -> None:
+def collect_garbage() -> None:
     """Turns garbage collection on, and leaves out all objects from the imports."""
     if not gc.isenabled():
         gc.freeze()
@@ -82,7 +82,7 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(home, "bert_jax", name)
 
 
-def end(status: int) -> NoReturn:
+def end_process(status: int) -> NoReturn:
     """Ends the process, without waiting for threads that compile or write in vain."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()

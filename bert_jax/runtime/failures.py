@@ -6,7 +6,7 @@ from bert_jax.runtime import storage
 _BUCKETS = ("gcsfs", "google", "aiohttp", "botocore")  # their clients' modules
 
 
-def describe(error: BaseException) -> tuple[int | None, str]:
+def describe_failure(error: BaseException) -> tuple[int | None, str]:
     """Returns exit status (None if the user did not cause it) and error line."""
     named = f"{type(error).__name__}: {str(error)[:300]}"
     client = type(error).__module__.partition(".")[0]

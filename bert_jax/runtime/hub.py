@@ -33,22 +33,26 @@ class NoRevision(UserError):
     """The repository has no such branch, tag or commit."""
 
 
-def path(text: str | os.PathLike[str]) -> storage.Path:
-    """Returns the folder of a model, by its path (`storage.path`) or its name on the
-    Hub (`snapshot`)."""
+def model_folder(text: str | os.PathLike[str]) -> storage.Path:
+    """Returns the folder of a model, by its path (`storage.storage_path`) or its name
+    on the Hub (`download_snapshot`)."""
     name = os.fspath(text)
     is_path = not name.startswith(PREFIX)
-    return storage.path(name) if is_path else snapshot(name, "model", _FILES)
+    return (
+        storage.storage_path(name)
+        if is_path
+        else download_snapshot(name, "model", _FILES)
+    )
 
 
-def resolved(name: str) -> str:
+def resolve_revision(name: str) -> str:
     """Returns the name with the commit as its revision. A path is unchanged."""
     is_path = not name.startswith(PREFIX)
-    return name if is_path else f"{name.partition('@')[0]}@{path(name).name}"
+    return name if is_path else f"{name.partition('@')[0]}@{model_folder(name).name}"
 
 
 @functools.cache
-def snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
+def download_snapshot(name: str, kind: str, patterns: tuple[str, ...]) -> pathlib.Path:
     """Returns the folder of a repository's files, downloaded unless in the cache.
 
     Args:

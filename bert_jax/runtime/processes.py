@@ -26,11 +26,12 @@ _count, _index = 1, 0
 _names = itertools.count()
 
 
-def start(trains: bool) -> None:
+def connect(trains: bool) -> None:
     """Connects to the other processes, if any, before JAX finds its devices.
 
-    If this run `trains`, SIGTERM then only sets the flag that `signals.check` reads.
-    Raises UserError if the others do not connect in five minutes.
+    If this run `trains`, SIGTERM then only sets the flag that
+    `signals.raise_if_interrupted` reads. Raises UserError if the others do not connect
+    in five minutes.
     """
     global _count, _index
     arguments = _arguments()
@@ -88,7 +89,7 @@ def _arguments() -> dict[str, Any] | None:
     return None
 
 
-def count() -> int:
+def process_count() -> int:
     """Returns the number of processes in this run."""
     return _count
 
@@ -152,7 +153,7 @@ def first_alone() -> Iterator[None]:
         barrier()
 
 
-def close(seconds: float | None = None) -> None:
+def disconnect(seconds: float | None = None) -> None:
     """Disconnects once all have called it. After an error waits at most `seconds`."""
     global _count, _index
     if _count > 1:

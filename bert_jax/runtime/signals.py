@@ -21,7 +21,7 @@ _points = itertools.count()
 
 
 @contextlib.contextmanager
-def handled() -> Iterator[None]:
+def handle_signals() -> Iterator[None]:
     """Handles the signals in this context. An ignored one stays ignored (nohup)."""
     global _received
     _received = None
@@ -35,8 +35,9 @@ def handled() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Makes a signal in this context only set the flag that `check` reads."""
+def defer_signals() -> Iterator[None]:
+    """Makes a signal in this context only set the flag that `raise_if_interrupted`
+    reads."""
     global _deferred
     before, _deferred = _deferred, True
     try:
@@ -45,13 +46,13 @@ def deferred() -> Iterator[None]:
         _deferred = before
 
 
-def check() -> None:
+def raise_if_interrupted() -> None:
     """Raises Interrupted if a signal has arrived. The processes of a run stop together.
 
     All must call it equally often: JAX picks the first call that none has passed.
     """
     stops = _received is not None
-    if processes.count() > 1:
+    if processes.process_count() > 1:
         from jax.experimental import multihost_utils
 
         stops = multihost_utils.reached_preemption_sync_point(next(_points))
@@ -66,5 +67,5 @@ def _handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)
     if is_first and not _deferred:
         raise Interrupted(number)
-    if _deferred and processes.count() > 1 and number != signal.SIGTERM:
+    if _deferred and processes.process_count() > 1 and number != signal.SIGTERM:
         signal.raise_signal(signal.SIGTERM)  # JAX notifies the other processes

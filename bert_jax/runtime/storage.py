@@ -28,7 +28,7 @@ _CLIENTS = {"gs://": "gcsfs", "s3://": "s3fs"}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def path(text: str | os.PathLike[str]) -> Path:
+def storage_path(text: str | os.PathLike[str]) -> Path:
     """Returns a name's path. Raises UserError if its bucket's client is missing."""
     if not in_bucket(text):
         return pathlib.Path(text)
@@ -41,7 +41,7 @@ def in_bucket(place: str | os.PathLike[str]) -> bool:
     return os.fspath(place).startswith(tuple(_CLIENTS))
 
 
-def check(flag: str, text: str) -> None:
+def check_path(flag: str, text: str) -> None:
     """Raises UserError if a path cannot be used here."""
     if in_bucket(text) and text.partition("://")[2].strip("/"):
         _set_up_client(text)
@@ -67,7 +67,7 @@ def _set_up_client(text: str) -> None:
         fsspec.config.conf.setdefault(name, {}).setdefault("use_listings_cache", False)
 
 
-def find(pattern: str) -> dict[str, tuple[int, int | str]]:
+def list_matching(pattern: str) -> dict[str, tuple[int, int | str]]:
     """Finds the files that match a pattern, sorted by name. `**` matches any folders.
 
     Each has its size and its time (ns) or version, which change when the file does.
@@ -86,14 +86,14 @@ def find(pattern: str) -> dict[str, tuple[int, int | str]]:
 
 
 @contextlib.contextmanager
-def reading(place: Path) -> Iterator[io.BufferedReader]:
+def open_binary(place: Path) -> Iterator[io.BufferedReader]:
     """Opens a file for reading bytes."""
     with place.open("rb") as file:
         # A bucket's file sends one request per line.
         yield io.BufferedReader(file, 1 << 20) if in_bucket(place) else file
 
 
-def absolute(place: Path) -> Path:
+def absolute_path(place: Path) -> Path:
     """Returns the absolute path."""
     return place if in_bucket(place) else place.absolute()
 
@@ -110,7 +110,7 @@ def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
     return (home, int(place.name)) if is_checkpoint else (place, None)
 
 
-def move(folder: Path, target: Path) -> None:
+def move_folder(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`, in a bucket file by file."""
     epath.Path(target).rmtree(missing_ok=True)
     if in_bucket(target):
@@ -121,9 +121,9 @@ def move(folder: Path, target: Path) -> None:
     folder.rename(target)
 
 
-def output(text: str, flag: str = "--output") -> Path:
+def output_path(text: str, flag: str = "--output") -> Path:
     """Returns the path of a file to write. Raises UserError if it cannot be one."""
-    place = path(text)
+    place = storage_path(text)
     is_new = not os.path.lexists(place) and (in_bucket(place) or place.parent.is_dir())
     if not (place.is_file() or is_new):
         raise UserError(f"{flag}={text}: must be a file in an existing folder")
@@ -131,7 +131,7 @@ def output(text: str, flag: str = "--output") -> Path:
 
 
 @contextlib.contextmanager
-def naming(place: object) -> Iterator[None]:
+def name_full_disk(place: object) -> Iterator[None]:
     """Adds the file name to a full disk's error, because the system does not."""
     try:
         yield
@@ -152,7 +152,7 @@ def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def replacing(place: Path) -> Iterator[TextIO]:
+def replace_file(place: Path) -> Iterator[TextIO]:
     """Yields a file to write. Replaces `place` with it at the end. Follows links."""
     if in_bucket(place):
         text = io.StringIO()
@@ -161,7 +161,10 @@ def replacing(place: Path) -> Iterator[TextIO]:
         return
     target = pathlib.Path(os.path.realpath(place))
     with temporary_folder(target) as folder:
-        with naming(target), (folder / "file").open("w", encoding="utf-8") as file:
+        with (
+            name_full_disk(target),
+            (folder / "file").open("w", encoding="utf-8") as file,
+        ):
             yield file
         (folder / "file").replace(target)
 
@@ -173,7 +176,7 @@ def write_atomically(place: Path, content: str | bytes) -> None:
         place.write_bytes(encoded)
         return
     make_folder(place.parent)
-    with replacing(place) as file:
+    with replace_file(place) as file:
         file.buffer.write(encoded)
 
 
@@ -183,7 +186,7 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def upload(folder: pathlib.Path, target: Path, last: str) -> None:
+def upload_folder(folder: pathlib.Path, target: Path, last: str) -> None:
     """Copies a folder's files. The file `last` comes last and marks completion."""
     names = {path.name for path in folder.iterdir()} - {last}
     for name in (*sorted(names), last):

@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat
 
 from tqdm import tqdm
 
-from bert_jax.errors import printable
+from bert_jax.errors import escape_controls
 
 _BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
 _SPEED = {"sequences_per_second": "{:,.1f} sequences/s", "mfu": "MFU {:.1%}"}
@@ -58,7 +58,7 @@ class Progress:
     def note(self, text: str) -> None:
         """Prints a line, above the live one if there is one."""
         if self._active:
-            say(text)
+            print_line(text)
 
     def tell(self, counts: Mapping[str, int]) -> None:
         """Prints each count that has changed, with its name."""
@@ -76,13 +76,13 @@ def _terms(values: Mapping[str, SupportsFloat]) -> str:
     return f" ({' + '.join(terms)})" if len(terms) > 1 else ""
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Prints a line to standard error, above live ones. Any thread may call it."""
     tqdm.write(text, file=sys.stderr)
     sys.stderr.flush()
 
 
-def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
+def format_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
     """Formats plain text with aligned columns. A column of numbers is right-aligned.
 
     A number may be text with a unit, such as "12.3 s". An empty cell counts as one.
@@ -105,4 +105,4 @@ def table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
 
 
 def _cell(value: object) -> str:
-    return printable(" ".join(str(value).splitlines()))
+    return escape_controls(" ".join(str(value).splitlines()))

@@ -7,14 +7,14 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 
 
-def inside(folder: Path, name: str) -> Path | None:
+def path_inside(folder: Path, name: str) -> Path | None:
     """Returns the path of a file in the folder, or None if it does not exist."""
     return path if (path := folder / name).is_file() else None
 
 
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """Reads an object from a folder's JSON file. Raises UserError if it cannot."""
-    path = inside(folder, name)
+    path = path_inside(folder, name)
     if path is None:
         raise UserError(f"{folder}: has no {name}")
     return read_object(path)
@@ -23,7 +23,7 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
 def read_object(path: Path, hint: str = "") -> dict[str, Any]:
     """Reads an object from any JSON file. `hint` is the end of an error message."""
     try:
-        value = parse(path.read_bytes(), str(path), hint)
+        value = parse_json(path.read_bytes(), str(path), hint)
     except OSError as error:
         why = error.strerror or error
         raise UserError(f"{path}: cannot be read ({why}){hint}") from error
@@ -33,7 +33,7 @@ def read_object(path: Path, hint: str = "") -> dict[str, Any]:
     return value
 
 
-def parse(text: str | bytes, where: str, hint: str = "") -> Any:
+def parse_json(text: str | bytes, where: str, hint: str = "") -> Any:
     """Parses JSON. Raises UserError if it is invalid, not UTF-8, or nested too deeply.
 
     Args:
@@ -50,6 +50,6 @@ def parse(text: str | bytes, where: str, hint: str = "") -> Any:
     return value
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Formats a value from a file for an error message: short, and on one line."""
     return repr(value)[:80]

@@ -19,7 +19,7 @@ def accuracy(labels: Num[np.ndarray, "n"], guesses: Num[np.ndarray, "n"]) -> flo
     return float(np.mean(labels == guesses))
 
 
-def f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
+def binary_f1(labels: Int[np.ndarray, "*n"], guesses: Int[np.ndarray, "*n"]) -> float:
     """Returns the F1 of class 1, or 0.0 where no label and no guess is 1.
 
     For several labels at once (rows of 0 and 1), it is the F1 over all labels of all

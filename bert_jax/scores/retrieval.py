@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def scores(
+def retrieval_scores(
     similarities: Float[np.ndarray, "queries documents"],
     judgements: Sequence[Mapping[int, float]],
 ) -> dict[str, float]:

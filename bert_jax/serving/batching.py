@@ -46,7 +46,7 @@ class CompiledLengths(BatchSize):
             return self.compiling
         best = super().length(longest, limit)
         if not self._batches[best]:
-            self.missing |= {(rows, -best) for rows in piece_sizes(self.at(best))}
+            self.missing |= {(rows, -best) for rows in piece_sizes(self.max_rows(best))}
         self._batches[best] += 1
         longer = (n for n in self.compiled if n >= best)
         return best if self._batches[best] > _OFTEN else min(longer, default=best)
@@ -74,7 +74,7 @@ class Batcher:
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
-            self._example = answerer.parse(example)
+            self._example = answerer.parse_row(example)
             limit = min(answerer.predictor.max_seq_length, MAX_TOKENS)
             for tokens in (limit, *(1 << n for n in range(4, limit.bit_length()))):
                 self._lengths.length(tokens, limit)
@@ -96,13 +96,13 @@ class Batcher:
             for row in queued:
                 self._arrived.put(row)
             waits = (asyncio.wrap_future(row.answer) for row in queued)
-            answers = map(row_files.rounded, await asyncio.gather(*waits))
-            found += map(row_files.answered, some, answers)
+            answers = map(row_files.round_numbers, await asyncio.gather(*waits))
+            found += map(row_files.answered_row, some, answers)
         return found
 
     def _row(self, number: int, row: Any) -> _Row:
         try:
-            parsed = self._answerer.parse(row)
+            parsed = self._answerer.parse_row(row)
         except ValueError as error:
             raise HTTPException(400, f"row {number}: {error}") from error
         return _Row(parsed, max(len(str(row)), _SHORT), Future())

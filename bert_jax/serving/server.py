@@ -50,11 +50,13 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       UserError: The port cannot be used. Nothing is loaded then.
       Interrupted: A signal arrived. The requests in work are answered before.
     """
-    listening = listen(host, port)
+    listening = open_port(host, port)
     answerer, fields = inference.of_task(task, folder), fields_of(task)
     example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
     about = {"status": "ok", "task": task.config.task.name, "fields": fields}
-    app = application(Batcher(answerer, example), about, host, *task.config.serve.hosts)
+    app = make_application(
+        Batcher(answerer, example), about, host, *task.config.serve.hosts
+    )
     # The thread that computes and the one that serves wait for each other dozens of
     # times a batch, by default 5 ms each time.
     sys.setswitchinterval(5e-4)
@@ -66,7 +68,7 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
     http_server(app, task.config.serve.grace_seconds).run([listening])
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_port(host: str, port: int) -> socket.socket:
     """Opens a port, whose clients wait until they are served, or raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     both = family == socket.AF_INET6
@@ -93,7 +95,7 @@ def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def application(
+def make_application(
     batcher: Batcher, about: dict[str, Any], host: str, *hosts: str
 ) -> Starlette:
     """Returns the routes.

@@ -31,7 +31,7 @@ TASKS = Registry(
 )
 
 
-def create(
+def create_task(
     config: ConfigDict, tokenizer: Tokenizer | None = None
 ) -> "bert_jax.tasks.task.Task":
     """Creates the task that `config.task.name` names.
@@ -42,7 +42,7 @@ def create(
     Raises:
       UserError: no task has that name, or its config is wrong.
     """
-    name, chosen = config.task.name, family.of(config)
+    name, chosen = config.task.name, family.family_of(config)
     if name == chosen.name and chosen.pretraining is not None:
         return chosen.pretraining(config, tokenizer)
     if name not in TASKS:

@@ -15,7 +15,7 @@ from tokenizers import Encoding, Tokenizer
 from bert_jax import tokenization
 from bert_jax.data import encodings
 from bert_jax.data.rows import Batch, Feature, Rows, power_of_two
-from bert_jax.errors import printable
+from bert_jax.errors import escape_controls
 from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
 
@@ -62,7 +62,7 @@ class FillMask(Predictor):
         """The text that marks a guess: [MASK], or its equivalent."""
         return self._tokenizer.id_to_token(self._special.mask) or ""
 
-    def parse(self, row: Row) -> Feature:
+    def parse_row(self, row: Row) -> Feature:
         """Checks and encodes a row.
 
         Raises:
@@ -80,16 +80,16 @@ class FillMask(Predictor):
                 f"{self.max_seq_length} positions: shorten the text"
             )
         blanks = Blanks(self._masks(encoding), row.get("text_b") is not None)
-        return encodings.feature(encoding, blanks)
+        return encodings.text_feature(encoding, blanks)
 
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         """Returns rows whose batches also have `masked_lm_positions`."""
         return _RowsWithBlanks(features, {"input_ids": self._special.pad})
 
-    def answer(self, feature: Feature, output: Outputs) -> Row:
+    def decode_one(self, feature: Feature, output: Outputs) -> Row:
         """Returns `masks` and, for a pair, `is_next_probability`."""
         blanks: Blanks = feature.info
         answer: Row = {"masks": self._guesses(output, len(blanks.masks))}
@@ -226,7 +226,7 @@ class Continue(FillMask):
         """Returns the text's last token, which does not see the [SEP] after it."""
         return [len(encoding.ids) - 2]
 
-    def answer(self, feature: Feature, output: Outputs) -> Row:
+    def decode_one(self, feature: Feature, output: Outputs) -> Row:
         """Returns `next`."""
         return {"next": self._guesses(output, 1)[0]}
 
@@ -240,7 +240,7 @@ class Continue(FillMask):
         return Feature(0, columns, Blanks([end - 1], False)), [wanted]
 
 
-def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
+def format_guesses(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
     """Formats rows of `FillMask.show` for a terminal: number, token and guesses.
 
     A star marks the right guess. A row is cut after PRINTED blanks.
@@ -267,4 +267,4 @@ def printed(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
                     break  # later ones that fit would look like the next best
                 line += shown
             lines.append(line)
-    return printable("\n".join(lines))
+    return escape_controls("\n".join(lines))

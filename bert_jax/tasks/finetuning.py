@@ -56,7 +56,7 @@ class Finetuning(Task, Predictor):
           UserError: there is no vocabulary, or a config value is out of range.
         """
         super().__init__(config)
-        self._tokenizer = tokenizer or tokenization.required(config)
+        self._tokenizer = tokenizer or tokenization.required_tokenizer(config)
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
@@ -74,7 +74,7 @@ class Finetuning(Task, Predictor):
     # Members that a task defines.
 
     @abc.abstractmethod
-    def read(self, split: str) -> Sequence[Row] | None:
+    def read_rows(self, split: str) -> Sequence[Row] | None:
         """Returns the rows of a split, in file order.
 
         Args:
@@ -88,7 +88,7 @@ class Finetuning(Task, Predictor):
         """
 
     @abc.abstractmethod
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Checks a row of `--mode=predict`'s input, and returns one as `read` does.
 
         Raises:
@@ -104,15 +104,17 @@ class Finetuning(Task, Predictor):
         """
 
     @abc.abstractmethod
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch *tokens"]:
+    def row_losses(
+        self, logits: Arrays, batch: Arrays
+    ) -> Float[Array, "batch *tokens"]:
         """Returns the loss of each sequence, or of each of its tokens."""
 
-    def weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
+    def row_weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
         """Returns the weight of each of `losses` in their mean, 0 for padding rows."""
         return batch["row_weights"]
 
     @abc.abstractmethod
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -125,7 +127,7 @@ class Finetuning(Task, Predictor):
         """
 
     @abc.abstractmethod
-    def result(self, example: Row, answer: Any) -> Row:
+    def format_answer(self, example: Row, answer: Any) -> Row:
         """Returns the fields that `--mode=predict` adds to a row."""
 
     @abc.abstractmethod
@@ -135,22 +137,22 @@ class Finetuning(Task, Predictor):
         """Returns the official scores, or none if the rows have no labels."""
 
     @abc.abstractmethod
-    def write(
+    def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes the predictions of a split into `folder`, each file atomically."""
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the majority baseline's scores, or none if they would mean little."""
         del split, examples
         return {}
 
-    def details(self, examples: Sequence[Row], answers: Answers) -> str:
+    def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Formats the text that the closing report prints below a split's table."""
         del examples, answers
         return ""
 
-    def learn(self, split: str, answers: Answers) -> None:
+    def fit_to_rows(self, split: str, answers: Answers) -> None:
         """Sets `facts` from the answers to the first dev split, before scoring it."""
         del split, answers
 
@@ -164,7 +166,7 @@ class Finetuning(Task, Predictor):
         """Returns the model's sizes."""
         return BertConfig.create(self.config.model, self.tokenizer.get_vocab_size())
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         if self.texts_per_row == 1:
             return Rows(features, self.padding)
         return packing.PackedRows(features, self.padding, self.texts_per_row)
@@ -202,13 +204,13 @@ class Finetuning(Task, Predictor):
         """Splits of `config.evaluate.splits` that have data."""
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
-    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+    def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         del predicts
         return () if self.model.uses_pooler(self.head) else ("bert/pooler",)
 
     def training_data(self) -> Data:
         rows = self._rows("train")
-        unknown = rows.fraction(self.special.unk)
+        unknown = rows.fraction(self.special_tokens.unk)
         if FAMILIES[self.config.model.architecture].has_segments:
             self.model_config.require_segments(rows.segments)
         dev = {split: self._rows(split).digest() for split in self.dev_splits}
@@ -231,18 +233,18 @@ class Finetuning(Task, Predictor):
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         # Losses and weights are per text, however rows are shared.
         texts = packing.by_text(batch)
-        losses = self.losses(self.logits(params, batch, key), texts)
-        return {self.loss_name: jnp.sum(self.weights(texts) * losses)}
+        losses = self.row_losses(self.logits(params, batch, key), texts)
+        return {self.loss_name: jnp.sum(self.row_weights(texts) * losses)}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        return {self.loss_name: jnp.sum(self.weights(packing.by_text(batch)))}
+        return {self.loss_name: jnp.sum(self.row_weights(packing.by_text(batch)))}
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """Returns the head's logits, float32, for shared rows [texts, labels]."""
         inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        if (packed := Packed.of(batch)) is None:
+        if (packed := Packed.from_batch(batch)) is None:
             outputs = self.model.apply({"params": params}, *inputs, key)
         else:
             outputs = self.model.apply({"params": params}, *inputs, key, packed)
@@ -268,17 +270,19 @@ class Finetuning(Task, Predictor):
         if has_nan:
             outputs = jax.tree.map(np.nan_to_num, outputs)
         examples = self.examples(split)
-        answers = self.answers(examples, self.features(split), outputs)
+        answers = self.decode_answers(examples, self.encode_examples(split), outputs)
         if learns and not has_nan:
-            self.learn(split, answers)
+            self.fit_to_rows(split, answers)
         scores = self.scores(split, examples, answers)
         if has_nan:
             scores = dict.fromkeys(scores, math.nan)
         return Results(
             scores,
-            baseline=lambda: self.baseline(split, examples),
-            details=lambda: self.details(examples, answers),
-            write=lambda folder: self.write(folder, split, examples, answers),
+            baseline=lambda: self.baseline_scores(split, examples),
+            details=lambda: self.score_details(examples, answers),
+            write=lambda folder: self.write_predictions(
+                folder, split, examples, answers
+            ),
         )
 
     def by_feature(self, split: str, fetched: Sequence[Outputs]) -> list[Outputs]:
@@ -302,8 +306,10 @@ class Finetuning(Task, Predictor):
         outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
         """Returns the `result` of each example's answer."""
-        answers = self.answers(examples, features, outputs)
-        return [self.result(e, a) for e, a in zip(examples, answers, strict=True)]
+        answers = self.decode_answers(examples, features, outputs)
+        return [
+            self.format_answer(e, a) for e, a in zip(examples, answers, strict=True)
+        ]
 
     def phases(self) -> list[Phase]:
         """Returns one phase, at `config.task.max_seq_length`."""
@@ -311,13 +317,13 @@ class Finetuning(Task, Predictor):
         rows, parts = train.batch_size, train.micro_batches
         shapes = {"input_ids": (rows, *self.row_shape)}
         if self.texts_per_row > 1:
-            shapes = packing.shapes((rows, length), self.texts_per_row)
+            shapes = packing.packed_shapes((rows, length), self.texts_per_row)
             rows = shapes["input_ids"][0]
         return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
 
-    def counted(self, batch: Batch) -> tuple[float, float]:
+    def count_positions(self, batch: Batch) -> tuple[float, float]:
         if self.texts_per_row == 1:
-            return super().counted(batch)
+            return super().count_positions(batch)
         return float(self.texts_per_row), float(batch["input_mask"].mean())
 
     @property
@@ -328,10 +334,10 @@ class Finetuning(Task, Predictor):
     def examples(self, split: str) -> Sequence[Row]:
         """Returns the cached rows of `read`, or none if there is no such data."""
         if split not in self._examples:
-            self._examples[split] = self.read(split) or ()
+            self._examples[split] = self.read_rows(split) or ()
         return self._examples[split]
 
-    def tokenize(
+    def tokenize_texts(
         self, texts: Sequence[str], *, offsets: bool = True
     ) -> Iterator[Encoding]:
         """Yields each text's tokens, without [CLS] and [SEP].
@@ -363,12 +369,12 @@ class Finetuning(Task, Predictor):
             self.notices[f"{split}: texts longer than max_seq_length, cut"] += 1
             if b is None:
                 cut = self.config.task.get("truncation", "head")
-                a = truncation.truncated(a, room, cut)
+                a = truncation.truncate_tokens(a, room, cut)
             else:
                 sizes = len(a), len(b), room, self._odd_to_longer
                 first, second = truncation.pair_lengths(*sizes)
                 a, b = a[:first], b[:second]
-        ids = [self.special.cls, *a, *between, *(b or ()), self.last]
+        ids = [self.special_tokens.cls, *a, *between, *(b or ()), self.last]
         # The token that ends the first text is part of it.
         segments = (np.arange(len(ids)) > len(a) + 1).astype(np.int32)
         return {"input_ids": np.array(ids, np.int32), "segment_ids": segments}
@@ -379,7 +385,7 @@ class Finetuning(Task, Predictor):
         """Returns the columns of a feature of several sequences, padded to the longest
         one and to `rows`."""
         length = max(len(each["input_ids"]) for each in sequences)
-        ids = np.full((rows, length), self.special.pad, np.int32)
+        ids = np.full((rows, length), self.special_tokens.pad, np.int32)
         mask, segments = np.zeros((2, rows, length), np.int32)
         for row, each in enumerate(sequences):
             size = len(each["input_ids"])
@@ -390,7 +396,7 @@ class Finetuning(Task, Predictor):
     @functools.cached_property
     def between(self) -> tuple[int, ...]:
         """Tokens between two texts. The first belongs to the first text."""
-        return tokenization.between(self.tokenizer)
+        return tokenization.separator_ids(self.tokenizer)
 
     @functools.cached_property
     def _odd_to_longer(self) -> bool:
@@ -402,15 +408,15 @@ class Finetuning(Task, Predictor):
         return tokenization.last_id(self.tokenizer)
 
     @functools.cached_property
-    def special(self) -> tokenization.SpecialIds:
+    def special_tokens(self) -> tokenization.SpecialIds:
         return tokenization.special_ids(self._tokenizer)
 
     @property
     def padding(self) -> dict[str, int]:
         """Padding value of each column, where it is not 0."""
-        return {"input_ids": self.special.pad, **self.fill}
+        return {"input_ids": self.special_tokens.pad, **self.fill}
 
-    def features(self, split: str) -> list[Feature]:
+    def encode_examples(self, split: str) -> list[Feature]:
         """Returns the cached result of `encode`.
 
         Raises:
@@ -426,7 +432,7 @@ class Finetuning(Task, Predictor):
 
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            self._tables[split] = self.table(self.features(split))
+            self._tables[split] = self.make_rows(self.encode_examples(split))
             if split == "train":  # only evaluation needs the features again
                 del self._encoded[split]
         return self._tables[split]

@@ -27,7 +27,7 @@ class Imdb(Text):
     def load(self, split: str) -> list[Row] | None:
         """Splits the training data into `train` and `dev`, and reads `test` as is."""
         task = self.config.task
-        source, folder = task.data_dir, storage.path(task.data_dir)
+        source, folder = task.data_dir, storage.storage_path(task.data_dir)
         if not source:
             raise UserError(
                 "config.task.data_dir is empty: name IMDb's folder, with train/ and "
@@ -45,7 +45,7 @@ class Imdb(Text):
             return whole
         # A group of reviews must not be split between train and dev.
         groups = [row["text"] for row in whole] if by_name else None
-        groups = groups or texts.films(folder / "train", whole)
+        groups = groups or texts.film_urls(folder / "train", whole)
         kept, held = texts.hold_out(whole, task.dev_fraction, groups)
         if by_name and held:
             self.notices[_NO_FILMS] = len(held)

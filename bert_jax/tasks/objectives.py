@@ -25,7 +25,7 @@ class Targets(NamedTuple):
     weights: Float[Array, "batch predictions"]  # 1, or 0 where nothing is predicted
 
 
-def targets(batch: Arrays) -> Targets:
+def masked_targets(batch: Arrays) -> Targets:
     """Returns the masked tokens, or in a batch without masks, at each position the next
     token of the same sequence, [SEP] too."""
     if "masked_lm_ids" in batch:
@@ -39,14 +39,14 @@ def targets(batch: Arrays) -> Targets:
 
 def lm_losses(prefix: str, outputs: Arrays, batch: Arrays) -> Scalars:
     """Sums the cross entropy of the predicted tokens, in nats."""
-    ids, weights = targets(batch)
+    ids, weights = masked_targets(batch)
     losses = cross_entropy(outputs[f"{prefix}_logits"], ids)
     return {f"{prefix}_loss": jnp.sum(weights * losses)}
 
 
 def lm_weights(prefix: str, batch: Arrays) -> Scalars:
     """Counts the tokens to predict."""
-    return {f"{prefix}_loss": jnp.sum(targets(batch).weights)}
+    return {f"{prefix}_loss": jnp.sum(masked_targets(batch).weights)}
 
 
 def no_scores(outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
@@ -68,7 +68,7 @@ class Objective(NamedTuple):
       scores: (outputs, batch) -> further scores on held-out text, as (sum, weight).
       next_sentence: Whether the next sentence loss is added, where the config has it.
       prefix: Prefix of scores and logits. The model outputs `PREFIX_logits` for
-        `targets(batch)`: [batch, predictions, vocab], float32.
+        `masked_targets(batch)`: [batch, predictions, vocab], float32.
       causal: Whether nothing is masked, and each position sees those up to itself. A
         custom objective also needs `config.model.causal=True`.
       predictor: Predictor of the model's guesses, called as `FillMask` is.
@@ -147,7 +147,7 @@ def of_pieces(
     Args:
       unigrams: Log of each token's fraction of the training text.
     """
-    logits, (ids, weights) = outputs[f"{prefix}_logits"], targets(batch)
+    logits, (ids, weights) = outputs[f"{prefix}_logits"], masked_targets(batch)
     values = {
         f"{prefix}_loss": cross_entropy(logits, ids),
         f"{prefix}_accuracy": jnp.argmax(logits, axis=-1) == ids,

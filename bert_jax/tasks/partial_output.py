@@ -37,7 +37,7 @@ class Output:
     """A text file of answers. A resumable part is kept when the program ends.
 
     Attributes:
-      file: File that `row_files.writer` writes to.
+      file: File that `row_files.row_writer` writes to.
       resumes: Whether the same command resumes it.
       rows: Number of rows written in earlier attempts.
       columns: Names of a table's columns, once its first row is written.
@@ -106,13 +106,13 @@ class Output:
 
 
 @contextlib.contextmanager
-def opened(
+def open_output(
     source: str, target: str, work: Callable[[], Work] | None
 ) -> Iterator[Output]:
     """Opens an output, which replaces `target` once it is complete.
 
     If source and target are files, rows are first written to a part file. Pipes,
-    buckets and standard output are written as in `row_files.output`.
+    buckets and standard output are written as in `row_files.open_output`.
 
     Args:
       source: The input, which is read again when the work is resumed.
@@ -125,7 +125,7 @@ def opened(
     """
     is_resumable = work is not None and _is_resumable(source, target)
     if work is None or not processes.of_first(is_resumable):
-        with row_files.output(target) as file:
+        with row_files.open_output(target) as file:
             yield Output(file)
         return
     if not processes.is_first():
@@ -133,14 +133,14 @@ def opened(
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             yield Output(nowhere, state, None, f"{target}.part")
         return
-    whole = Path(os.path.realpath(storage.output(target)))
+    whole = Path(os.path.realpath(storage.output_path(target)))
     # A file's name has at most 255 bytes.
     name = whole.name.encode()[:240].decode(errors="ignore")
     part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
     if part.exists() and part.stat().st_size and not journal.exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
     with (
-        storage.naming(part),
+        storage.name_full_disk(part),
         part.open("a", encoding="utf-8") as file,
         journal.open("a+", encoding="utf-8") as log_file,
     ):
@@ -171,7 +171,7 @@ def _is_resumable(source: str, target: str) -> bool:
     if "-" in (source, target) or storage.in_bucket(target):
         return False
     files = [text for text in (source, target) if not text.startswith(BY_NAME)]
-    places = [storage.path(text) for text in files]
+    places = [storage.storage_path(text) for text in files]
     return all(place.is_file() or not place.exists() for place in places)
 
 

@@ -28,7 +28,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.fill_mask import FillMask, printed
+from bert_jax.tasks.fill_mask import FillMask, format_guesses
 from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
     OBJECTIVES,
@@ -71,7 +71,7 @@ class Pretraining(Task):
         pieces = config.tokenizer.vocab_size  # size of a tokenizer yet to be trained
         if vocabulary is not None:
             pieces = vocabulary.get_vocab_size()
-        kind = OBJECTIVES.of(config.task.objective)
+        kind = OBJECTIVES.lookup(config.task.objective)
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=kind.causal
         )
@@ -100,7 +100,7 @@ class Pretraining(Task):
                 "config.train.num_steps=0: pre-training counts steps, not epochs"
             )
         positions = self.model_config.max_position_embeddings
-        for phase in phases.phases(config):
+        for phase in phases.phases_of(config):
             if phase.max_seq_length > positions:
                 raise UserError(
                     f"config.corpus.max_seq_length (or config.phase2.max_seq_length)="
@@ -140,10 +140,10 @@ class Pretraining(Task):
             first.unknown_share(),
             record=self._data.record(),
             folders=tuple(str(data.folder) for data in datasets),
-            report=lambda folder: prepare.report(prepare.open_folder(folder)),
+            report=lambda folder: prepare.report_text(prepare.open_folder(folder)),
         )
 
-    def recall(self, record: Mapping[str, Any]) -> None:
+    def reuse_prepared_data(self, record: Mapping[str, Any]) -> None:
         """Reuses the run's prepared data, see `RunData.recall`."""
         self._data.recall(record)
 
@@ -157,11 +157,11 @@ class Pretraining(Task):
         """Returns initial parameters, boxed with their logical axis names."""
         return init_model(self.model, key, inputs=4)
 
-    def start(self, params: Any) -> Any:
+    def adjust_init(self, params: Any) -> Any:
         """Sets counted word embeddings, with `task.word_initializer=counted`."""
         return _counted_start(params, self._data, self.config)
 
-    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+    def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Returns next sentence head and pooler, which filling masks does not need."""
         if self._judges and not predicts:
             return ()
@@ -193,18 +193,18 @@ class Pretraining(Task):
         sizes = self.model_config
         return batch * self.objective.flops(sizes, length, predictions, pairs)
 
-    def counted(self, batch: Batch) -> tuple[float, float]:
+    def count_positions(self, batch: Batch) -> tuple[float, float]:
         """Returns, with packing, pairs per row and the fraction of real tokens."""
         if "sequence_ids" not in batch:
-            return super().counted(batch)
+            return super().count_positions(batch)
         pairs = batch["next_sentence_labels"] != records.PADDING_LABEL
         return float(pairs.sum(-1).mean()), float(batch["input_mask"].mean())
 
     def phases(self) -> list[phases.Phase]:
         """Returns the config's phases."""
         return [
-            phase._replace(shapes=masking.shapes(self.config, phase))
-            for phase in phases.phases(self.config)
+            phase._replace(shapes=masking.batch_shapes(self.config, phase))
+            for phase in phases.phases_of(self.config)
         ]
 
     def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
@@ -216,7 +216,7 @@ class Pretraining(Task):
             batch["segment_ids"],
             batch.get("masked_lm_positions"),
             key,
-            Packed.of(batch),
+            Packed.from_batch(batch),
         )
         assert isinstance(outputs, dict)
         return outputs
@@ -253,12 +253,12 @@ class Pretraining(Task):
         del split, learns
         return lm_results(self.objective.prefix, fetched)
 
-    def show(self, folder: Path, answer: AnswerFn) -> None:
+    def show_examples(self, folder: Path, answer: AnswerFn) -> None:
         """Prints a few guesses and saves them in dev.jsonl."""
         from bert_jax.data import prepare
 
         predictor = self.predictor()
-        last = phases.phases(self.config)[-1]  # the scores are for its length
+        last = phases.phases_of(self.config)[-1]  # the scores are for its length
         data = self._data.of(last.max_seq_length)
         examples = predictor.held_out(self._data.dev()[0], EXAMPLES)
         answers = answer(predictor, [feature for feature, _ in examples])
@@ -267,7 +267,7 @@ class Pretraining(Task):
         print("", *prepare.held_out(data.report["totals"]), sep="\n")
         print("\na few held-out sentences, what stood at a number, and the guesses")
         width = min(100, shutil.get_terminal_size().columns)
-        print(printed(rows, width, predictor.blank))
+        print(format_guesses(rows, width, predictor.blank))
         write_rows(folder / "dev.jsonl", rows)
 
     @functools.cached_property

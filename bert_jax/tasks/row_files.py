@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from bert_jax.data.lines import decoded, read_lines, uncompressed
-from bert_jax.data.tables import ANY, BY_NAME, Row, Wanted, read_rows
+from bert_jax.data.lines import decode_lines, read_lines, uncompressed_name
+from bert_jax.data.tables import ANY, BY_NAME, ColumnSpec, Row, read_rows
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage, untrusted
 
@@ -30,7 +30,7 @@ Line = tuple[str, str]  # location and JSON
 Read = list[tuple[Row, Any]]  # rows with the examples that the task parsed
 
 
-def lines(source: str, wanted: Wanted = ANY) -> Iterator[Line]:
+def located_lines(source: str, wanted: ColumnSpec = ANY) -> Iterator[Line]:
     """Yields location and JSON of each row.
 
     Args:
@@ -41,16 +41,18 @@ def lines(source: str, wanted: Wanted = ANY) -> Iterator[Line]:
     Raises:
       UserError: There is no such file. When read, see `data.tables.read_table`.
     """
-    name = uncompressed(source)
+    name = uncompressed_name(source)
     ending = name.rpartition(".")[2]
     decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
     form = ending if ending in decisive else wanted.format or ending
     if source == "-":
         if sys.stdin is None:
             raise UserError("standard input is closed: name a file with --input=FILE")
-        return _lines("standard input", decoded(sys.stdin.buffer, "standard input"))
+        return _lines(
+            "standard input", decode_lines(sys.stdin.buffer, "standard input")
+        )
     if not source.startswith(BY_NAME):
-        place = storage.path(source)
+        place = storage.storage_path(source)
         if not place.exists() or place.is_dir():
             raise UserError(f"--input={source}: no such file")
     if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
@@ -71,14 +73,16 @@ def _lines(
 
 
 def _read(source: str) -> Iterator[tuple[int, str]]:
-    if uncompressed(source) != source:
+    if uncompressed_name(source) != source:
         yield from read_lines(source)
         return
-    with storage.reading(storage.path(source)) as file:  # which may be empty
-        yield from decoded(file, source)
+    with storage.open_binary(
+        storage.storage_path(source)
+    ) as file:  # which may be empty
+        yield from decode_lines(file, source)
 
 
-def windows(
+def row_windows(
     lines: Iterable[Line],
     parse: Callable[[Row], Any],
     size: int,
@@ -114,7 +118,7 @@ def windows(
 
 def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
     """Returns an input line's JSON object, and the task's parsed example."""
-    row = untrusted.parse(line, where)
+    row = untrusted.parse_json(line, where)
     if not isinstance(row, dict):
         raise UserError(f"{where}: a JSON object is required")
     try:
@@ -125,21 +129,21 @@ def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
 
 
 @contextlib.contextmanager
-def output(target: str) -> Iterator[TextIO]:
+def open_output(target: str) -> Iterator[TextIO]:
     """Yields a file that replaces `target` at the end, or standard output."""
     if not processes.is_first():  # the others compute, but write nothing
         with open(os.devnull, "w", encoding="utf-8") as nowhere:
             yield nowhere
         return
     if target == "-":
-        with storage.naming("standard output"):
+        with storage.name_full_disk("standard output"):
             yield sys.stdout
         return
-    with storage.replacing(storage.output(target)) as file:
+    with storage.replace_file(storage.output_path(target)) as file:
         yield file
 
 
-def writer(
+def row_writer(
     target: str, file: Any, columns: list[str] | None = None
 ) -> Callable[[Row], None]:
     """Returns a function that writes a row to an open file.
@@ -158,7 +162,7 @@ def writer(
     Raises:
       UserError: the name has the ending of a format that is only read.
     """
-    if uncompressed(target) != target or target.endswith(".parquet"):
+    if uncompressed_name(target) != target or target.endswith(".parquet"):
         raise UserError(
             f"--output={target}: only .jsonl, .csv and .tsv are written, not compressed"
         )
@@ -195,7 +199,7 @@ def writer(
     return write
 
 
-def answered(row: Row, answer: Row) -> dict[str, Any]:
+def answered_row(row: Row, answer: Row) -> dict[str, Any]:
     """Returns the row and its answer.
 
     A label of the row stays as `gold`. Another field that the answer has too, also as
@@ -217,14 +221,14 @@ def answered(row: Row, answer: Row) -> dict[str, Any]:
     return kept | answer
 
 
-def rounded(value: Any) -> Any:
+def round_numbers(value: Any) -> Any:
     """Rounds the numbers of an answer to six digits: a float32 has not many more."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, list):
-        return [rounded(each) for each in value]
+        return [round_numbers(each) for each in value]
     if isinstance(value, dict):
-        return {name: rounded(each) for name, each in value.items()}
+        return {name: round_numbers(each) for name, each in value.items()}
     return value
 
 

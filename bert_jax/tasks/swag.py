@@ -46,7 +46,7 @@ def read_choices(source: str, labelled: bool) -> list[Row]:
     rows = []
     for where, fields in read_table(source, ANY):
         try:
-            row = choices(fields, CHOICES)
+            row = choice_fields(fields, CHOICES)
         except ValueError as error:
             there = ", ".join(fields)
             raise UserError(f"{where}: {error}; there are: {there:.200}") from error
@@ -62,7 +62,7 @@ def read_choices(source: str, labelled: bool) -> list[Row]:
     return rows
 
 
-def choices(fields: Row, most: int = 0) -> Row:
+def choice_fields(fields: Row, most: int = 0) -> Row:
     """Returns `context`, `endings` and no `label`, from these fields or SWAG's columns.
 
     Args:
@@ -106,7 +106,7 @@ class Swag(Finetuning):
     loss_name = "choice_loss"
     main_score = "accuracy"
 
-    def read(self, split: str) -> list[Row] | None:
+    def read_rows(self, split: str) -> list[Row] | None:
         """Reads the records of `config.task.SPLIT_file`. `test` may be unlabeled."""
         source = self.config.task.get(f"{split}_file", "")
         if not source:
@@ -121,9 +121,11 @@ class Swag(Finetuning):
         """
         most = max((len(example["endings"]) for example in examples), default=0)
         labelled = all(example["label"] is not None for example in examples)
-        contexts = self.tokenize([row["context"] for row in examples], offsets=False)
+        contexts = self.tokenize_texts(
+            [row["context"] for row in examples], offsets=False
+        )
         texts = [ending for row in examples for ending in row["endings"]]
-        endings = self.tokenize(texts, offsets=False)
+        endings = self.tokenize_texts(texts, offsets=False)
         features = []
         for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))
@@ -138,11 +140,11 @@ class Swag(Finetuning):
             features.append(Feature(index, columns))
         return features
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy over the endings, in nats."""
         return of_classes(logits["logits"], batch["label"])
 
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -166,21 +168,21 @@ class Swag(Finetuning):
         guesses = np.array([np.argmax(answer) for answer in answers])
         return {"accuracy": scores.accuracy(labels, guesses)}
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always choosing this split's most frequent label."""
         if not examples or any(example["label"] is None for example in examples):
             return {}
         majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 
-    def write(
+    def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes `SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
         chosen), `scores`, and `gold` if known."""
         rows = []
         for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
-            result = self.result(example, answer)
+            result = self.format_answer(example, answer)
             row = {"index": index, "label": result["choice"]}
             row["scores"] = result["scores"]
             if example["label"] is not None:
@@ -188,11 +190,11 @@ class Swag(Finetuning):
             rows.append(row)
         write_rows(folder / f"{split}.jsonl", rows)
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Takes `context` and two or more `endings`, or SWAG's columns."""
-        return choices(row)
+        return choice_fields(row)
 
-    def result(self, example: Row, answer: np.ndarray) -> Row:
+    def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
         del example
         shares = scores.softmax(answer.astype(np.float64))

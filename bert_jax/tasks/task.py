@@ -12,9 +12,9 @@ from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.config.phases import Phase, find
+from bert_jax.config.phases import Phase, find_phase
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
-from bert_jax.data.tables import ANY, Row, Wanted
+from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig, encoder_flops
 from bert_jax.runtime.storage import Path, write_atomically
@@ -26,7 +26,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 Table = tuple[list[tuple], tuple]  # rows and header
 
 
-def finite(outputs: Outputs) -> Outputs:
+def require_finite(outputs: Outputs) -> Outputs:
     """Returns the same outputs.
 
     Raises:
@@ -52,7 +52,7 @@ class Predictor:
 
     max_seq_length: int
 
-    def parse(self, row: dict[str, Any]) -> Any:
+    def parse_row(self, row: dict[str, Any]) -> Any:
         """Parses a row of the input.
 
         Raises:
@@ -69,7 +69,7 @@ class Predictor:
         del split
         return [each._replace(example=index) for index, each in enumerate(examples)]
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         """Stores sequences, to make batches of them."""
         return Rows(features, {})
 
@@ -89,9 +89,9 @@ class Predictor:
           outputs: Outputs of each sequence, padded to some length.
         """
         del examples
-        return [self.answer(*each) for each in zip(features, outputs, strict=True)]
+        return [self.decode_one(*each) for each in zip(features, outputs, strict=True)]
 
-    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+    def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns the fields to add to the row of a sequence."""
         del feature
         return output
@@ -107,8 +107,8 @@ class Data:
     Attributes:
       unknown_share: Fraction of [UNK] among the tokens.
       epoch_size: Number of rows, or 0 if the run does not count epochs.
-      record: Identity of the data, for `Task.recall`, as JSON. Its `facts` describe the
-        data and become `Task.facts` when the run is queried.
+      record: Identity of the data, for `Task.reuse_prepared_data`, as JSON. Its `facts`
+        describe the data and become `Task.fitted` when the run is queried.
       folders: Folders of the prepared data.
       report: Function that describes the content of a folder, in some lines. By default
         it returns only the folder's name.
@@ -198,7 +198,7 @@ class Task(abc.ABC):
 
     def __init__(self, config: ConfigDict):
         self.config = config
-        self.facts: dict[str, Any] = {}
+        self.fitted: dict[str, Any] = {}
         self.notices: Counter[str] = Counter()
 
     @property
@@ -296,7 +296,7 @@ class Task(abc.ABC):
         return {}
 
     @property
-    def row_columns(self) -> Wanted:
+    def row_columns(self) -> ColumnSpec:
         """Columns of a table of rows. By number, it has no header."""
         return ANY
 
@@ -304,7 +304,7 @@ class Task(abc.ABC):
         """Describes, for users, the column read from a row. Empty means no message."""
         return ""
 
-    def start(self, params: Any) -> Any:
+    def adjust_init(self, params: Any) -> Any:
         """Changes a new model's random initial values, once the data is there.
 
         By default it changes nothing.
@@ -332,11 +332,11 @@ class Task(abc.ABC):
         """Fills in config values that depend on the data."""
         self.config.model.vocab_size = self.model_config.vocab_size
 
-    def recall(self, record: Mapping[str, Any]) -> None:
+    def reuse_prepared_data(self, record: Mapping[str, Any]) -> None:
         """Takes `Data.record` of the run being resumed, before reading any data."""
         del record
 
-    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+    def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Returns parts of the model, such as `bert/pooler`, that no score depends on.
 
         Args:
@@ -350,7 +350,7 @@ class Task(abc.ABC):
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
-    def counted(self, batch: Batch) -> tuple[float, float]:
+    def count_positions(self, batch: Batch) -> tuple[float, float]:
         """Returns sequences per row and the counted fraction of positions.
 
         The speed is computed from them, for a host's batch. By default each row counts
@@ -359,7 +359,7 @@ class Task(abc.ABC):
         del batch
         return 1.0, 1.0
 
-    def quality(self, scores: Mapping[str, int | float]) -> float:
+    def selection_value(self, scores: Mapping[str, int | float]) -> float:
         """Returns the value that the best checkpoint maximizes: `selection_score`, or
         minus a loss. NaN counts as the worst.
 
@@ -376,7 +376,7 @@ class Task(abc.ABC):
         value = -scores[name] if lower_is_better(name) else scores[name]
         return -math.inf if math.isnan(value) else value
 
-    def show(self, folder: Path, answer: AnswerFn) -> None:
+    def show_examples(self, folder: Path, answer: AnswerFn) -> None:
         """Prints and saves a few of the model's answers. By default does nothing.
 
         Args:
@@ -399,4 +399,4 @@ class Task(abc.ABC):
 
     def phase_at(self, step: int) -> Phase:
         """Returns the phase of `step`, or after the end the last phase."""
-        return find(self.phases(), step)
+        return find_phase(self.phases(), step)

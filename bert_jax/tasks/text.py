@@ -17,9 +17,9 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import texts
-from bert_jax.data.lines import uncompressed
+from bert_jax.data.lines import uncompressed_name
 from bert_jax.data.rows import Feature
-from bert_jax.data.tables import ANY, Row, Wanted, is_number
+from bert_jax.data.tables import ANY, ColumnSpec, Row, is_number
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
-        "f1": scores.f1,  # for two classes, the F1 of the second in sorted order
+        "f1": scores.binary_f1,  # for two classes, the F1 of the second in sorted order
         "matthews": scores.matthews,
         "macro_f1": scores.macro_f1,
     },
     "multilabel": {
-        "f1": scores.f1,
+        "f1": scores.binary_f1,
         "accuracy": scores.exact_match,
         "macro_f1": scores.macro_f1,
     },
@@ -143,25 +143,25 @@ class Text(Finetuning):
         return self._named(rows)
 
     @property
-    def row_columns(self) -> Wanted:
+    def row_columns(self) -> ColumnSpec:
         """The data's columns if they are numbers. Names may also be `text` and
         `text_b`."""
         task = self.config.task
         if "text" not in task:
             return ANY
-        columns = texts.wanted(task.text, task.text_b, labelled=False)
+        columns = texts.text_columns(task.text, task.text_b, labelled=False)
         labels = tuple(filter(is_number, [task.label]))
         # A format for training files of no known ending holds only for such files.
-        ending = uncompressed(task.train_file).rpartition(".")[2]
+        ending = uncompressed_name(task.train_file).rpartition(".")[2]
         overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
         form = task.get("format", "")
-        wanted = Wanted(columns.required, labels, form, overrides)
+        wanted = ColumnSpec(columns.required, labels, form, overrides)
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def place_of_text(self, row: Mapping[str, Any]) -> str:
         """Names one column, or both of a pair, by number in a table without a
         header."""
-        parsed = self.parse(dict(row))
+        parsed = self.parse_row(dict(row))
         names = ["text"] if parsed.get("text_b") is None else ["text", "text_b"]
         columns = [self.config.task.get(name) for name in names]
         some = "columns" if len(names) > 1 else "column"
@@ -172,7 +172,7 @@ class Text(Finetuning):
         used = [repr(column if column in row else name) for column, name in pairs]
         return f"{some} {' and '.join(used)}"
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Takes the data's columns, or else `text`, and `text_b` for a pair.
 
         A column that only happens to have such a name is ignored by a run that has read
@@ -196,7 +196,7 @@ class Text(Finetuning):
             raise ValueError('"text_b" is required, a string: the task is of pairs')
         return {"text": text, "text_b": text_b}
 
-    def read(self, split: str) -> list[Row] | None:
+    def read_rows(self, split: str) -> list[Row] | None:
         """Returns the rows of a split, whose labels must occur in the training data."""
         names = self.labels or tuple(self.find_labels())
         rows = self._loaded.pop(split, None) or self.load(split)
@@ -286,7 +286,7 @@ class Text(Finetuning):
             pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
         split = [pair.partition("=") for pair in pairs if "=" in pair]
         names = {texts.label_name(old): new for old, _, new in split}
-        return texts.renamed(rows, names)
+        return texts.rename_labels(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Encodes each row as one sequence. A second text without any token counts as
@@ -294,9 +294,9 @@ class Text(Finetuning):
         labels = [example.get("label") for example in examples]
         several, labelled = self.kind == "multilabel", None not in labels
         features = []
-        first = self.tokenize([row["text"] for row in examples], offsets=False)
+        first = self.tokenize_texts([row["text"] for row in examples], offsets=False)
         others = [row.get("text_b") or "" for row in examples]
-        second = self.tokenize(others, offsets=False)
+        second = self.tokenize_texts(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
             if not a.ids:
                 self.notices[f"{split}: texts without any piece"] += 1
@@ -307,7 +307,7 @@ class Text(Finetuning):
             features.append(Feature(index, columns))
         return features
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
 
         For multilabel it is the mean over labels, for regression the squared error.
@@ -321,9 +321,9 @@ class Text(Finetuning):
             return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
 
-    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
+    def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""
-        weights = super().weights(batch)
+        weights = super().row_weights(batch)
         if not self._balanced:
             return weights
         return weights * jnp.asarray(self._class_weights)[batch["label"]]
@@ -341,7 +341,7 @@ class Text(Finetuning):
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
 
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -359,7 +359,7 @@ class Text(Finetuning):
             return tuple(int(logit >= 0) for logit in answer)
         return float(answer[0])
 
-    def result(self, example: Row, answer: np.ndarray) -> Row:
+    def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
         del example
         shown = self._shown(self.guess(answer))
@@ -412,7 +412,7 @@ class Text(Finetuning):
             found |= {f"f1:{name}": x for name, x in zip(names, each, strict=True)}
         return found
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always giving the split's majority label (or mean)."""
         labels = [example.get("label") for example in examples]
         if not labels or None in labels:
@@ -426,7 +426,7 @@ class Text(Finetuning):
             answer = np.where(label, 1, -1)
         return self.scores(split, examples, [answer] * len(examples))
 
-    def write(
+    def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes `SPLIT.jsonl` and `SPLIT_classes.txt`.
@@ -444,14 +444,14 @@ class Text(Finetuning):
             if example.get("text_b") is not None:
                 row["text_b"] = example["text_b"]
             row["label"] = self._shown(self.guess(answer))
-            result = self.result(example, answer)
+            result = self.format_answer(example, answer)
             row |= {name: result[name] for name in ("scores",) if name in result}
             if example["label"] is not None:
                 row["gold"] = self._shown(example["label"])
             rows.append(row)
         write_rows(folder / f"{split}.jsonl", rows)
 
-    def details(self, examples: Sequence[Row], answers: Answers) -> str:
+    def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen."""
         few = len(self.labels) <= _SHOWN
         return self.class_tables(examples, answers) if few else ""
@@ -480,8 +480,10 @@ class Text(Finetuning):
         )
         columns = [[f"{x:.4f}" for x in each] for each in shares]
         rows = list(zip(self.labels, *columns, map(str, there), strict=True))
-        table = terminal.table(rows, ("class", "precision", "recall", "f1", "records"))
+        table = terminal.format_table(
+            rows, ("class", "precision", "recall", "f1", "records")
+        )
         pairs = zip(self.labels, counts, strict=True)
         cells = [(name, *map(str, row)) for name, row in pairs]
-        matrix = terminal.table(cells, ("true \\ predicted", *self.labels))
+        matrix = terminal.format_table(cells, ("true \\ predicted", *self.labels))
         return f"{table}\n\n{matrix}"

@@ -18,10 +18,10 @@ from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
-from bert_jax.tokenization.wordpiece import WORDPIECE, Kind
+from bert_jax.tokenization.wordpiece import WORDPIECE, VocabularyType
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
 from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
-from bert_jax.tokenization.wordpiece import build as build
+from bert_jax.tokenization.wordpiece import build_tokenizer as build_tokenizer
 from bert_jax.tokenization.wordpiece import filled_up as filled_up
 from bert_jax.tokenization.wordpiece import own_special as own_special
 from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
@@ -66,7 +66,7 @@ def load(
       UserError: the file is missing, not UTF-8 or empty, a special token is missing,
         or two tokens have one id.
     """
-    path = storage.path(path)
+    path = storage.storage_path(path)
     try:
         content = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -74,7 +74,7 @@ def load(
             f"{path}: cannot read the vocabulary ({first_line(error)}); set "
             "tokenizer.vocab_file to a vocab.txt or tokenizer.json in UTF-8"
         ) from error
-    named = [kind for kind in others(path.name) if kind.files[0] == path.name]
+    named = [kind for kind in other_kinds(path.name) if kind.files[0] == path.name]
     if path.suffix == ".json" and not named:
         tokenizer = _from_json(path, content)
     else:
@@ -100,7 +100,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     Raises:
       UserError: see `load`, or another program's rules cut the texts.
     """
-    folder = storage.path(folder)
+    folder = storage.storage_path(folder)
     path = _beside(folder)
     if path is None:
         return None
@@ -145,7 +145,9 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
         return vocabulary
     if not config.init_from:
         return None
-    folder, _ = storage.split_checkpoint_path(hub.path(config.init_from), "checkpoints")
+    folder, _ = storage.split_checkpoint_path(
+        hub.model_folder(config.init_from), "checkpoints"
+    )
     tokenizer = of_folder(folder)
     if tokenizer is None:
         raise UserError(
@@ -156,7 +158,7 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
     return tokenizer
 
 
-def required(config: ConfigDict) -> Tokenizer:
+def required_tokenizer(config: ConfigDict) -> Tokenizer:
     """Returns `of_config`, or raises UserError if the config names none."""
     tokenizer = of_config(config)
     if tokenizer is None:
@@ -168,7 +170,7 @@ def required(config: ConfigDict) -> Tokenizer:
     return tokenizer
 
 
-def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
+def normalizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the normalizer's settings in comparable form.
 
     For BERT's normalizer they are `lowercase`, `strip_accents`, ... with every default
@@ -180,9 +182,9 @@ def normalization(tokenizer: Tokenizer) -> dict[str, Any]:
     return fields
 
 
-def summary(tokenizer: Tokenizer) -> str:
+def describe_tokenizer(tokenizer: Tokenizer) -> str:
     """Describes a tokenizer in one line: tokens, case, accents."""
-    rules = normalization(tokenizer)
+    rules = normalizer_settings(tokenizer)
     facts = [f"{tokenizer.get_vocab_size():,} pieces"]
     if rules.get("type") == "BertNormalizer":
         facts.append("uncased" if rules["lowercase"] else "cased")
@@ -192,16 +194,16 @@ def summary(tokenizer: Tokenizer) -> str:
     return ", ".join(facts)
 
 
-def files(tokenizer: Tokenizer) -> dict[str, str]:
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
     """Returns the contents of a tokenizer's `vocab.txt` (or its kind's files) and
     `tokenizer.json`."""
     return kind_of(tokenizer).contents(tokenizer)
 
 
-def save(tokenizer: Tokenizer, folder: str | Path) -> None:
-    """Writes `files` into an existing folder."""
-    for name, text in files(tokenizer).items():
-        (storage.path(folder) / name).write_bytes(text.encode("utf-8"))
+def save_tokenizer(tokenizer: Tokenizer, folder: str | Path) -> None:
+    """Writes `tokenizer_files` into an existing folder."""
+    for name, text in tokenizer_files(tokenizer).items():
+        (storage.storage_path(folder) / name).write_bytes(text.encode("utf-8"))
 
 
 def special_ids(tokenizer: Tokenizer) -> SpecialIds:
@@ -214,30 +216,32 @@ def last_id(tokenizer: Tokenizer) -> int:
     return kind_of(tokenizer).last_id(tokenizer)
 
 
-def between(tokenizer: Tokenizer) -> tuple[int, ...]:
+def separator_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     """Returns the ids of the tokens between the two texts of a pair: [SEP], or all of
     its equivalents there."""
     return kind_of(tokenizer).between(tokenizer)
 
 
-def kind_of(tokenizer: Tokenizer) -> Kind:
+def kind_of(tokenizer: Tokenizer) -> VocabularyType:
     """Returns the kind of a vocabulary: WordPiece, unless a family claims it.
 
     Families are imported for byte pairs alone, which none of BERT's vocabularies has.
     """
     if isinstance(tokenizer.model, models.BPE):
-        for kind in others():
+        for kind in other_kinds():
             if kind.has(tokenizer):
                 return kind
     return WORDPIECE
 
 
-def others(name: str = "") -> list[Kind]:
+def other_kinds(name: str = "") -> list[VocabularyType]:
     """Returns the other kinds, or none where a file has the name of one of BERT's."""
-    return [] if name in ("tokenizer.json", *WORDPIECE.files) else kinds()[1:]
+    return (
+        [] if name in ("tokenizer.json", *WORDPIECE.files) else vocabulary_kinds()[1:]
+    )
 
 
-def kinds() -> list[Kind]:
+def vocabulary_kinds() -> list[VocabularyType]:
     """Returns every family's kind of vocabulary, WordPieces first."""
     every = (family.vocabulary for family in FAMILIES.values())
     return list(dict.fromkeys(kind for kind in every if kind is not None))
@@ -245,7 +249,7 @@ def kinds() -> list[Kind]:
 
 def _beside(folder: Path) -> Path | None:
     """Returns a folder's tokenizer.json, or else its vocabulary."""
-    kinds = (WORDPIECE, *others())
+    kinds = (WORDPIECE, *other_kinds())
     names = ("tokenizer.json", *(kind.files[0] for kind in kinds))
     return next((folder / x for x in names if (folder / x).is_file()), None)
 
@@ -264,15 +268,15 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
     name = fields.get("tokenizer_class")
     if isinstance(name, str) and not _CLASSES.fullmatch(name):
         raise UserError(
-            f"{folder}: tokenizer_class={untrusted.shown(name)} cuts texts by rules of "
-            f"its own, which a vocab.txt does not have; {_SAVE}, if it can"
+            f"{folder}: tokenizer_class={untrusted.short_repr(name)} cuts texts by "
+            f"rules of its own, which a vocab.txt does not have; {_SAVE}, if it can"
         )
     added = fields.get("added_tokens_decoder", {}).values()
     tokens = [token["content"] for token in added]
     for token in [*tokens, *_optional(folder, "added_tokens.json")]:
         if tokenizer.token_to_id(token) is None:
             raise UserError(
-                f"{folder}: {untrusted.shown(token)} is added to the pieces of "
+                f"{folder}: {untrusted.short_repr(token)} is added to the pieces of "
                 f"vocab.txt; such tokens are read from a tokenizer.json: {_SAVE}"
             )
 

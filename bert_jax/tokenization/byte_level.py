@@ -21,7 +21,11 @@ from tokenizers import (
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization.wordpiece import Kind, SpecialIds, complete
+from bert_jax.tokenization.wordpiece import (
+    SpecialIds,
+    VocabularyType,
+    complete_tokenizer,
+)
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"  # the files, next to each other
 Pair = tuple[str, str]
@@ -47,7 +51,7 @@ MARKS = {
 _SPACE = "\u0120"  # as a vocabulary writes it
 
 
-class ByteLevel(Kind):
+class ByteLevel(VocabularyType):
     """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
 
     files = (VOCABULARY, MERGES)
@@ -102,7 +106,7 @@ class ByteLevel(Kind):
         special = [
             tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)
         ]
-        tokenizer = complete(tokenizer, {*filter(None, special)})
+        tokenizer = complete_tokenizer(tokenizer, {*filter(None, special)})
         state = json.loads(tokenizer.to_str())["post_processor"]
         if '"trim_offsets": true' not in json.dumps(state):
             tokenizer.post_processor = _trimmed(tokenizer.post_processor)
@@ -174,7 +178,7 @@ class ByteLevel(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """Trains as `Kind.train`.
+        """Trains as `VocabularyType.train`.
 
         The vocabulary has the special tokens, the 256 bytes, the learned tokens, and
         [unusedN] where the text yields too little.

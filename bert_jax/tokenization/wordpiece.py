@@ -45,7 +45,7 @@ class SpecialIds(NamedTuple):
     mask: int
 
 
-class Kind:
+class VocabularyType:
     """A kind of vocabulary: WordPiece, or a subclass that overrides the differences.
 
     Attributes:
@@ -88,11 +88,11 @@ class Kind:
         Raises:
           UserError: a file is missing or damaged.
         """
-        return assemble(_lines(path, content), normalizer)
+        return assemble_tokenizer(_lines(path, content), normalizer)
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """Completes a tokenizer.json that another program has written."""
-        return complete(tokenizer, SPECIAL_TOKENS)
+        return complete_tokenizer(tokenizer, SPECIAL_TOKENS)
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Returns its files' contents by name, with tokenizer.json's."""
@@ -176,7 +176,7 @@ class Kind:
             first[1:1] = [f"[unused{n}]" for n in range(_FIRST_SPECIAL - 1)]
         normalizer = bert_normalizer(lowercase, strip_accents)
         documents = list(documents)
-        letters = alphabet(documents, vocab_size, len(first), normalizer)
+        letters = frequent_characters(documents, vocab_size, len(first), normalizer)
         # The trainer numbers characters in hash order, which differs from run to run,
         # and breaks ties by these numbers. As special tokens they have a fixed order.
         characters = letters + ["##" + c for c in letters]
@@ -196,13 +196,13 @@ class Kind:
         unused = len(first) - len(SPECIAL_TOKENS)
         missing = vocab_size - len(pieces)
         pieces += [f"[unused{n}]" for n in range(unused, unused + missing)]
-        return build(pieces, lowercase, strip_accents)
+        return build_tokenizer(pieces, lowercase, strip_accents)
 
 
-WORDPIECE = Kind()
+WORDPIECE = VocabularyType()
 
 
-def alphabet(
+def frequent_characters(
     documents: Sequence[str],
     vocab_size: int,
     reserved: int,
@@ -268,13 +268,17 @@ def bert_normalizer(
     )
 
 
-def build(pieces: list[str], lowercase: bool, strip_accents: bool = True) -> Tokenizer:
+def build_tokenizer(
+    pieces: list[str], lowercase: bool, strip_accents: bool = True
+) -> Tokenizer:
     """Builds a tokenizer from a vocabulary, in which a token's index is its id."""
-    return assemble(pieces, bert_normalizer(lowercase, strip_accents))
+    return assemble_tokenizer(pieces, bert_normalizer(lowercase, strip_accents))
 
 
-def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer:
-    """Builds a tokenizer as `build`, with a normalizer."""
+def assemble_tokenizer(
+    pieces: list[str], normalizer: normalizers.Normalizer
+) -> Tokenizer:
+    """Builds a tokenizer as `build_tokenizer`, with a normalizer."""
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(
         models.WordPiece(  # type: ignore[call-arg] # missing in the stubs
@@ -287,7 +291,7 @@ def assemble(pieces: list[str], normalizer: normalizers.Normalizer) -> Tokenizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens([t for t in SPECIAL_TOKENS if t in vocabulary])
-    add_marks(tokenizer)
+    add_special_tokens(tokenizer)
     return tokenizer
 
 
@@ -310,7 +314,7 @@ def _lines(path: Path, content: str) -> list[str]:
     return [x if ids[x] == index else next(spare) for index, x in enumerate(lines)]
 
 
-def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
+def complete_tokenizer(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
     """Keeps a model's own tokens whole, and adds [CLS] and [SEP] if nothing does.
 
     A text may have special tokens that the model has in addition to BERT's, such as the
@@ -326,15 +330,15 @@ def complete(tokenizer: Tokenizer, special: Container[str]) -> Tokenizer:
             token["special"] = False
         tokenizer = Tokenizer.from_str(json.dumps(form))
     if tokenizer.post_processor is None:
-        add_marks(tokenizer)
+        add_special_tokens(tokenizer)
     return tokenizer
 
 
 def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
     """Returns the ids of a model's own special tokens, completed or not.
 
-    `complete` has made them ordinary tokens. They still differ from added words: they
-    are found before a text is normalized.
+    `complete_tokenizer` has made them ordinary tokens. They still differ from added
+    words: they are found before a text is normalized.
 
     Args:
       special: BERT's special tokens.
@@ -347,7 +351,7 @@ def own_special(tokenizer: Tokenizer, special: Container[str]) -> list[int]:
     ]
 
 
-def add_marks(tokenizer: Tokenizer) -> None:
+def add_special_tokens(tokenizer: Tokenizer) -> None:
     """Adds [CLS] and [SEP] to texts and pairs, if the vocabulary has them."""
     cls, sep = (tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]"))
     if cls is not None and sep is not None:

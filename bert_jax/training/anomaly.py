@@ -46,7 +46,7 @@ class RunningStats(NamedTuple):
     recent: Float[Array, "*seeds"] | np.ndarray = np.zeros((), np.float32)
 
 
-def detect(
+def detect_anomaly(
     running: RunningStats,
     loss: Float[Array, ""],
     grad_norm: Float[Array, ""],
@@ -81,7 +81,7 @@ def detect(
     return bad, after, metrics
 
 
-class Unless:
+class SelectUnlessBad:
     """A choice of `old` after an anomaly, else `new`. Integer counts are always new."""
 
     def __init__(self, bad: Bool[Array, ""]):

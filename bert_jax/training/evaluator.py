@@ -30,15 +30,15 @@ def require_score(task: Task, mesh: Mesh, params: Any) -> None:
     for batch in task.evaluation_batches(split, step, slice(None)):
         shapes = tuple((name, rows.shape) for name, rows in batch.items())
         if shapes not in known:
-            with sharding.activate(mesh):
+            with sharding.activate_mesh(mesh):
                 known[shapes] = jax.eval_shape(task.outputs, params, batch)
         fetched.append(
             jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), known[shapes])
         )
-    facts = dict(task.facts)
+    facts = dict(task.fitted)
     scores = task.results(split, fetched, learns=True).scores
-    task.facts = facts  # zeros have nothing to teach
-    task.quality(scores)
+    task.fitted = facts  # zeros have nothing to teach
+    task.selection_value(scores)
 
 
 class Evaluator:
@@ -62,7 +62,7 @@ class Evaluator:
         self._learns = learns
         self._compiled = inference.Compiled(task.outputs, mesh)
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
-        self._facts = [dict(task.facts) for _ in seeds.numbers]
+        self._facts = [dict(task.fitted) for _ in seeds.numbers]
 
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
         """Yields each seed's results on a split. Caches those of the last `now`.
@@ -77,7 +77,7 @@ class Evaluator:
         kept = self._kept[1].setdefault(split, [])
         learns = self._learns and split in self.task.dev_splits[:1]
         for seed, one in enumerate(self.seeds.split(params)):
-            self.task.facts = self._facts[seed]
+            self.task.fitted = self._facts[seed]
             if seed == len(kept):
                 fetched = self.fetch(one, split, now)
                 with self.clock("evaluation"):
@@ -100,7 +100,7 @@ class Evaluator:
                 if ahead is not None:
                     fetched.append(jax.device_get(ahead))
                 ahead = outputs
-            signals.check()
+            signals.raise_if_interrupted()
         with self.clock("evaluation"):
             fetched.append(jax.device_get(ahead))
         return fetched

@@ -15,7 +15,7 @@ from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.data.tables import Row
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
-from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, finite
+from bert_jax.tasks.task import ApplyFn, Outputs, Predictor, Task, require_finite
 from bert_jax.training import setup, sharding
 
 # On a CPU a batch has at most `_ROWS` rows, and is computed in sub-batches: a few rows
@@ -69,12 +69,12 @@ class Answerer:
         parsed = []
         for number, row in enumerate(rows):
             try:
-                parsed.append(self.parse(row))
+                parsed.append(self.parse_row(row))
             except ValueError as error:
                 raise ValueError(f"row {number}: {error}") from error
         return self.start(parsed)()
 
-    def parse(self, row: Any) -> Any:
+    def parse_row(self, row: Any) -> Any:
         """Returns the form of a row that `start` takes.
 
         Raises:
@@ -82,20 +82,20 @@ class Answerer:
         """
         if not isinstance(row, Mapping):
             raise ValueError("a JSON object is required")
-        return self.predictor.parse(dict(row))
+        return self.predictor.parse_row(dict(row))
 
     def start(self, parsed: Sequence[Any]) -> Callable[[], list[Row]]:
         """Starts the computation. Returns a function that waits for the answers."""
         if not parsed:
             return list
         features = self.predictor.encode(parsed, "predict")
-        table = self.predictor.table(features)
+        table = self.predictor.make_rows(features)
         outputs: list[Outputs] = [{} for _ in features]
         waiting: deque[tuple[np.ndarray, OnDevice]] = deque()
 
         def fetch() -> None:
             indices, computed = waiting.popleft()
-            fetched = finite(jax.device_get(computed))
+            fetched = require_finite(jax.device_get(computed))
             for place, index in enumerate(indices):
                 outputs[index] = {name: x[place] for name, x in fetched.items()}
 
@@ -131,11 +131,11 @@ class Answerer:
         """Yields rows and their answers, in the order of the input, some at a time.
 
         The device computes rows while the next ones are read and encoded. The arguments
-        are those of `row_files.windows`.
+        are those of `row_files.row_windows`.
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
-        size, parse = self.size.rows, self.predictor.parse
-        for read, ends in row_files.windows(lines, parse, size, characters, whole):
+        size, parse = self.size.rows, self.predictor.parse_row
+        for read, ends in row_files.row_windows(lines, parse, size, characters, whole):
             finish = self.start([parsed for _, parsed in read])
             started.append(([row for row, _ in read], finish))
             while len(started) > (0 if ends else 1):
@@ -145,7 +145,7 @@ class Answerer:
     def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape
         if self.size.width:
-            return pieces(count, self.size.at(math.prod(shape)))
+            return split_batch(count, self.size.max_rows(math.prod(shape)))
         of = next(n for n in piece_sizes(self.size.rows) if n >= count)
         return [(slice(count), sharding.batch_multiple(self.mesh, of))]
 
@@ -156,7 +156,9 @@ def of_task(task: Task, folder: Path) -> Answerer:
     Raises:
       UserError: There are no weights, or they lack a part that the task needs.
     """
-    with setup.restored_params(task, folder, task.unused(predicts=True)) as restored:
+    with setup.restored_params(
+        task, folder, task.unused_parameters(predicts=True)
+    ) as restored:
         predictor = task.predictor(restored.missing)
     rows = task.config.predict.batch_size
     params, mesh = restored.params, restored.mesh
@@ -194,8 +196,8 @@ def trace_outputs(
     function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
 ) -> jax.stages.Traced:
     """Traces a function of (params, batch) as evaluation and prediction run it."""
-    jitted = jax.jit(function, out_shardings=sharding.replicated(mesh))
-    with sharding.activate(mesh):
+    jitted = jax.jit(function, out_shardings=sharding.replicated_sharding(mesh))
+    with sharding.activate_mesh(mesh):
         return jitted.trace(params, batch)
 
 
@@ -219,7 +221,7 @@ def piece_sizes(whole: int) -> list[int]:
     return sorted({1, min(_FEW, whole), whole})
 
 
-def pieces(count: int, whole: int) -> Iterator[tuple[slice, int]]:
+def split_batch(count: int, whole: int) -> Iterator[tuple[slice, int]]:
     """Splits rows into sub-batches of at most three sizes, so that few programs are
     compiled.
 

@@ -51,7 +51,7 @@ class Log:
         self._trackers = None
         if is_first and config.train.trackers:
             names = config.train.trackers
-            self._trackers = Trackers(names, folder, workdir.fields(config))
+            self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
         self._writers = []
         for path in seeds.folders(folder):
             if is_first:
@@ -85,7 +85,7 @@ class Log:
 
         Args:
           step: Number of steps so far.
-          counted: See `Task.counted`.
+          counted: See `Task.count_positions`.
         """
         seeds = self._seeds.count
         shapes = {

@@ -68,9 +68,9 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
       A function from the step (number of updates before this one) to the rate.
 
     Raises:
-      UserError: The name is unknown. See also `polynomial`.
+      UserError: The name is unknown. See also `polynomial_schedule`.
     """
-    make = SCHEDULES.of(config.optimizer.schedule)
+    make = SCHEDULES.lookup(config.optimizer.schedule)
     schedule: optax.Schedule = make(config)
     return schedule
 
@@ -106,7 +106,7 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
     return int(steps or fraction * num_steps)
 
 
-def polynomial(config: ConfigDict) -> optax.Schedule:
+def polynomial_schedule(config: ConfigDict) -> optax.Schedule:
     """Builds linear warm-up from 0, then polynomial decay to 0 at `train.num_steps`.
 
     The decay starts at step 0, as in create_optimizer and in LAMB's paper: when the
@@ -178,7 +178,8 @@ def decay_mask(params: PyTree, unused: Sequence[str] = ()) -> PyTree[bool]:
     the loss does not depend keep their values, as in optimization.py.
 
     Args:
-      unused: Parts without a gradient, such as `bert/pooler` (`Task.unused`).
+      unused: Parts without a gradient, such as `bert/pooler`
+        (`Task.unused_parameters`).
     """
 
     def decays(name: str, _: Any) -> bool:
@@ -209,7 +210,7 @@ def scale_by_bert_adam(
         updates: optax.Updates,
         state: ScaleByBertAdamState,
         params: optax.Params | None = None,
-        unless: anomaly.Unless | None = None,
+        unless: anomaly.SelectUnlessBad | None = None,
         **_: Any,
     ) -> tuple[optax.Updates, ScaleByBertAdamState]:
         mu = optax.tree.update_moment(updates, state.mu, beta1, 1)
@@ -222,7 +223,7 @@ def scale_by_bert_adam(
     return optax.GradientTransformationExtraArgs(init, update)
 
 
-def make(
+def make_optimizer(
     config: ConfigDict, unused: Sequence[str] = ()
 ) -> optax.GradientTransformationExtraArgs:
     """Makes the optimizer that `config.optimizer` names, with clipping.
@@ -243,7 +244,7 @@ def make(
       UserError: The name is unknown.
     """
     fields = config.optimizer
-    maker, prefixes = OPTIMIZERS.of(fields.name), tuple(fields.frozen)
+    maker, prefixes = OPTIMIZERS.lookup(fields.name), tuple(fields.frozen)
     mask = functools.partial(decay_mask, unused=unused)
 
     def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:

@@ -26,7 +26,7 @@ LINE = 79  # columns of a line in the log
 _MANY_UNKNOWN = 0.02  # about 0.0001 for bert-base-uncased in English
 
 
-def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
+def opening_lines(run: "Run", resume_step: int | None) -> Iterator[str]:
     """Yields lines: the model, its data, where the log is, how to stop, and where the
     run starts. One warns that nothing will be scored, where no split has data."""
     task, mesh, seeds = run.task, run.mesh, run.seeds.count
@@ -60,10 +60,10 @@ def opening(run: "Run", resume_step: int | None) -> Iterator[str]:
             )
     elif run.weights is not None:
         merged = run.weights[1].table()
-        yield f"from {task.config.init_from}:\n{terminal.table(*merged)}"
+        yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
 
 
-def closing(run: "Run", params: Any, now: int) -> None:
+def print_scores(run: "Run", params: Any, now: int) -> None:
     """Prints every split's scores and writes its prediction files.
 
     Args:
@@ -80,7 +80,7 @@ def closing(run: "Run", params: Any, now: int) -> None:
             each.append(results.scores)
             if is_first:
                 results.write(predictions)
-                workdir.write_facts(predictions.parent, task.facts, now)
+                workdir.write_facts(predictions.parent, task.fitted, now)
         if not each[0]:
             continue
         means, baseline = seeds.means(split, each), results.baseline()
@@ -88,22 +88,24 @@ def closing(run: "Run", params: Any, now: int) -> None:
             run.log.write(now, split, each)
         if is_first:
             print(f"\n{split} at step {now}")
-            print(terminal.table(*results.table(split, means, baseline)))
+            print(terminal.format_table(*results.table(split, means, baseline)))
             if seeds.count == 1 and (details := results.details()):
                 print(f"\n{details}")
             is_main = split in task.dev_splits[:1] and task.selection_score in baseline
-            if is_main and task.quality(means) <= task.quality(baseline):
+            if is_main and task.selection_value(means) <= task.selection_value(
+                baseline
+            ):
                 why = "no better than the majority baseline's (docs/faq.md)"
                 run.log.note(f"COLLAPSED: the score on {split} is {why}")
     run.log.tell(task.notices)
     if is_first:
         totals = run.log.clock.totals
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
-        print("\n" + terminal.table(spent, ("time", "seconds")))
+        print("\n" + terminal.format_table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(predictions) as place:
             given = {"params": one, "mesh": run.mesh, "config": task.model_config}
-            task.show(place, functools.partial(_answer_few, **given))
+            task.show_examples(place, functools.partial(_answer_few, **given))
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
@@ -120,7 +122,7 @@ def _unless_first_unseen(folder: Path) -> Iterator[Path]:
         tempfile.TemporaryDirectory() as gone,
         contextlib.redirect_stdout(io.StringIO()),
     ):
-        yield storage.path(gone)
+        yield storage.storage_path(gone)
 
 
 def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
@@ -142,10 +144,10 @@ def _answer_few(
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:
     """Describes the tokenizer. Warns if much of the text is [UNK]."""
-    its = family.of(task.config)
+    its = family.family_of(task.config)
     if its.vocabulary is None and task.config.task.name not in FAMILIES:
-        return f"words: {its.words(task.config)}"
-    summary = tokenization.summary(task.tokenizer)
+        return f"words: {its.describe_input(task.config)}"
+    summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
     reads_all = its.vocabulary is None  # rare words, too
     if unknown_share <= _MANY_UNKNOWN or reads_all:

@@ -24,7 +24,7 @@ from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
 
 
-class Due:
+class EventSchedule:
     """The schedule of logging, saving and evaluating, by number of finished steps.
 
     Args:
@@ -36,13 +36,13 @@ class Due:
         self._train, self._save_every = config.train, config.checkpoint.save_every
         self._epoch = epoch_size if config.train.eval_every_epoch else 0
 
-    def log(self, step: int) -> bool:
+    def should_log(self, step: int) -> bool:
         return step == self.num_steps or step % self._train.log_every == 0
 
-    def save(self, step: int) -> bool:
+    def should_save(self, step: int) -> bool:
         return step == self.num_steps or step % self._save_every == 0
 
-    def evaluation(self, step: int) -> bool:
+    def should_evaluate(self, step: int) -> bool:
         every, rows = self._train.eval_every, self._train.batch_size
         if step == self.num_steps or (every and step and step % every == 0):
             return True
@@ -51,7 +51,11 @@ class Due:
         return step * rows // self._epoch > (step - 1) * rows // self._epoch
 
     def any_event(self, step: int) -> bool:
-        return self.log(step) or self.save(step) or self.evaluation(step)
+        return (
+            self.should_log(step)
+            or self.should_save(step)
+            or self.should_evaluate(step)
+        )
 
 
 class BestScore:
@@ -66,21 +70,21 @@ class BestScore:
         self._task = task
         self._seen: list[tuple[int, float]] = []  # step, quality
         for name in split:
-            for line in metrics.read(folder, name):
+            for line in metrics.read_metrics(folder, name):
                 self.add(int(line["step"]), line)
 
     def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
         """Adds the scores after `now` steps. Returns whether they are the best."""
         if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
             self._seen = []
-        value = self._task.quality(numbers)
+        value = self._task.selection_value(numbers)
         # A comparison with NaN is always false: it would remain the best forever.
         value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
         self._seen.append((now, value))
         return best
 
-    def stops(self, patience: int) -> bool:
+    def should_stop(self, patience: int) -> bool:
         """Returns whether none of the last `patience` evaluations beat the best before
         them. Always False if `patience` is 0."""
         if not patience or len(self._seen) <= patience:
@@ -153,36 +157,36 @@ class Run:
     """
 
     state: TrainState
-    now: int
-    counted: tuple[float, float]  # for the last batch, see `Task.counted`
+    step: int
+    counted: tuple[float, float]  # for the last batch, see `Task.count_positions`
 
     def __init__(self, task: Task, folder: Path):
         config = task.config
         self.task, self.folder = task, folder
-        self.step = Step(task, sharding.make_mesh(config))
-        self.seeds, self.mesh = self.step.seeds, self.step.mesh
-        self._abstract = self.seeds.abstract(self.step.abstract)
+        self.train_step = Step(task, sharding.make_mesh(config))
+        self.seeds, self.mesh = self.train_step.seeds, self.train_step.mesh
+        self._abstract = self.seeds.abstract(self.train_step.abstract)
         self.learning_rates = optimizers.learning_rates(config)
-        self.steps_before = workdir.check(folder, config)
+        self.steps_before = workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
-        params = self.step.abstract.params
+        params = self.train_step.abstract.params
         self.weights = setup.init_weights(task, params) if is_new else None
-        task.recall(workdir.read_data(folder))
+        task.reuse_prepared_data(workdir.read_data(folder))
         with processes.first_alone():
             self.data = task.training_data()
             require_dev(task)
             evaluator.require_score(task, self.mesh, params)
         processes.check_same("the prepared data", self.data.record)
-        self.due = Due(config, self.data.epoch_size)
+        self.due = EventSchedule(config, self.data.epoch_size)
 
     def __enter__(self) -> "Run":
         self._claim()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(signals.deferred())
+            stack.enter_context(signals.defer_signals())
             resume_step = self._restore(stack)
             self._open(stack, resume_step)
             self._stack = stack.pop_all()
-        for line in report.opening(self, resume_step):
+        for line in report.opening_lines(self, resume_step):
             self.log.note(line)
         self.log.tell(self.task.notices)
         return self
@@ -194,7 +198,7 @@ class Run:
         """Writes config, vocabulary and data record to the folder."""
         task, data, is_first = self.task, self.data, processes.is_first()
         with processes.first_alone():
-            workdir.claim(
+            workdir.claim_folder(
                 *(self.folder, task.config, task.tokenizer, data.record), write=is_first
             )
         if is_first and self.weights is not None:
@@ -210,24 +214,24 @@ class Run:
         )
         saved = self._checkpoints.restore(self._abstract.items())
         if saved:
-            self.state, self.now = self._abstract.restored(*saved), saved[1]
+            self.state, self.step = self._abstract.restored(*saved), saved[1]
         else:
-            self.state, self.now = self._first_state(), 0
+            self.state, self.step = self._first_state(), 0
         if processes.is_first():
-            workdir.drop_best(self.folder, self.now if saved else -1)
+            workdir.drop_best(self.folder, self.step if saved else -1)
         processes.barrier()
         self._best = None
         takes_best = checkpoint_name(config) == "best" or self.data.epoch_size
         if self.task.dev_splits and self.seeds.count == 1 and takes_best:
             self._best = stack.enter_context(Checkpoints(self.folder, 1, "best"))
-        return self.now if saved else None
+        return self.step if saved else None
 
     def _first_state(self) -> TrainState:
         """Returns the state before the first step, for all seeds."""
-        first = self.step.first_state()
+        first = self.train_step.first_state()
         if self.weights is None:
-            return first._replace(params=self.task.start(first.params))
-        return first._replace(params=merge.fill(self.weights[0], first.params))
+            return first._replace(params=self.task.adjust_init(first.params))
+        return first._replace(params=merge.fill_missing(self.weights[0], first.params))
 
     def _open(self, stack: contextlib.ExitStack, resume_step: int | None) -> None:
         """Opens the log and the stream of batches."""
@@ -242,54 +246,54 @@ class Run:
             task, self.seeds, self.mesh, self.log.clock
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
-        self._batches = self.seeds.batches(task, self.now, rows)
+        self._batches = self.seeds.batches(task, self.step, rows)
 
     def next_batch(self) -> dict[str, Array]:
         """Waits for the batch of the next step, and puts it on the devices."""
         with self.log.clock("data wait"):
-            rows, size = next(self._batches), self.task.phase_at(self.now).batch_size
-            self.counted = self.task.counted(rows)
+            rows, size = next(self._batches), self.task.phase_at(self.step).batch_size
+            self.counted = self.task.count_positions(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
         """Returns (state, batch, seeds, rate) -> (state, metrics), for these shapes."""
-        micro_batches = self.task.phase_at(self.now).micro_batches
-        return self.step.compiled(self.state, batch, micro_batches, self.log)
+        micro_batches = self.task.phase_at(self.step).micro_batches
+        return self.train_step.compiled(self.state, batch, micro_batches, self.log)
 
     def evaluate(self) -> None:
         """Evaluates the dev splits that lack scores at this step. Saves the best."""
         # The first split's line is written last: it marks the evaluation complete.
         dev = self.task.dev_splits
         for split in reversed(dev):
-            if self.log.has(self.now, split):
+            if self.log.has(self.step, split):
                 continue
-            self.log.note(f"evaluating {split} at step {self.now}")
-            results = self.evaluator.results(self.state.params, split, self.now)
+            self.log.note(f"evaluating {split} at step {self.step}")
+            results = self.evaluator.results(self.state.params, split, self.step)
             scores = [found.scores for found in results]
-            better = split == dev[0] and self.best_score.add(self.now, scores[0])
+            better = split == dev[0] and self.best_score.add(self.step, scores[0])
             if better and self._best is not None:
-                self._best.save({"params": self.state.params}, self.now)
+                self._best.save({"params": self.state.params}, self.step)
                 self._best.wait()  # must be saved before its line is written
-            means = self.log.write(self.now, split, scores)
+            means = self.log.write(self.step, split, scores)
             self.log.tell(self.task.notices)
-            if self.now < self.due.num_steps:  # else a table follows
+            if self.step < self.due.num_steps:  # else a table follows
                 main = self.task.selection_score
-                self.log.note(report.one_line(self.now, split, means, main))
+                self.log.note(report.one_line(self.step, split, means, main))
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
         with self.log.clock("checkpoint"):
             self.log.flush()  # a run that resumes here needs the lines before it
-            self._checkpoints.save(self.state.items(), self.now)
+            self._checkpoints.save(self.state.items(), self.step)
             if wait:
                 self._checkpoints.wait()
 
     def save_on_signal(self) -> None:
         """Saves the current state. Only seconds may be left."""
         self.anomalies.check_last()
-        self.log.note(f"stopping: saving step {self.now} of {self.due.num_steps}")
+        self.log.note(f"stopping: saving step {self.step} of {self.due.num_steps}")
         self.save(wait=True)
-        self.log.note(f"saved step {self.now}; the same command resumes from there")
+        self.log.note(f"saved step {self.step}; the same command resumes from there")
 
     def finish(self) -> int:
         """Saves the last state, evaluates the run's final weights, reports.
@@ -298,16 +302,16 @@ class Run:
           The step of these weights.
         """
         self.save(wait=True)
-        params, taken = self.state.params, self.now
+        params, taken = self.state.params, self.step
         if self._best is not None and checkpoint_name(self.task.config) == "best":
-            best = self._best.restore_params(self.step.abstract.params)
+            best = self._best.restore_params(self.train_step.abstract.params)
             params, taken = best or (params, taken)
-        if self.now < self.due.num_steps:
-            self.log.note(self.best_score.early_stop(self.now, taken))
+        if self.step < self.due.num_steps:
+            self.log.note(self.best_score.early_stop(self.step, taken))
         self.log.end_progress()
-        report.closing(self, params, taken)
+        report.print_scores(self, params, taken)
         self.log.finished = True
         self.seeds.close(
-            *(self.task, self.data.record, self.folder), *(self.state, self.now)
+            *(self.task, self.data.record, self.folder), *(self.state, self.step)
         )
         return taken

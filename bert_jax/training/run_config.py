@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from bert_jax import family
 from bert_jax.config import configuration, fields
 from bert_jax.config.command_line import CommandLine
-from bert_jax.config.configuration import check, field_of
+from bert_jax.config.configuration import check_config, field_of
 from bert_jax.config.field import PLAIN
 from bert_jax.convert import weights
 from bert_jax.convert.weights import Source
@@ -65,7 +65,7 @@ def config_of(
     elif given is not None:
         config = given.copy_and_resolve_references()
     elif workdir.has_config(folder):
-        config = workdir.recorded(folder)
+        config = workdir.recorded_config(folder)
         if "train.num_epochs" in named:
             config.train.num_steps = 0  # counted again
     elif asks and "init_from" in named:
@@ -75,20 +75,20 @@ def config_of(
             "--config=FILE is required once, such as --config=configs/base.py, or the "
             f"--workdir=DIR of a run ({folder} has none)"
         )
-    values = decided = dict(fields.each(config))
+    values = decided = dict(fields.iter_fields(config))
     if not asked_run:
         decided = _decided(folder, config, asks) if config.init_from else {}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
     if not asks and workdir.has_config(folder):
         decided = {}  # `workdir.check` refuses differences on resuming
     for text in overrides:
-        name, there, here = configuration.override(config, text)
+        name, there, here = configuration.apply_override(config, text)
         if there == here or name not in decided:
             continue
         _refuse(config, name, there, here, folder if asked_run else None)
         if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-    check(config)
+    check_config(config)
     return config
 
 
@@ -103,7 +103,7 @@ def _refuse(
       here: The command line's value.
       folder: The run that is queried. None means the weights of `init_from`.
     """
-    field = fields.of(config).get(name, PLAIN)
+    field = fields.fields_of(config).get(name, PLAIN)
     run, weights = folder is not None, config.init_from
     if field.ask not in ("free", "noted") if run else field.weights == "fixed":
         owner = f"the run in {folder}" if run else f"the model in {weights}"
@@ -122,30 +122,30 @@ def _asked_run(folder: Path, given: ConfigDict | None) -> ConfigDict:
     Raises:
       UserError: `given` has another task, or the run has several seeds.
     """
-    config = workdir.recorded(folder)
+    config = workdir.recorded_config(folder)
     if given is not None and given.task.name != config.task.name:
         raise UserError(
             f"--workdir={folder}: a run of the task {config.task.name!r}, but --config "
             f"has {given.task.name!r}; leave --config out, or name another --workdir"
         )
     workdir.require_one_seed(folder, config)
-    config.mesh = configuration.defaults().mesh
+    config.mesh = configuration.with_defaults().mesh
     return config
 
 
 def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     """Returns the config that the weights of `init_from` record, or else one with which
     they answer unchanged, to query them on any device."""
-    here = configuration.defaults()
+    here = configuration.with_defaults()
     for text in overrides:
         if field_of(text) == "init_from":
-            configuration.override(here, text)
-    storage.check("--config.init_from", here.init_from)
-    source = weights.find(here.init_from)
+            configuration.apply_override(here, text)
+    storage.check_path("--config.init_from", here.init_from)
+    source = weights.find_source(here.init_from)
     saved = source.recorded()
     if saved is None:
         return _released(here.init_from, source)
-    config = configuration.complete(saved, here.init_from)
+    config = configuration.complete_config(saved, here.init_from)
     config.init_from, config.mesh = here.init_from, here.mesh
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
     if config.model.attention in KERNELS:  # other devices may lack it
@@ -160,10 +160,10 @@ def _released(path: str, source: Source) -> ConfigDict:
     sizes. Texts may be as long as the model allows."""
     positions, heads = source.config().max_position_embeddings, source.heads()
     name = next((TASKS[head] for head in heads if head in TASKS), "pretraining")
-    config = configuration.defaults(name, source.family.name)
+    config = configuration.with_defaults(name, source.family.name)
     config.init_from = path
     config.update_from_flattened_dict(source.shape())
-    source.family.complete(config)
+    source.family.fill_defaults(config)
     # Nothing is prepared or trained: the length only has to fit.
     task = config.task
     config.corpus.max_seq_length = min(config.corpus.max_seq_length, positions)
@@ -195,19 +195,19 @@ def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
       UserError: There are no such weights, or they are of another family.
     """
     if not asks and workdir.has_config(folder):  # the weights may be gone
-        run = workdir.recorded(folder, code=False)
-        _check_family(config, family.of(run))
-        return fields.decided(run)
-    storage.check("--config.init_from", config.init_from)
-    source = weights.find(config.init_from)
+        run = workdir.recorded_config(folder, code=False)
+        _check_family(config, family.family_of(run))
+        return fields.decided_values(run)
+    storage.check_path("--config.init_from", config.init_from)
+    source = weights.find_source(config.init_from)
     _check_family(config, source.family)
     sizes, saved = source.shape(), source.recorded() if asks else None
     if saved is None:
         kind = source.kind() if asks and "kind" in config.task else None
         return sizes | ({"task.kind": kind} if kind else {})
-    run = configuration.complete(saved, config.init_from, code=False)
+    run = configuration.complete_config(saved, config.init_from, code=False)
     sizes["evaluate.checkpoint"] = run.evaluate.checkpoint
-    known = fields.of(run)
+    known = fields.fields_of(run)
     task = {f"task.{name}": run.task[name] for name in saved["task"]}
     if task["task.name"] != config.task.name:
         return sizes
@@ -233,11 +233,11 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
             f"--output={line.output}: {line.mode} writes only to a local folder; name "
             "one and copy it"
         )
-    known = fields.of(config)
+    known = fields.fields_of(config)
     places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
     places += [
         (f"--config.{name}", value)
-        for name, value in fields.each(config)
+        for name, value in fields.iter_fields(config)
         # A text of a user's own task may name a file.
         if (known[name].path if name in known else isinstance(value, str))
     ]
@@ -245,10 +245,10 @@ def check_places(line: CommandLine, config: ConfigDict) -> None:
         places.append(("--config.corpus.sources", source.partition(":")[2]))
     for flag, place in places:
         if place not in ("", "-"):
-            storage.check(flag, place.removeprefix("tfds:"))
+            storage.check_path(flag, place.removeprefix("tfds:"))
 
 
-def source(folder: Path, config: ConfigDict) -> Path:
+def export_source(folder: Path, config: ConfigDict) -> Path:
     """Returns the weights to export if `folder` has no run: those of `init_from`.
 
     Raises:
@@ -256,7 +256,7 @@ def source(folder: Path, config: ConfigDict) -> Path:
     """
     if not config.init_from:
         raise nothing_to_ask(folder)
-    return hub.path(config.init_from)
+    return hub.model_folder(config.init_from)
 
 
 def nothing_to_ask(folder: Path) -> UserError:
@@ -264,15 +264,15 @@ def nothing_to_ask(folder: Path) -> UserError:
     return UserError(f"--workdir={folder}: has no checkpoint; {hint}")
 
 
-def beside(folder: Path, config: ConfigDict) -> str:
+def predictions_subfolder(folder: Path, config: ConfigDict) -> str:
     """Returns the subfolder of `predictions` for these answers: "" for the run's own
     data and checkpoint, else a name for the differences. Different files with the same
     name have different subfolders."""
-    known, run = fields.of(config), workdir.recorded(folder)
+    known, run = fields.fields_of(config), workdir.recorded_config(folder)
     ours, theirs = (
         {
             (name, _place(value))
-            for name, value in fields.each(each)
+            for name, value in fields.iter_fields(each)
             if name.startswith("task.") and known.get(name, PLAIN).path
         }
         for each in (config, run)

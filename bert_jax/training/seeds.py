@@ -133,7 +133,7 @@ class Seeds:
             config.train.extend |= workdir.has_config(path)
             first = processes.is_first()
             with processes.first_alone():
-                workdir.claim(path, config, task.tokenizer, data, write=first)
+                workdir.claim_folder(path, config, task.tokenizer, data, write=first)
             with Checkpoints(path, 1) as checkpoints:
                 checkpoints.save(seed_state.items(), now)
 

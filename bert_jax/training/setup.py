@@ -30,7 +30,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
       from_data: False to query a model, whose training data may be gone.
 
     Raises:
-      UserError: See `tasks.create` and `tokenization.of_config`.
+      UserError: See `tasks.create_task` and `tokenization.of_config`.
     """
     resolved = config.copy_and_resolve_references()
     tokenizer: Tokenizer | None
@@ -40,7 +40,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     pretrains = config.task.name == "pretraining" or config.task.name in FAMILIES
     trained = pretrains and not config.init_from
     keeps = not (from_data and trained)
-    words = family.of(config).vocabulary is None
+    words = family.family_of(config).vocabulary is None
     # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
     if words and (config.init_from or config.task.name not in FAMILIES):
         if not workdir.has_config(folder):
@@ -52,15 +52,15 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
         _check(config)
         tokenizer = tokenization.of_config(resolved)
     if tokenizer is not None and not config.tokenizer.vocab_file:
-        rules = tokenization.normalization(tokenizer)
+        rules = tokenization.normalizer_settings(tokenizer)
         resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))
     if not from_data:
         if config.init_from and "labels" in config.task and not config.task.labels:
-            resolved.task.labels = weights.find(config.init_from).labels()
+            resolved.task.labels = weights.find_source(config.init_from).labels()
             _check_outputs(resolved)
         # Does not train, so it does not have to read the data to count epochs.
         resolved.train.num_steps = resolved.train.num_steps or 1
-    task = tasks.create(resolved, tokenizer)
+    task = tasks.create_task(resolved, tokenizer)
     task.resolve()
     return task
 
@@ -68,7 +68,7 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
 def _check(config: ConfigDict) -> None:
     """Raises UserError if `init_from` is not a folder of weights."""
     if config.init_from:
-        weights.find(config.init_from).check()
+        weights.find_source(config.init_from).check()
 
 
 def _check_outputs(config: ConfigDict) -> None:
@@ -102,7 +102,7 @@ def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] |
     source = task.config.init_from
     if not source:
         return None
-    return weights.find(source).start(task, abstract, name)
+    return weights.find_source(source).start(task, abstract, name)
 
 
 class Restored(NamedTuple):
@@ -133,14 +133,16 @@ def restored_params(
     mesh = sharding.make_mesh(task.config, uses)
     abstract = sharding.abstract_params(task.init_params, mesh)
     if not has_checkpoint(folder):
-        trunk = family.of(task.config).trunk_name
+        trunk = family.family_of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract
         loaded = init_weights(task, abstract, checkpoint_name(task.config))
         if loaded is None:
             raise run_config.nothing_to_ask(folder)
         params, report = loaded
-        task.facts.update(report.facts)
-        yield Restored(mesh, merge.whole(params, report, unused), 0, report.missing)
+        task.fitted.update(report.facts)
+        yield Restored(
+            mesh, merge.require_complete(params, report, unused), 0, report.missing
+        )
         return
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
@@ -149,5 +151,5 @@ def restored_params(
                 f"--workdir={folder}: the run has no best checkpoint; set "
                 "--config.evaluate.checkpoint=last"
             )
-        task.facts.update(workdir.read_facts(folder, restored[1]))
+        task.fitted.update(workdir.read_facts(folder, restored[1]))
         yield Restored(mesh, *restored)

@@ -54,7 +54,7 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     if config.model.attention in KERNELS or config.model.epilogue == "fused":
-        requirements.check(
+        requirements.check_attention(
             config.model,
             devices[0].platform,
             trains="train" in uses,
@@ -110,7 +110,7 @@ def _check_batches(
             )
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding with the same array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
@@ -207,7 +207,7 @@ def shardings_of(abstract: Any) -> Any:
 
 
 @contextlib.contextmanager
-def activate(mesh: Mesh) -> Iterator[None]:
+def activate_mesh(mesh: Mesh) -> Iterator[None]:
     """Maps logical axis names to axes of this mesh, in this context (and thread)."""
     with jax.set_mesh(mesh), nn.logical_axis_rules(RULES):
         yield

@@ -60,7 +60,7 @@ def abstract_state(
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
     """
     params = sharding.abstract_params(task.init_params, mesh)
-    whole = sharding.replicated(mesh)
+    whole = sharding.replicated_sharding(mesh)
     shardings = sharding.shardings_of(params)
     state = jax.eval_shape(
         lambda params: init_state(params, optimizer, task.init_carry()), params

@@ -66,15 +66,15 @@ def train_step(
       learning_rate: Rate that is passed to `optimizer.update`, and logged.
       loss: See `LossFunction`.
       loss_weights: Function that returns the divisor of each named sum of a batch.
-      optimizer: Result of `optimizer.make`.
+      optimizer: Result of `optimizer.make_optimizer`.
       micro_batches: Number of parts that the batch is split into, 1 with a carry.
-      spike_factor: See `anomaly.detect`.
+      spike_factor: See `anomaly.detect_anomaly`.
       vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
         any number of parts. None means that it takes (parameters, batch, key).
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
-      clipping), `learning_rate`, and those of `anomaly.detect`.
+      clipping), `learning_rate`, and those of `anomaly.detect_anomaly`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     if vectors is None:
@@ -92,10 +92,10 @@ def train_step(
         "learning_rate": jnp.asarray(learning_rate, jnp.float32),
         "grad_norm": optax.tree.norm(grads),
     }
-    bad, stats, judged = anomaly.detect(
+    bad, stats, judged = anomaly.detect_anomaly(
         state.running_stats, metrics["loss"], metrics["grad_norm"], spike_factor
     )
-    unless = anomaly.Unless(bad)
+    unless = anomaly.SelectUnlessBad(bad)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
         *(grads, state.opt_state, state.params),
         learning_rate=learning_rate,
@@ -218,7 +218,9 @@ class Step:
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
-        self._optimizer = optimizers.make(task.config, task.unused())
+        self._optimizer = optimizers.make_optimizer(
+            task.config, task.unused_parameters()
+        )
         self.abstract = abstract_state(task, self._optimizer, mesh)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
@@ -273,11 +275,11 @@ class Step:
             donate_argnums=0,
             out_shardings=(
                 sharding.shardings_of(state),
-                sharding.replicated(self.mesh),
+                sharding.replicated_sharding(self.mesh),
             ),
             compiler_options=options or None,
         )
-        with sharding.activate(self.mesh):
+        with sharding.activate_mesh(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)
             return jitted.trace(state, batch, self.seeds.array, rate)
 

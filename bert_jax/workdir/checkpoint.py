@@ -76,7 +76,7 @@ class Checkpoints:
         keep_every: int = 0,
         only: int | None = None,
     ):
-        self._folder = storage.absolute(workdir) / name
+        self._folder = storage.absolute_path(workdir) / name
         self._read_only, self._only = keep is None, only
         kept: list[policies.PreservationPolicy] = [policies.LatestN(keep)]
         if keep_every:
@@ -196,7 +196,7 @@ class Checkpoints:
         """Moves a damaged checkpoint away, so that its step can be saved again."""
         aside = self._folder.parent / "damaged_checkpoints"
         if processes.is_first():
-            storage.move(self._folder / str(step), aside / str(step))
+            storage.move_folder(self._folder / str(step), aside / str(step))
         processes.barrier()
         self._manager.reload()
         log.warning("checkpoint %d moved to %s; using the one before", step, aside)

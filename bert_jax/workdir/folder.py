@@ -12,13 +12,13 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.config.field import PLAIN
-from bert_jax.config.fields import of as definitions
+from bert_jax.config.fields import fields_of as definitions
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path, write_atomically
 
 
-def claim(
+def claim_folder(
     workdir: Path,
     config: ConfigDict,
     tokenizer: Tokenizer,
@@ -31,7 +31,7 @@ def claim(
 
     Raises UserError if it belongs to a run of another config, vocabulary or data.
     """
-    check(workdir, config)
+    check_run(workdir, config)
     _check_vocabulary(workdir, tokenizer)
     _check_data(workdir, data or {})
     if not write:
@@ -39,7 +39,7 @@ def claim(
             why = "does not see what process 0 writes there; share one folder"
             raise UserError(f"--workdir={workdir}: this process {why}")
         return
-    for name, text in tokenization.files(tokenizer).items():
+    for name, text in tokenization.tokenizer_files(tokenizer).items():
         write_atomically(workdir / name, text)
     if data:
         write_atomically(workdir / "data.json", json.dumps(data, indent=2) + "\n")
@@ -85,13 +85,14 @@ def read_config(workdir: Path) -> dict[str, Any]:
     return found
 
 
-def recorded(workdir: Path, *, code: bool = True) -> ConfigDict:
-    """Returns the run's complete config. `configuration.complete` has the arguments."""
+def recorded_config(workdir: Path, *, code: bool = True) -> ConfigDict:
+    """Returns the run's complete config. `configuration.complete_config` has the
+    arguments."""
     path = workdir / "config.json"
-    return configuration.complete(read_config(workdir), path, code=code)
+    return configuration.complete_config(read_config(workdir), path, code=code)
 
 
-def check(workdir: Path, config: ConfigDict) -> int:
+def check_run(workdir: Path, config: ConfigDict) -> int:
     """Returns the run's `train.num_steps`, or without a run that of `config`.
 
     Raises UserError if config.json, where newer fields have their defaults, differs in
@@ -105,7 +106,7 @@ def check(workdir: Path, config: ConfigDict) -> int:
             "seed than config.json's (train.restarts, withdrawn); start another "
             "--workdir"
         )
-    there, here = _flat(recorded(workdir, code=False)), _flat(config)
+    there, here = _flat(recorded_config(workdir, code=False)), _flat(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task
         there[name] = json.loads(json.dumps(known[name].default))
@@ -135,7 +136,7 @@ def _flat(config: ConfigDict) -> dict[str, Any]:
     return flatten_dict(json.loads(json.dumps(config.to_dict())), sep=".")
 
 
-def fields(config: ConfigDict) -> dict[str, Any]:
+def agreed_fields(config: ConfigDict) -> dict[str, Any]:
     """Returns the fields that all processes must agree on: all but corpus.data_dir."""
     return {n: value for n, value in _flat(config).items() if n != "corpus.data_dir"}
 
@@ -155,7 +156,8 @@ def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
 
 
 def read_data(workdir: Path) -> dict[str, Any]:
-    """Reads the record of prepared data that `claim` wrote, empty without a run."""
+    """Reads the record of prepared data that `claim_folder` wrote, empty without a
+    run."""
     return _read_json(workdir / "data.json")
 
 

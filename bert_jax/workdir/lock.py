@@ -12,7 +12,7 @@ from bert_jax.runtime.storage import Path
 
 
 @contextlib.contextmanager
-def locked(workdir: Path) -> Iterator[None]:
+def lock_workdir(workdir: Path) -> Iterator[None]:
     """Holds the work directory, which it creates, and deletes if it stays empty. Raises
     UserError if another process holds it. Buckets have no locks."""
     if storage.in_bucket(workdir):

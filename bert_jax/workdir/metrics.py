@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-from bert_jax.runtime.storage import Path, in_bucket, naming, write_atomically
+from bert_jax.runtime.storage import Path, in_bucket, name_full_disk, write_atomically
 
 
 class MetricWriter:
@@ -57,7 +57,7 @@ class MetricWriter:
         }
         line: dict[str, Any] = {"step": step, "split": split, "time": now}
         line |= {n: x if math.isfinite(x) else str(x) for n, x in plain.items()}
-        with naming(self._path):
+        with name_full_disk(self._path):
             self._lines.write(json.dumps(line, allow_nan=False) + "\n")
             self._lines.flush()
             self._events.write(now, step, {f"{split}/{n}": x for n, x in plain.items()})
@@ -110,7 +110,7 @@ class _Events:
         self._writer.write_event(self._event(wall_time=now, **fields))
 
 
-def read(workdir: Path, split: str) -> list[dict[str, int | float]]:
+def read_metrics(workdir: Path, split: str) -> list[dict[str, int | float]]:
     """Reads the complete lines of one split: `step`, `time` and the numbers."""
     return [
         {n: float(x) if isinstance(x, str) else x for n, x in line.items()}

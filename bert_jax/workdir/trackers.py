@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _PROJECT = {"wandb": "WANDB_PROJECT", "mlflow": "MLFLOW_EXPERIMENT_NAME"}
 
 
-def require(names: Sequence[str]) -> None:
+def require_package(names: Sequence[str]) -> None:
     """Raises UserError if a service's package is not installed."""
     for name in names:
         if importlib.util.find_spec(name) is None:

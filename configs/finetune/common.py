@@ -42,7 +42,7 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
             tiny.get_config("plain") if size == "tiny" else base.get_config(size=size)
         )
     config.phase2.fraction = 0.0
-    config.task = configuration.defaults(task).task
+    config.task = configuration.with_defaults(task).task
     optimizer = config.optimizer
     optimizer.warmup_steps = 0
     optimizer.warmup_fraction = 0.1

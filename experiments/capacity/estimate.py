@@ -58,7 +58,9 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     own = config.copy_and_resolve_references()
     platform = "gpu" if kind == "cuda" else kind
     packed, seeds = own.corpus.packing, own.train.seeds
-    requirements.check(own.model, platform, trains=True, packed=packed, seeds=seeds)
+    requirements.check_attention(
+        own.model, platform, trains=True, packed=packed, seeds=seeds
+    )
     if kind == "cuda":
         devices.trace_without_cudnn()
     own.model.attention = "einsum"  # the simulated devices are of another kind
@@ -73,7 +75,7 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 @functools.cache
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
-    return abstract_state(programs.task_of(own), optimizer.make(own), mesh)
+    return abstract_state(programs.task_of(own), optimizer.make_optimizer(own), mesh)
 
 
 def _split_bytes(params: Any) -> int:

@@ -37,9 +37,9 @@ class TextWithLosses(Text):
         shares = special.log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
         return {**found, "cross_entropy": -float(shares.mean())}
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Scores the majority without the loss: its answer has no probability."""
-        found = super().baseline(split, examples)
+        found = super().baseline_scores(split, examples)
         return {k: v for k, v in found.items() if k != "cross_entropy"}
 
 

@@ -98,7 +98,7 @@ def models(mask: int) -> dict[str, nn.Module]:
       mask: Id of [MASK].
     """
     spec = f"{ROOT / 'configs' / 'tiny.py'}:recipe=plain"
-    fields = configuration.load(spec, []).model
+    fields = configuration.load_config(spec, []).model
     one = BertConfig.create(fields, PIECES)
     causal = BertConfig.create({**fields.to_dict(), "causal": True}, PIECES)
     return {
@@ -117,7 +117,7 @@ def read(source: str) -> tuple[Rows, Rows, int]:
       UserError: The text cannot be read, or is too short.
     """
     texts, size = [], 0
-    for document in corpus.documents((source,), Path("data")):
+    for document in corpus.read_documents((source,), Path("data")):
         texts.append(document.text)
         size += len(document.text)
         if size > _BYTES:
@@ -224,7 +224,7 @@ def main(argv: Sequence[str]) -> str:
     unigram = -np.log(counts / counts.sum())[held_out].mean()
     rows, shown, asked = [], [], models(mask)
     for number, (name, model) in enumerate(asked.items(), 1):
-        terminal.say(f"{name}: training, {number} of {len(asked)}")
+        terminal.print_line(f"{name}: training, {number} of {len(asked)}")
         losses, most = train(model, learnt, held_out, steps)
         shown = list(losses)
         found = (f"{loss:.2f}" for loss in losses.values())
@@ -234,7 +234,7 @@ def main(argv: Sequence[str]) -> str:
         [
             f"{learnt.size:,} pieces of {source} to learn from, {held_out.size:,} held "
             f"out; nats a piece on these, {unigram:.2f} by counts alone",
-            terminal.table(rows, header),
+            terminal.format_table(rows, header),
             "change: of the guess for a token, where that token is another one",
         ]
     )

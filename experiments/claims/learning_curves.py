@@ -135,12 +135,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for option, causal in (("init_from", False), ("ltr", True)):
         path = getattr(options, option)
         if path or not causal:
-            source = weights.find(path)
+            source = weights.find_source(path)
             source.check()
             if source.shape().get("model.causal", False) != causal:
                 kind = "reads both ways" if causal else "is left to right"
                 raise UserError(f"--{option}={path}: this model {kind}")
-    configuration.load(f"{CONFIG}:size={options.size}", fields)
+    configuration.load_config(f"{CONFIG}:size={options.size}", fields)
     return options, fields
 
 

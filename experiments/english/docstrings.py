@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     command_line.check_counts(options, "each")
     with tempfile.TemporaryDirectory() as folder:
-        path = pydocs.extract(Path(folder))
+        path = pydocs.extract_docstrings(Path(folder))
         rows = paragraphs(path, options.each)
     write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
     count = f"{len(rows)} paragraphs of {len(PACKAGES)} packages"
@@ -46,7 +46,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
     """Returns `each` paragraphs of each package, as rows with `text` and `label`.
 
     Args:
-      path: Path of the file that `pydocs.extract` has written.
+      path: Path of the file that `pydocs.extract_docstrings` has written.
 
     Raises:
       UserError: A package has fewer. It may not be installed.

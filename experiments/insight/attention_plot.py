@@ -22,7 +22,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import output, write_atomically
+from bert_jax.runtime.storage import output_path, write_atomically
 from experiments.lib import command_line, plots
 
 FORMATS = ("png", "pdf", "svg")
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         endings = ", ".join(f".{name}" for name in FORMATS)
         raise UserError(f"--output={options.output}: must end in one of {endings}")
     command_line.require("matplotlib", "report", "the picture needs matplotlib")
-    output(str(options.output))
+    output_path(str(options.output))
     write_atomically(options.output, picture(*read(options), kind))
     return 0
 

@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> str:
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
-    weights.find(options.init_from).check()
+    weights.find_source(options.init_from).check()
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
@@ -147,7 +147,7 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
     """Reads the sentences of a file of columns."""
     columns = {"token_column": options.token_column, "tag_column": options.tag_column}
     try:
-        found = ner.read(path, **columns, labelled=True)
+        found = ner.read_sentences(path, **columns, labelled=True)
     except UserError as error:  # which names a config's fields
         raise UserError(str(error).replace("config.task.", "--")) from error
     return [
@@ -159,7 +159,7 @@ def tagged(path: str, options: argparse.Namespace) -> list[Example]:
 def sentiment(folder: str, split: str) -> list[Example]:
     """Reads SST-2's sentences."""
     try:
-        found = glue.read("sst2", folder, split, Counter())
+        found = glue.read_split("sst2", folder, split, Counter())
     except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
         raise UserError(text) from error
@@ -181,7 +181,7 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     dealt = deal(probe.train, parts, probe.most), deal(probe.dev, parts)
     scored = []
     for seed, (train, dev) in enumerate(zip(*dealt, strict=True)):
-        terminal.say(f"{probe.title}: part {seed + 1} of {parts}")
+        terminal.print_line(f"{probe.title}: part {seed + 1} of {parts}")
         sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
         try:
             scored.append(fit_part(sets[0], sets[1], seed))

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from absl import logging as absl_logging
 
 from bert_jax.config import configuration
-from bert_jax.errors import UserError, printable
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.runtime import environment, failures
 
 
@@ -142,10 +142,13 @@ def command(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], i
             print("stopped", file=sys.stderr)
             return 130
         except Exception as error:  # raised again if not the user's
-            found, text = failures.describe(error)
+            found, text = failures.describe_failure(error)
             if found is None:
                 raise
-            print(f"error: {printable(' '.join(text.splitlines()))}", file=sys.stderr)
+            print(
+                f"error: {escape_controls(' '.join(text.splitlines()))}",
+                file=sys.stderr,
+            )
             return found
 
     return run
@@ -169,7 +172,7 @@ def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], i
     @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:
         compute()
-        print(printable(text(argv)))
+        print(escape_controls(text(argv)))
         return 0
 
     return command(run)

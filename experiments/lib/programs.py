@@ -61,7 +61,7 @@ def load(spec: str, fields: Sequence[str]) -> ConfigDict:
     Raises:
       UserError: The config is wrong.
     """
-    config = configuration.load(spec, list(fields))
+    config = configuration.load_config(spec, list(fields))
     if not config.train.num_steps:
         config.train.num_steps = STEPS
     if "labels" in config.task and not config.task.labels:
@@ -97,7 +97,7 @@ def task_of(config: ConfigDict) -> Task:
             own = kind.train((), pieces, lowercase=False)
         else:
             own = stand_in(pieces)
-    task = tasks.create(config, own)
+    task = tasks.create_task(config, own)
     if not isinstance(task.model_config, BertConfig):
         kind = type(task.model_config).__name__.removesuffix("Config")
         raise UserError(

@@ -124,7 +124,7 @@ def plain(sections: Iterable[Section]) -> str:
         texts = []
         for part in parts:
             if isinstance(part, Table):
-                shown = terminal.table(part.rows, part.header)
+                shown = terminal.format_table(part.rows, part.header)
                 texts.append("\n".join(filter(None, (shown, part.note))))
             elif isinstance(part, str):
                 texts.append(part)

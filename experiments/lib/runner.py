@@ -20,7 +20,7 @@ import filelock
 
 from bert_jax.config import command_line as flags
 from bert_jax.config import configuration
-from bert_jax.errors import UserError, printable
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import write_atomically
 from bert_jax.workdir import metrics
@@ -99,12 +99,12 @@ class Run(NamedTuple):
             count = f"has {len(folders)} of {train['seeds']} seeds"
             raise UserError(f"{self.folder}: damaged: {count}; {self._again}")
         for seed, folder in folders.items():
-            path, dev = folder / "metrics.jsonl", metrics.read(folder, "dev")
+            path, dev = folder / "metrics.jsonl", metrics.read_metrics(folder, "dev")
             # Dev's last line is written after those of training and other splits.
             end = 0 if train["early_stop"] else train["num_steps"]
             if not dev or dev[-1]["step"] < end:
                 raise UserError(f"{path}: cut before the run's end; {self._again}")
-            lines = found[seed] = metrics.read(folder, split)
+            lines = found[seed] = metrics.read_metrics(folder, split)
             if not (lines or may_lack) or any(set(needs) - x.keys() for x in lines):
                 raise UserError(
                     f"{path}: damaged: it has no {' and '.join(needs)} on {split}; "
@@ -150,7 +150,7 @@ def finish(
             check(run.arguments)
     if options.plan:
         rows = [("done" if r.is_done else "", r.kind, str(r.folder)) for r in runs]
-        print(terminal.table(rows, ("", "kind", "run")))
+        print(terminal.format_table(rows, ("", "kind", "run")))
         return 0
     errors: dict[Path, str] = {}
     options.output.mkdir(parents=True, exist_ok=True)
@@ -166,12 +166,12 @@ def finish(
             "ends, or name another folder"
         ) from None
     if status:
-        terminal.say("stopped; the same command goes on there")
+        terminal.print_line("stopped; the same command goes on there")
     elif errors:
         folder, error = next(iter(errors.items()))
         count = f"{len(errors)} of {len(runs)} runs failed, the first {folder}"
         again = "the same command tries them again"
-        terminal.say(f"error: {printable(f'{count}: {error}')}; {again}")
+        terminal.print_line(f"error: {escape_controls(f'{count}: {error}')}; {again}")
         status = 2
     return status
 
@@ -184,8 +184,8 @@ def check(arguments: Sequence[str]) -> None:
     """
     from bert_jax.training import optimizer  # slow
 
-    line = flags.parse(arguments)
-    config = configuration.load(line.config, line.overrides)
+    line = flags.parse_flags(arguments)
+    config = configuration.load_config(line.config, line.overrides)
     if config.train.num_steps:
         optimizer.learning_rate_schedule(config)
 
@@ -199,7 +199,7 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             errors[run.folder] = f"not run: {failed[0]} failed"
             continue
         name = f"run {number} of {len(runs)}"
-        terminal.say(f"{name}: {printable(str(run.printed))}")
+        terminal.print_line(f"{name}: {escape_controls(str(run.printed))}")
         start = time.monotonic()
         status = wait(run.command, run.printed)
         seconds = time.monotonic() - start
@@ -207,10 +207,10 @@ def _run_all(runs: Sequence[Run], errors: dict[Path, str]) -> int:
             return _STOPPED[status]
         if status:
             errors[run.folder] = _last_error(run.printed, status)
-            terminal.say(f"{name} failed: {printable(errors[run.folder])}")
+            terminal.print_line(f"{name} failed: {escape_controls(errors[run.folder])}")
         else:
             write_json(run.result, {"command": run.command, "seconds": seconds})
-            terminal.say(f"{name}: done in {report.duration(seconds)}")
+            terminal.print_line(f"{name}: done in {report.duration(seconds)}")
     return 0
 
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from bert_jax.config import fields, help
-from bert_jax.config.field import Field, words
+from bert_jax.config.field import Field, interval_words
 from bert_jax.config.files import CONFIGS
 from bert_jax.errors import UserError
 from bert_jax.registry import FAMILIES
@@ -121,7 +121,7 @@ def _table(own: Mapping[str, Field], architecture: str) -> str:
     Raises:
       UserError: A field has no comment that explains it.
     """
-    meanings = help.meanings(architecture)
+    meanings = help.field_meanings(architecture)
     rows = ["| field | type | default | |\n|---|---|---|---|\n"]
     for name, field in own.items():
         if not meanings.get(name):
@@ -143,7 +143,7 @@ def _kind(field: Field) -> str:
     name = names[type(field.default)]
     match field.allowed:
         case str():
-            return f"{name} {words(field.allowed)}"
+            return f"{name} {interval_words(field.allowed)}"
         case tuple():
             return ", ".join(filter(None, field.allowed))
     return name
@@ -165,7 +165,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _values(name: str) -> dict[str, Any]:
-    return dict(fields.each(_module(name).get_config()))
+    return dict(fields.iter_fields(_module(name).get_config()))
 
 
 def _about(name: str) -> str:

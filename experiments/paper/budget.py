@@ -78,10 +78,10 @@ def of(spec: str, fields: Sequence[str], words: int) -> Budget:
       words: Number of words to read, at least.
 
     Raises:
-      UserError: See `configuration.load` and the task's `training_data`. Also if all
-        steps are warm-up.
+      UserError: See `configuration.load_config` and the task's `training_data`. Also if
+        all steps are warm-up.
     """
-    config = configuration.load(spec, fields)
+    config = configuration.load_config(spec, fields)
     task = setup.build_task(config, Path(), from_data=True)
     a_step = _words_a_step(task)
     config.train.num_steps = steps = math.ceil(words / a_step)

@@ -93,7 +93,7 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
       UserError: There are no such weights, or it is an ELMo that cannot be read, also
         for want of h5py.
     """
-    found = weights.find(source)
+    found = weights.find_source(source)
     found.check()
     shape, model = found.shape(), found.family.name
     if isinstance(found, sources.ElmoSource):

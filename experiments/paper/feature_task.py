@@ -125,7 +125,7 @@ class VectorNer(Ner):
 
     def _rows(self, split: str) -> Rows:
         if split not in self._tables:
-            parts = (self.features(split), self.padding, self._vectors(split))
+            parts = (self.encode_examples(split), self.padding, self._vectors(split))
             self._tables[split] = VectorRows(*parts, self._states)
         return self._tables[split]
 
@@ -155,7 +155,7 @@ class VectorNer(Ner):
         boxes = nn.meta.AxisMetadata
         return jax.tree.map(_boxed, params, is_leaf=lambda x: isinstance(x, boxes))
 
-    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+    def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Names the sum's weights, because decay would pull them towards equal ones."""
         del predicts
         return ("mix",) if self._mixes else ()

@@ -34,7 +34,7 @@ from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.ner.task import Ner
-from bert_jax.tokenization import normalization
+from bert_jax.tokenization import normalizer_settings
 from experiments.lib import command_line, report, runner
 from experiments.lib.runner import Run, digest
 from experiments.paper import feature_choices, feature_task
@@ -109,8 +109,10 @@ def main(argv: Sequence[str]) -> int:
     command_line.compute()
     data = read(options, fields)
     runs = plan(options, fields, data)
-    if normalization(data.task.tokenizer).get("lowercase"):
-        terminal.say(f"{options.init_from} is uncased; the paper's model is cased")
+    if normalizer_settings(data.task.tokenizer).get("lowercase"):
+        terminal.print_line(
+            f"{options.init_from} is uncased; the paper's model is cased"
+        )
 
     def before() -> None:
         if not all(run.is_done for run in runs.values()):
@@ -153,7 +155,7 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     Raises:
       UserError: A file, a field or the model is wrong.
     """
-    source = weights.find(options.init_from)
+    source = weights.find_source(options.init_from)
     source.check()
     kind = source.family
     if kind.name != "bert":
@@ -166,10 +168,10 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     readings, model = {}, weights_digest(bert)
     for name in ("train", "dev", "test"):
         if task.examples(name):
-            rows = task.features(name)
+            rows = task.encode_examples(name)
             readings[name] = Reading.of(rows, task.padding, longest)
     for what, count in task.notices.items():
-        terminal.say(f"{what}: {count:,}")
+        terminal.print_line(f"{what}: {count:,}")
     place = options.output / "vectors"
     paths = {name: x.path(place, name, model, size) for name, x in readings.items()}
     return Data(bert, task, readings, paths)
@@ -186,8 +188,8 @@ def settings(
     longest = 512 if options.document_context else 128
     longest = min(bert.config.max_position_embeddings, longest)
     overrides = [f"--config.task.max_seq_length={longest}", *fields]
-    config = configuration.load(feature_task.__file__, overrides)
-    config.update_from_flattened_dict(weights.find(options.init_from).shape())
+    config = configuration.load_config(feature_task.__file__, overrides)
+    config.update_from_flattened_dict(weights.find_source(options.init_from).shape())
     config.init_from = options.init_from
     for split in ("train", "dev", "test"):
         config.task[f"{split}_file"] = getattr(options, split)
@@ -209,7 +211,7 @@ def plan(
     names, left_out = chosen(options.choices, layers)
     for name in left_out:
         needs = CHOICES[name].needs
-        terminal.say(f"{name}: left out; it needs {needs} layers, not {layers}")
+        terminal.print_line(f"{name}: left out; it needs {needs} layers, not {layers}")
     files = [
         f"--config.task.{split}_{kind}={path}"
         for split, vectors in data.paths.items()
@@ -247,7 +249,8 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
         "baseline": {
             name: scores[task.main_score]
             for name in data.paths
-            if name != "train" and (scores := task.baseline(name, task.examples(name)))
+            if name != "train"
+            and (scores := task.baseline_scores(name, task.examples(name)))
         },
         "choices": {
             name: feature_choices.summary(run, task.main_score)
@@ -282,7 +285,7 @@ def keep_split(
     if path.exists():
         return
     shape = bert.config.num_hidden_layers + 1, reading.words, bert.config.hidden_size
-    terminal.say(f"vectors of {split}: {4e-6 * np.prod(shape):,.0f} MB, {path}")
+    terminal.print_line(f"vectors of {split}: {4e-6 * np.prod(shape):,.0f} MB, {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)

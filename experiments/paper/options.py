@@ -119,7 +119,9 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     overrides = list(fields)
     if corpus:
         overrides.append(f"--config.corpus.sources={corpus!r}")
-    resolved, *_ = (configuration.load(spec, overrides) for spec in configs.values())
+    resolved, *_ = (
+        configuration.load_config(spec, overrides) for spec in configs.values()
+    )
     if words:  # all systems read the same
         corpus = tuple(resolved.corpus.sources)
     steps, least = resolved.train.num_steps, len(tables.SHARES)

@@ -74,7 +74,7 @@ def _own(spec: str) -> tuple[str, ...]:
     """Returns the values of a config file that is not one of ours: it may change."""
     if Path(spec.partition(":")[0]).resolve().parent == ROOT / "configs":
         return ()
-    return (json.dumps(configuration.load(spec, []).to_dict(), sort_keys=True),)
+    return (json.dumps(configuration.load_config(spec, []).to_dict(), sort_keys=True),)
 
 
 def _kept(options: Options) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def _alike(options: Options, data: Found, own: Collection[str]) -> tuple[str, ..
     Args:
       own: Names of the fields that a system sets itself.
     """
-    train = configuration.load(finetuning_config(data, options.size), []).train
+    train = configuration.load_config(finetuning_config(data, options.size), []).train
     fields = {
         "train.batch_size": train.batch_size,
         "train.num_epochs": train.num_epochs,

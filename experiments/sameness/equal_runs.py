@@ -157,7 +157,7 @@ def run(folder: Path, task: str, at: Place, workdir: Path, stop: int = -1) -> No
 
 
 def finished(workdir: Path) -> bool:
-    dev = metrics.read(workdir, "dev")
+    dev = metrics.read_metrics(workdir, "dev")
     return bool(dev) and dev[-1]["step"] == len(losses(workdir)) == STEPS
 
 
@@ -168,7 +168,7 @@ def base(folder: Path, task: str) -> Path:
 
 def losses(workdir: Path) -> np.ndarray:
     """Reads the loss of each step, all of them there once and in order."""
-    lines = metrics.read(workdir, "train")
+    lines = metrics.read_metrics(workdir, "train")
     steps = [line["step"] for line in lines]
     assert steps == list(range(1, len(steps) + 1)), f"{workdir}: steps {steps}"
     return np.array([line["loss"] for line in lines])
@@ -184,7 +184,7 @@ def compare(workdir: Path, other: Path) -> tuple[float, float, float, str, str]:
     """
     ours, theirs = losses(workdir), losses(other)
     relative = np.abs(ours - theirs) / np.abs(theirs)
-    mine, its = (metrics.read(path, "dev")[-1] for path in (workdir, other))
+    mine, its = (metrics.read_metrics(path, "dev")[-1] for path in (workdir, other))
     scores = max(
         abs(mine[name] - its[name]) / max(abs(its[name]), 1e-9)
         for name in its.keys() - {"time"}
@@ -237,7 +237,7 @@ def show(title: str, rows: list[tuple]) -> None:
         for place, *numbers, counts in ((*row[:4], row[4:]) for row in rows)
     ]
     print(f"\n{title}: largest relative difference from one device")
-    print(terminal.table(shown, header), flush=True)
+    print(terminal.format_table(shown, header), flush=True)
 
 
 def write_data(folder: Path) -> None:

@@ -41,9 +41,9 @@ def record(folder: Path, stop: int) -> None:
                 line = {"step": now, "places": places, "rows": identities(batch)}
                 file.write(json.dumps(line) + "\n")
                 file.flush()
-                if now == stop and index == processes.count() - 1:
+                if now == stop and index == processes.process_count() - 1:
                     os.kill(os.getpid(), signal.SIGTERM)
-                    await_agreement(processes.count())
+                    await_agreement(processes.process_count())
                 yield batch
 
     seeds.Seeds.batches = recorded  # type: ignore[method-assign]  # on purpose

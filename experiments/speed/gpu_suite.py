@@ -38,7 +38,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_jax.runtime.terminal import table
+from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, several
 from experiments.speed import sides
@@ -190,7 +190,10 @@ class Suite:
             shown = (f"{1e3 * side['median']:.2f}{mark}", f"{rate:,.0f}")
             memory = (more.get("memory") or 0) / 1e9
             rows.append((name, *shown, f"{memory:.1f}", f"{more['ready']:.0f}"))
-        print(table(rows, ("side", "ms", "sequences/s", "GB", "ready s")), flush=True)
+        print(
+            format_table(rows, ("side", "ms", "sequences/s", "GB", "ready s")),
+            flush=True,
+        )
         return {"sides": timed, "about": about, "errors": errors, "cases": list(cases)}
 
     def _profile(self) -> dict[str, Any]:
@@ -246,7 +249,7 @@ class Suite:
         how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
         how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
         found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
-        print(table(inference.rows(found), inference.HEADER), flush=True)
+        print(format_table(inference.rows(found), inference.HEADER), flush=True)
         return found
 
 
@@ -288,7 +291,7 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
         steps.PRODUCTS = {}
         steps.IN_ORDER = {**steps.IN_ORDER, **case["options"]}
     if case.get("float32_logits"):  # logits with the vocabulary's own size
-        heads.platform = lambda: "cpu"
+        heads.platform_name = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config
 
 
@@ -299,7 +302,7 @@ def _interpret() -> None:
     from bert_jax.models.kernels import fused, requirements
 
     fused.fused_attention = functools.partial(fused.fused_attention, interpret=True)
-    requirements.check = lambda *_, **__: None
+    requirements.check_attention = lambda *_, **__: None
     with contextlib.suppress(ImportError):  # an older commit
         from bert_jax.models.kernels import activation, norm
 
@@ -335,7 +338,7 @@ def profile(case: Mapping[str, Any]) -> dict[str, Any]:
         f"{kind} {real:.2f} ms ({model:.2f})"
         for kind, (model, real) in sorted(found["kinds"].items())
     )
-    lines = table(kernels.lines(found["kernels"][:30]), kernels.HEADER)
+    lines = format_table(kernels.lines(found["kernels"][:30]), kernels.HEADER)
     shown = f"measured ms (by the model): {kinds}\n{lines}"
     return {"peaks": peaks, **found, "table": shown}
 

@@ -27,7 +27,7 @@ from bert_jax import tokenization
 from bert_jax.data.texts import read_texts
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
-from bert_jax.runtime.terminal import table
+from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, report, runner
 from experiments.speed import sides
 from experiments.speed.train_step import DTYPES
@@ -122,8 +122,8 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     fields["model.attention"] = attention
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
     file = str(sides.ROOT / "configs" / "finetune" / "text.py")
-    given = configuration.load(file, overrides)
-    nowhere = storage.path(str(Path(case["folder"], "run")))
+    given = configuration.load_config(file, overrides)
+    nowhere = storage.storage_path(str(Path(case["folder"], "run")))
     config = run_config.config_of(nowhere, given, overrides, asks=True)
     task = setup.build_task(config, nowhere, from_data=False)
     answerer = inference.of_task(task, nowhere)
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str]) -> int:
     print(
         f"{args.layers} layers of {args.hidden}, {args.dtype}, {len(texts)} texts, "
         f"batches of {args.batch}: the same label for at least "
-        f"{figures['same_label']:.1%}\n\n{table(rows(figures), HEADER)}"
+        f"{figures['same_label']:.1%}\n\n{format_table(rows(figures), HEADER)}"
     )
     if args.output:
         runner.write_json(args.output, {**facts, **figures})

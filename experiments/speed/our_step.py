@@ -125,8 +125,8 @@ def _packed_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     pairs_of_a_row = config.corpus.packed_pairs
     filled = np.tile(np.arange(pairs_of_a_row) < PACKED, (rows, 1))
     share = config.masking.masked_lm_prob
-    columns = packing.predictions(length, share, most, pairs_of_a_row)
-    return packing.pack(pairs, filled, columns, pad=0)
+    columns = packing.max_predictions(length, share, most, pairs_of_a_row)
+    return packing.pack_pairs(pairs, filled, columns, pad=0)
 
 
 class OurStep:
@@ -151,7 +151,7 @@ class OurStep:
         self._rate = np.float32(config.optimizer.learning_rate)
         self._seeds, self._state = step.seeds, step.first_state()
         by_path = traverse_util.flatten_dict(self._state.params, sep="/")
-        unused = self._task.unused()  # the loss does not depend on them
+        unused = self._task.unused_parameters()  # the loss does not depend on them
         used = {k: v for k, v in by_path.items() if not k.startswith(unused)}
         self.parameters = count_parameters(used)
         self.compiled = step.compiled(

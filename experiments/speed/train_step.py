@@ -29,7 +29,7 @@ from typing import Any
 
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
-from bert_jax.runtime.terminal import table
+from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, report, runner
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import our_step, sides
@@ -296,11 +296,11 @@ def main(arguments: Sequence[str]) -> int:
         done.append(measure(case))
         if options.output:
             runner.write_json(options.output, {**facts, "cases": done})
-        lines = (table(rows_of(done[-1]), HEADER), *notes(done[-1]))
+        lines = (format_table(rows_of(done[-1]), HEADER), *notes(done[-1]))
         print("\n" + "\n".join(lines), flush=True)
     if len(done) > 1:
         every = [line for case in done for line in rows_of(case)]
-        print(f"\n{table(every, HEADER)}")
+        print(f"\n{format_table(every, HEADER)}")
     return int(any("error" in case for case in done))
 
 

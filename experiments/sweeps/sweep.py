@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from bert_jax import registry
 from bert_jax.config import configuration, files
-from bert_jax.config.fields import each
-from bert_jax.errors import UserError, printable
+from bert_jax.config.fields import iter_fields
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
 from experiments.lib.report import Table
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         found, score = settings(ended, options.score)
         sections = [report.Section("", [comparison_table(found, score)])]
         results = plain(found, score)
-        return printable(report.write(options.output, sections, results))
+        return escape_controls(report.write(options.output, sections, results))
 
     return runner.finish(list(runs), options, said, partial=True)
 
@@ -118,7 +118,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
     """
     grid = dict(options.grid)
     seeds = grid.pop(_SEED) if options.together else []
-    names, runs = {spec: files.name(spec) for spec in options.config}, {}
+    names, runs = {spec: files.config_name(spec) for spec in options.config}, {}
     if len({*names.values()}) < len(names):  # short ones do not differ
         names = {spec: spec for spec in names}
     for spec, *values in itertools.product(options.config, *grid.values()):
@@ -127,13 +127,15 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         if seeds:
             given += [f"--config.seed={seeds[0]}", f"--config.train.seeds={len(seeds)}"]
         arguments = (f"--config={spec}", *fields, *given)
-        config = configuration.load(spec, list(arguments[1:]))
+        config = configuration.load_config(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if any(x in registry.ADDED for _, x in each(config)):  # its definitions too
+        if any(
+            x in registry.ADDED for _, x in iter_fields(config)
+        ):  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:
-            parts.insert(0, files.name(spec))
+            parts.insert(0, files.config_name(spec))
         name = ",".join(parts)
         safe = "".join(c if c.isalnum() or c in "=,.-_" else "_" for c in name)[:80]
         # A file's name has at most 255 bytes, and those next to the folder are longer.

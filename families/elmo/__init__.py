@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_jax.family import Family, Part
+from bert_jax.family import Family, LazyImport
 
 if TYPE_CHECKING:
     from families.elmo.loading import Elmo as Frozen
@@ -33,15 +33,15 @@ class Elmo(Family):
 
     name, title = "elmo", "an ELMo"
     vocabulary = None  # words are read by their characters
-    source = Part("families.elmo.sources:ElmoSource")
-    released = "options.json"
+    source = LazyImport("families.elmo.sources:ElmoSource")
+    weights_file = "options.json"
     model_type = ""
     attends = has_segments = shares_rows = False
     trunk_name = "elmo"
-    pretraining = Part("families.elmo.pretraining:Elmo")
-    fields = Part("families.elmo.fields:FIELDS")
-    extractor = Part("families.elmo.extractor:ElmoExtractor")
-    brings: Mapping[str, Mapping[str, str]] = {
+    pretraining = LazyImport("families.elmo.pretraining:Elmo")
+    fields = LazyImport("families.elmo.fields:FIELDS")
+    extractor = LazyImport("families.elmo.extractor:ElmoExtractor")
+    registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"adagrad": "families.elmo.optimizer:adagrad"}
     }
 
@@ -50,12 +50,12 @@ class Elmo(Family):
 
         return tasks.of(name, task)
 
-    def words(self, config: Any) -> str:
+    def describe_input(self, config: Any) -> str:
         cased = "uncased" if config.tokenizer.lowercase else "cased"
         return f"read by their characters, cut at {config.task.words}, {cased}"
 
-    def unexported(self, task: Any) -> str:
-        return "" if task["name"] == self.name else super().unexported(task)
+    def export_error(self, task: Any) -> str:
+        return "" if task["name"] == self.name else super().export_error(task)
 
 
 FAMILY = Elmo()

@@ -46,7 +46,7 @@ class ElmoExtractor(Extractor):
     def warn(self) -> None:
         """Does nothing: a text of any length is read whole."""
 
-    def parse(self, row: dict[str, Any]) -> Feature:
+    def parse_row(self, row: dict[str, Any]) -> Feature:
         """Cuts a row into words.
 
         Raises:
@@ -76,14 +76,14 @@ class ElmoExtractor(Extractor):
         columns = {"input_ids": np.arange(len(read)), "owners": np.array(owners)}
         return Feature(0, columns, (names, ids))
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches have the words' characters."""
         return _Characters(features, {"owners": NONE})
 
-    def answer(self, feature: Feature, output: Outputs) -> dict[str, Any]:
+    def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns `names` and `vectors`, as the other extractor."""
         names, _ = feature.info
-        return super().answer(feature._replace(info=names), output)
+        return super().decode_one(feature._replace(info=names), output)
 
     def states(
         self, params: Any, batch: Arrays

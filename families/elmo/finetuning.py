@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
-from bert_jax.family import require
+from bert_jax.family import require_values
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.task import Shapes
 from bert_jax.types import Arrays, DropoutKey
@@ -97,7 +97,7 @@ class ElmoFinetuning(Finetuning):
             if not self.config.init_from:
                 self.notices["config.init_from is empty: ELMo is frozen at random"] = 1
 
-    def unused(self, *, predicts: bool = False) -> tuple[str, ...]:
+    def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Returns no names, because there is no pooler."""
         del predicts
         return ()
@@ -117,7 +117,9 @@ class ElmoFinetuning(Finetuning):
         assert isinstance(outputs, dict)
         return outputs
 
-    def tokenize(self, texts: Sequence[str], *, offsets: bool = True) -> Iterator[Any]:
+    def tokenize_texts(
+        self, texts: Sequence[str], *, offsets: bool = True
+    ) -> Iterator[Any]:
         """Yields each text's words with their offsets, as `tokenizers.Encoding` has
         them."""
         del offsets  # words have them at no cost
@@ -128,7 +130,7 @@ class ElmoFinetuning(Finetuning):
     @functools.cached_property
     def between(self) -> tuple[int, ...]:
         """The first text's end, and the second one's begin."""
-        return self.special.sep, self.special.cls
+        return self.special_tokens.sep, self.special_tokens.cls
 
     def word_ids(self, words: Sequence[str]) -> list[int]:
         """Returns the numbers of words that are cut already."""
@@ -142,7 +144,7 @@ class ElmoFinetuning(Finetuning):
             self.words.forget()
         return super().encode(examples, split)  # type: ignore[safe-super] # a mixin
 
-    def table(self, features: Sequence[Feature]) -> Rows:
+    def make_rows(self, features: Sequence[Feature]) -> Rows:
         """Rows whose batches have the words' characters."""
         return rows.WordRows(features, self.padding, self.words)
 
@@ -172,7 +174,7 @@ def _refuse(config: ConfigDict, systems: Sequence[str]) -> None:
         )
     if task.get("bilstm"):
         raise UserError("config.task.bilstm=True: reads BERT's vectors; leave it False")
-    require(
+    require_values(
         config,
         "an ELMo",
         ("model.dtype", "float32", "is float32"),

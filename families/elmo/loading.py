@@ -21,10 +21,13 @@ _BATCH = 32  # sentences that are computed at a time
 
 def load(folder: str | Path) -> "Elmo":
     """Loads an ELMo. See `families.elmo.load`."""
-    place = storage.path(folder)
+    place = storage.storage_path(folder)
     if not sources.is_run(place):
         return Elmo(*released.read(Path(folder)))
-    config, source = workdir.recorded(place, code=False), weights.find(place)
+    config, source = (
+        workdir.recorded_config(place, code=False),
+        weights.find_source(place),
+    )
     if not isinstance(source, sources.ElmoSource):
         raise UserError(f"{folder}: a run of {config.task.name}, which has no ELMo")
     return Elmo(model.ElmoConfig.of_run(config), source.load().params["elmo"])

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from bert_jax.config.phases import Phase
 from bert_jax.data.rows import RowIndex
 from bert_jax.errors import UserError
-from bert_jax.family import require
+from bert_jax.family import require_values
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.objectives import lm_table
 from bert_jax.tasks.task import Batch, Data, Predictor, Results, Shapes, Task
@@ -88,7 +88,7 @@ class Elmo(Task):
             report=streams.text,
         )
 
-    def recall(self, record: Mapping[str, Any]) -> None:
+    def reuse_prepared_data(self, record: Mapping[str, Any]) -> None:
         """Reuses the run's prepared streams, where they still exist."""
         if record.get("sources") == list(self.config.corpus.sources):
             self._record = dict(record)
@@ -310,7 +310,7 @@ class Elmo(Task):
 
 def _refuse(config: ConfigDict) -> None:
     """Raises UserError for settings that an ELMo does not use."""
-    require(
+    require_values(
         config,
         "an ELMo",
         ("init_from", "", "starts from random values"),

@@ -9,7 +9,7 @@ import jax
 from bert_jax.config import fields
 from bert_jax.convert import runs
 from bert_jax.convert.layout import LABELLED_HEADS
-from bert_jax.convert.merge import Report, take
+from bert_jax.convert.merge import Report, take_parameters
 from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.runtime import hub
@@ -43,7 +43,7 @@ class ElmoSource(Source):
         `GROUP.NAME`. For a run also how it cuts and writes words."""
         if not is_run(self.folder):
             return released.read_options(self._local()).fields()
-        return fields.decided(workdir.recorded(self.folder, code=False))
+        return fields.decided_values(workdir.recorded_config(self.folder, code=False))
 
     def labels(self) -> tuple[str, ...]:
         return tuple((self.recorded() or {"task": {}})["task"].get("labels", ()))
@@ -63,7 +63,7 @@ class ElmoSource(Source):
         """
         if not is_run(self.folder):
             return Loaded({"elmo": released.read(self._local())[1]})
-        config, saved, at = runs.saved(self.folder, name, self.step)
+        config, saved, at = runs.read_checkpoint(self.folder, name, self.step)
         # Without the softmax of pre-training, which is as large as the vocabulary.
         params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
         labels = tuple(config.task.get("labels", ()))
@@ -84,8 +84,10 @@ class ElmoSource(Source):
             if ours != saved or (others and part in LABELLED_HEADS):
                 params.pop(part)
                 left_over.append(f"{part} (of another task or system)")
-        source = hub.resolved(task.config.init_from)
-        return take(abstract, params, source, "ELMo", left_over, weights.facts)
+        source = hub.resolve_revision(task.config.init_from)
+        return take_parameters(
+            abstract, params, source, "ELMo", left_over, weights.facts
+        )
 
     def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
@@ -101,7 +103,7 @@ class ElmoSource(Source):
             raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
         folder = pathlib.Path(target).absolute()
         released.check_target(folder)
-        config = workdir.recorded(self.folder)
+        config = workdir.recorded_config(self.folder)
         params = self.load(name).params["elmo"]
         words = (self.folder / "vocab.txt").read_bytes()
         sizes, rows = ElmoConfig.of_run(config), config.train.batch_size

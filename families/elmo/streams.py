@@ -84,10 +84,10 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
         and has these settings, and the text may be gone.
 
     Raises:
-      UserError: See `corpus.documents` and `chunks.split_rule`. The text has changed
-        since the run started, or no held-out sentence is left.
+      UserError: See `corpus.read_documents` and `chunks.split_rule`. The text has
+        changed since the run started, or no held-out sentence is left.
     """
-    data_dir, settings = storage.path(config.corpus.data_dir), _settings(config)
+    data_dir, settings = storage.storage_path(config.corpus.data_dir), _settings(config)
     if storage.in_bucket(data_dir):
         raise UserError(
             f"config.corpus.data_dir={data_dir}: streams of words are read from a "
@@ -99,12 +99,12 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             return prepared
     identity = settings | {
         "format": FORMAT,
-        "sources": corpus.identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],
     }
-    folder = data_dir / f"words-{atomic_folder.fingerprint(identity)}"
+    folder = data_dir / f"words-{atomic_folder.folder_fingerprint(identity)}"
     if recorded and folder.name != recorded:
         raise UserError(
             "config.corpus.sources: the text has changed since the run started, and "
@@ -173,7 +173,7 @@ def _settings(config: ConfigDict) -> dict[str, Any]:
         "words": config.task.words,
         "lowercase": config.tokenizer.lowercase,
         "strip_accents": config.tokenizer.strip_accents,
-        **chunks.identity(config),
+        **chunks.chunk_settings(config),
     }
 
 
@@ -228,8 +228,8 @@ def _write(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
             numbers = [ids.setdefault(word, len(ids)) for word in words]
             counts.update(numbers)
             train.add(numbers)
-            keys.write(overlap.keys([sentence]).tobytes())
-    held_keys = overlap.keys(sentence for _, sentence in held_back)
+            keys.write(overlap.sentence_keys([sentence]).tobytes())
+    held_keys = overlap.sentence_keys(sentence for _, sentence in held_back)
     known = np.isin(held_keys, overlap.in_file(folder / "keys", held_keys))
     (folder / "keys").unlink()
     for (words, _), is_known in zip(held_back, known, strict=True):
@@ -264,9 +264,9 @@ def _sentences(config: ConfigDict) -> Iterator[tuple[str, str, list[str]]]:
     """Yields each sentence's split, text and words, without sentences that have no
     words."""
     split_of, cut = chunks.split_rule(config), cutter(config)
-    for index, document in enumerate(chunks.documents(config)):
+    for index, document in enumerate(chunks.cut_documents(config)):
         split = split_of(index)
         for piece in document:
-            for sentence in corpus.sentences(piece, config.corpus.language):
+            for sentence in corpus.split_sentences(piece, config.corpus.language):
                 if words := cut(sentence):
                     yield split, sentence, words

@@ -40,9 +40,9 @@ class ElmoClassification(ElmoFinetuning, Text):
             # As in src/models.py, build_classifier, for STS-B.
             config.task.classifier_size = 0
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Parses a row as the task does. A model of single texts reads no `text_b`."""
-        example = super().parse(row)
+        example = super().parse_row(row)
         if example["text_b"] and not self.pairs:
             raise ValueError('"text_b": this model was trained on single texts')
         return example

@@ -124,14 +124,14 @@ class ElmoNer(ElmoFinetuning, Ner):
             features.append(feature._replace(columns=columns))
         return features
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Minus the log probability of a row's tags, in nats."""
         transitions = _transitions(logits)
         return -crf.log_likelihood(
             logits["logits"], batch["labels"], batch["tagged"], transitions
         )
 
-    def weights(self, batch: Arrays) -> Float[Array, "batch"]:
+    def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 for each row, as in AllenNLP up to their number, which it does not
         divide by."""
         return batch["row_weights"]

@@ -7,24 +7,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part
+from bert_jax.family import Family, LazyImport
 
 
 class Gpt(Family):
     """The differences between GPT and BERT."""
 
     name, title = "gpt", "a GPT"
-    trunk = Part("families.gpt.model:Gpt")
-    for_pretraining = Part("families.gpt.model:GptForPreTraining")
-    with_heads = Part("families.gpt.model:GptWithHeads")
-    initializer = Part("flax.linen.initializers:normal")
-    vocabulary = Part("families.gpt.vocabulary:BYTE_PAIRS")
-    assemble = Part("families.gpt.pretraining:fill")
-    layout = Part("families.gpt.layout:LAYOUT")
+    trunk = LazyImport("families.gpt.model:Gpt")
+    for_pretraining = LazyImport("families.gpt.model:GptForPreTraining")
+    with_heads = LazyImport("families.gpt.model:GptWithHeads")
+    initializer = LazyImport("flax.linen.initializers:normal")
+    vocabulary = LazyImport("families.gpt.vocabulary:BYTE_PAIRS")
+    assemble = LazyImport("families.gpt.pretraining:fill")
+    layout = LazyImport("families.gpt.layout:LAYOUT")
     model_type = "openai-gpt"
     has_segments = shares_rows = False
-    fields = Part("families.gpt.fields:FIELDS")
-    brings: Mapping[str, Mapping[str, str]] = {
+    fields = LazyImport("families.gpt.fields:FIELDS")
+    registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {"openai_adam": "families.gpt.optimizer:openai_adam"},
         "optimizer.schedule": {
             "openai_linear": "families.gpt.optimizer:warmup_linear",
@@ -49,7 +49,7 @@ class Gpt(Family):
 
         return finetuning.of(name, task)
 
-    def unexported(self, task: Any) -> str:
+    def export_error(self, task: Any) -> str:
         if not task.get("both_orders", False):
             return ""
         return (
@@ -57,7 +57,7 @@ class Gpt(Family):
             "Hugging Face's GPT has no such part"
         )
 
-    def complete(self, config: Any) -> None:
+    def fill_defaults(self, config: Any) -> None:
         config.corpus.nsp = False
 
 

@@ -85,7 +85,7 @@ class GptFinetuning(Finetuning):
         )
         assert isinstance(outputs, dict)
         logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
-        task_loss = jnp.sum(self.weights(batch) * self.losses(logits, batch))
+        task_loss = jnp.sum(self.row_weights(batch) * self.row_losses(logits, batch))
         means = lm_losses(logits["lm_logits"], batch)
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
         return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}

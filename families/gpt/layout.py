@@ -13,7 +13,13 @@ import numpy as np
 
 from bert_jax import tokenization
 from bert_jax.convert.layout import Layout, Weights
-from bert_jax.convert.parameters import Array, Parameter, dense, norm, table
+from bert_jax.convert.parameters import (
+    Array,
+    Parameter,
+    dense_parameters,
+    embedding_table,
+    norm_parameters,
+)
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -75,11 +81,13 @@ class GptLayout(Layout):
             case "masked_lm":
                 pass
             case "multiple_choice":
-                yield from dense(part, "multiple_choice_head.summary", hidden, 1)
+                yield from dense_parameters(
+                    part, "multiple_choice_head.summary", hidden, 1
+                )
             case _:  # `transformers` has no bias of a classifier, and no other heads
                 outputs = 2 if part == "question_answering" else labels
                 score = "score.weight" if part == "sequence_classification" else ""
-                kernel, bias = dense(part, "", hidden, outputs)
+                kernel, bias = dense_parameters(part, "", hidden, outputs)
                 yield dataclasses.replace(kernel, name=score)
                 yield dataclasses.replace(bias, name="")
 
@@ -147,21 +155,25 @@ def _trunk(config: BertConfig) -> Iterator[Parameter]:
         ("position", "positions", config.max_position_embeddings),
     ):
         path = f"bert.embeddings.{ours}_embeddings"
-        yield table(path, f"transformer.{theirs}_embed", rows, hidden)
+        yield embedding_table(path, f"transformer.{theirs}_embed", rows, hidden)
     for index in range(config.num_hidden_layers):
         path, name = f"bert.encoder.layer_{index}", f"transformer.h.{index}"
         for place, which in enumerate(("query", "key", "value")):
             ours, theirs = f"{path}.attention.{which}", f"{name}.attn.c_attn"
-            yield from dense(ours, theirs, hidden, heads, fused=(place, 3), conv=True)
+            yield from dense_parameters(
+                ours, theirs, hidden, heads, fused=(place, 3), conv=True
+            )
         for ours, theirs, inputs, outputs in (
             ("attention.output", "attn.c_proj", heads, hidden),
             ("intermediate", "mlp.c_fc", hidden, inner),
             ("output", "mlp.c_proj", inner, hidden),
         ):
             names = f"{path}.{ours}", f"{name}.{theirs}"
-            yield from dense(*names, inputs, outputs, conv=True)
-        yield from norm(f"{path}.attention_layer_norm", f"{name}.ln_1", hidden)
-        yield from norm(f"{path}.layer_norm", f"{name}.ln_2", hidden)
+            yield from dense_parameters(*names, inputs, outputs, conv=True)
+        yield from norm_parameters(
+            f"{path}.attention_layer_norm", f"{name}.ln_1", hidden
+        )
+        yield from norm_parameters(f"{path}.layer_norm", f"{name}.ln_2", hidden)
 
 
 def _without_bias(weights: Weights) -> dict[str, Any]:

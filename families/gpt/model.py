@@ -16,7 +16,7 @@ from bert_jax.models.attention import Seen
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
 from bert_jax.models.heads import vocabulary_logits
-from bert_jax.models.layers import Embedding, at, constrain, dropout
+from bert_jax.models.layers import Embedding, constrain_rows, dropout, gather_positions
 from bert_jax.types import DropoutKey
 
 
@@ -32,15 +32,15 @@ class GptEmbeddings(nn.Module):
     def setup(self) -> None:
         config = self.config
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        if (added := positions.of(config).added) is not None:
+        if (added := positions.positions_of(config).embedding) is not None:
             self.position_embeddings = added(config)
 
     def __call__(
         self, input_ids: Int[Array, "batch length"], key: DropoutKey
     ) -> Float[Array, "batch length hidden"]:
         total = self.word_embeddings(input_ids)
-        if positions.of(self.config).added is not None:
-            total += self.position_embeddings.at(input_ids.shape[1], None)
+        if positions.positions_of(self.config).embedding is not None:
+            total += self.position_embeddings.embed(input_ids.shape[1], None)
         # As LayerNorm does in BERT: the layers after this compute in this type.
         total = total.astype(self.config.dtype)
         return dropout(total, self.config.hidden_dropout_prob, key)
@@ -77,11 +77,11 @@ class Gpt(nn.Module):
         if packed is not None:
             raise ValueError("a GPT has no packed rows")
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        embedded = constrain(self.embeddings(input_ids, keys[0]))
-        seen = Seen.tokens(input_mask)
+        embedded = constrain_rows(self.embeddings(input_ids, keys[0]))
+        seen = Seen.from_input_mask(input_mask)
         sequence, outputs = self.encoder(embedded, seen, keys[1])
         states, places = [embedded, *outputs], last_token(input_mask)
-        last = self.encoder.at(states, seen, keys[1], places)[:, 0]
+        last = self.encoder.last_layer_at(states, seen, keys[1], places)[:, 0]
         return Encoded(sequence, sequence[:, :0], last, last, states)
 
     def first(
@@ -90,7 +90,7 @@ class Gpt(nn.Module):
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
         """Returns the vector of the last token instead, `_classify_` in fine-tuning."""
-        return at(sequence, last_token(input_mask))[:, 0]
+        return gather_positions(sequence, last_token(input_mask))[:, 0]
 
 
 class GptWithHeads(BertWithHeads):

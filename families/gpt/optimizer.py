@@ -17,7 +17,7 @@ def warmup_linear(config: ConfigDict) -> optax.Schedule:
     that are left.
 
     Args:
-      config: Config with one phase, as for `optimizer.polynomial`.
+      config: Config with one phase, as for `optimizer.polynomial_schedule`.
 
     Raises:
       UserError: Phase 2 has its own rate. See also `warmup_steps`.

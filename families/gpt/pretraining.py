@@ -13,7 +13,7 @@ from bert_jax import tokenization
 from bert_jax.data import encodings, records
 from bert_jax.data.loader import Unmasked
 from bert_jax.data.rows import Feature
-from bert_jax.family import require
+from bert_jax.family import require_values
 from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.types import Arrays
@@ -36,7 +36,7 @@ class GptPretraining(Pretraining):
 def fill(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
 ) -> Unmasked:
-    """Makes rows as `loader.assemble`: the text alone, without special tokens."""
+    """Makes rows as `loader.assemble_rows`: the text alone, without special tokens."""
     size = np.zeros((rows, 1), int)
     size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
     mask = np.arange(length) < size
@@ -48,7 +48,7 @@ def fill(
 
 def _check(config: ConfigDict) -> None:
     """Raises UserError if GPT cannot be pre-trained so."""
-    require(
+    require_values(
         config,
         "a GPT",
         ("task.objective", "ltr", "predicts each piece from those before it"),
@@ -74,7 +74,7 @@ class GptContinue(Continue):
             [plain.token_to_id(token) for token in byte_pairs.SPECIAL_TOKENS]
         )
 
-    def parse(self, row: Row) -> Feature:
+    def parse_row(self, row: Row) -> Feature:
         """Checks and encodes a row.
 
         Raises:
@@ -92,7 +92,7 @@ class GptContinue(Continue):
                 f"{length} tokens; at least 1, and at most the model's "
                 f"{self.max_seq_length} positions"
             )
-        return encodings.feature(encoding, Blanks([length - 1], False))
+        return encodings.text_feature(encoding, Blanks([length - 1], False))
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the best tokens after each position.

@@ -29,7 +29,7 @@ from bert_jax.tokenization.byte_level import (
     merges_contents,
     read_merges,
 )
-from bert_jax.tokenization.wordpiece import Kind, SpecialIds, bert_normalizer
+from bert_jax.tokenization.wordpiece import SpecialIds, VocabularyType, bert_normalizer
 
 UNKNOWN = "<unk>"
 SUFFIX = "</w>"  # ends a word's last token
@@ -93,7 +93,7 @@ def bare(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({**form, "post_processor": None}))
 
 
-class BytePairs(Kind):
+class BytePairs(VocabularyType):
     """GPT's kind of vocabulary."""
 
     name = "byte pairs"
@@ -175,13 +175,15 @@ class BytePairs(Kind):
         lowercase: bool,
         strip_accents: bool = True,
     ) -> Tokenizer:
-        """Trains a tokenizer, as `Kind.train` does.
+        """Trains a tokenizer, as `VocabularyType.train` does.
 
         `<unk>` is at 0, as released, and the three special tokens are the last.
         """
         normalizer = bert_normalizer(lowercase, strip_accents)
         documents, special_count = list(documents), len(SPECIAL_TOKENS) + 1
-        alphabet = wordpiece.alphabet(documents, vocab_size, special_count, normalizer)
+        alphabet = wordpiece.frequent_characters(
+            documents, vocab_size, special_count, normalizer
+        )
         # As there, in a fixed order. A word's last character is a separate token.
         ends = [c + SUFFIX for c in alphabet]
         trainer = trainers.BpeTrainer(

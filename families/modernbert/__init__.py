@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part, require
+from bert_jax.family import Family, LazyImport, require_values
 
 
 class ModernBert(Family):
     """The differences between ModernBERT and BERT."""
 
     name, title = "modernbert", "a ModernBERT"
-    trunk = Part("families.modernbert.model:ModernBert")
-    for_pretraining = Part("families.modernbert.model:ModernBertForPreTraining")
-    with_heads = Part("families.modernbert.model:ModernBertWithHeads")
-    vocabulary = Part("bert_jax.tokenization.byte_level:BRACKETED")
-    layout = Part("families.modernbert.layout:LAYOUT")
+    trunk = LazyImport("families.modernbert.model:ModernBert")
+    for_pretraining = LazyImport("families.modernbert.model:ModernBertForPreTraining")
+    with_heads = LazyImport("families.modernbert.model:ModernBertWithHeads")
+    vocabulary = LazyImport("bert_jax.tokenization.byte_level:BRACKETED")
+    layout = LazyImport("families.modernbert.layout:LAYOUT")
     model_type = "modernbert"
     biases = False
     has_segments = False
-    fields = Part("families.modernbert.fields:FIELDS")
-    brings: Mapping[str, Mapping[str, str]] = {
+    fields = LazyImport("families.modernbert.fields:FIELDS")
+    registry_entries: Mapping[str, Mapping[str, str]] = {
         "optimizer.name": {
             "stable_adamw": "families.modernbert.optimizer:stable_adamw"
         },
@@ -38,7 +38,7 @@ class ModernBert(Family):
     }
 
     def check(self, config: Any) -> None:
-        require(
+        require_values(
             config,
             self.title,
             ("layer", self.name, "has layers of its own"),
@@ -59,7 +59,7 @@ class ModernBert(Family):
                 "choose fused"
             )
 
-    def spread(self, config: Any, names: tuple[str, ...]) -> float:
+    def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
         """Returns the deviation of `_init_weights` in `transformers`: smaller into the
         residual stream."""
         if names[-1] == "labels":
@@ -79,7 +79,7 @@ class ModernBert(Family):
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         return super().head_flops(config, predictions, pairs=0)
 
-    def complete(self, config: Any) -> None:
+    def fill_defaults(self, config: Any) -> None:
         config.model.layer = config.model.positions = self.name
         config.corpus.nsp = False
 

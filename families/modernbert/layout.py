@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import fields as config_fields
-from bert_jax.convert.layout import BERT, Layout, Weights, architectures
-from bert_jax.convert.parameters import Parameter, dense, norm, table
+from bert_jax.convert.layout import BERT, Layout, Weights, common_architectures
+from bert_jax.convert.parameters import (
+    Parameter,
+    dense_parameters,
+    embedding_table,
+    norm_parameters,
+)
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
@@ -20,7 +25,7 @@ class ModernBertLayout(Layout):
     """The differences from BERT's layout."""
 
     family = "modernbert"
-    architectures = architectures("ModernBert")
+    architectures = common_architectures("ModernBert")
     causal = ()
     shared = ()
     prefix = "model."
@@ -62,14 +67,18 @@ class ModernBertLayout(Layout):
         if part == "bert":
             yield from _trunk(config)
             return
-        yield from dense("bert.head.dense", "head.dense", hidden, hidden, bias=False)
-        yield from norm("bert.head.layer_norm", "head.norm", hidden, bias=False)
+        yield from dense_parameters(
+            "bert.head.dense", "head.dense", hidden, hidden, bias=False
+        )
+        yield from norm_parameters(
+            "bert.head.layer_norm", "head.norm", hidden, bias=False
+        )
         if part == "masked_lm":
             shape = (config.vocab_size,)
             yield Parameter((part, "bias"), shape, shape, "decoder.bias")
             return
         outputs = {"question_answering": 2, "multiple_choice": 1}.get(part, labels)
-        yield from dense(part, "classifier", hidden, outputs)
+        yield from dense_parameters(part, "classifier", hidden, outputs)
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
@@ -130,30 +139,34 @@ def _trunk(config: BertConfig) -> Iterator[Parameter]:
     heads = (config.num_attention_heads, config.head_dim)
     path, name = "bert.embeddings", "model.embeddings"
     words = f"{name}.tok_embeddings"
-    yield table(f"{path}.word_embeddings", words, config.vocab_size, hidden)
-    yield from norm(f"{path}.layer_norm", f"{name}.norm", hidden, bias=False)
+    yield embedding_table(f"{path}.word_embeddings", words, config.vocab_size, hidden)
+    yield from norm_parameters(f"{path}.layer_norm", f"{name}.norm", hidden, bias=False)
     for index in range(config.num_hidden_layers):
         path, name = f"bert.encoder.layer_{index}", f"model.layers.{index}"
         for place, which in enumerate(("query", "key", "value")):
             ours, theirs = f"{path}.attention.{which}", f"{name}.attn.Wqkv"
-            yield from dense(ours, theirs, hidden, heads, bias=False, fused=(place, 3))
+            yield from dense_parameters(
+                ours, theirs, hidden, heads, bias=False, fused=(place, 3)
+            )
         for ours, theirs, inputs, outputs in (
             ("attention.output", "attn.Wo", heads, hidden),
             ("intermediate", "mlp.Wi", hidden, (2, inner)),
             ("output", "mlp.Wo", inner, hidden),
         ):
             names = f"{path}.{ours}", f"{name}.{theirs}"
-            yield from dense(*names, inputs, outputs, bias=False)
+            yield from dense_parameters(*names, inputs, outputs, bias=False)
         if index:
             ours = f"{path}.attention_layer_norm"
-            yield from norm(ours, f"{name}.attn_norm", hidden, bias=False)
-        yield from norm(f"{path}.layer_norm", f"{name}.mlp_norm", hidden, bias=False)
+            yield from norm_parameters(ours, f"{name}.attn_norm", hidden, bias=False)
+        yield from norm_parameters(
+            f"{path}.layer_norm", f"{name}.mlp_norm", hidden, bias=False
+        )
     last = "bert.encoder.final_layer_norm"
-    yield from norm(last, "model.final_norm", hidden, bias=False)
+    yield from norm_parameters(last, "model.final_norm", hidden, bias=False)
 
 
 def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
-    what = f"{path}: {name}={untrusted.shown(value)}"
+    what = f"{path}: {name}={untrusted.short_repr(value)}"
     return UserError(f"{what}; only one {kind} is read")
 
 

@@ -21,11 +21,11 @@ from bert_jax.models.layers import ACTIVATION_FUNCTIONS as ACTS
 from bert_jax.models.layers import (
     Dense,
     Embedding,
-    at,
-    constrain,
+    constrain_rows,
     dropout,
+    gather_positions,
     layer_norm,
-    means,
+    masked_means,
 )
 from families.modernbert.rotary import rotary
 
@@ -83,14 +83,14 @@ class Layer(nn.Module):
         attends = config
         if index % config.field("global_attn_every_n_layers"):
             attends = dataclasses.replace(config, positions=f"{config.positions}_local")
-            seen = seen.within(config.field("local_attention") // 2)
+            seen = seen.with_window(config.field("local_attention") // 2)
 
         normed = hidden
         if index:
             normed = layer_norm(config, name="attention_layer_norm")(hidden)
         attention = SelfAttention(attends, name="attention")
         attended = attention(normed, seen, keys[0], places)
-        hidden = hidden if places is None else at(hidden, places)
+        hidden = hidden if places is None else gather_positions(hidden, places)
         hidden = hidden + dropout(attended, rate, keys[1], places)
 
         normed = layer_norm(config, name="layer_norm")(hidden)
@@ -98,7 +98,7 @@ class Layer(nn.Module):
         both = Dense(config, size, names, name="intermediate")(normed)
         inner = ACTS[config.hidden_act](both[:, :, 0]) * both[:, :, 1]
         output = Dense(config, (config.hidden_size,), ("mlp", "embed"), name="output")
-        hidden = constrain(hidden + output(inner))
+        hidden = constrain_rows(hidden + output(inner))
         return hidden, hidden
 
 
@@ -125,7 +125,7 @@ class Decoder(MaskedLmHead):
         embedding: Float[Array, "vocab hidden"],
         training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
-        return self.scored(hidden, embedding, training)
+        return self.vocabulary_logits(hidden, embedding, training)
 
 
 class ModernBert(Bert):
@@ -160,21 +160,21 @@ class ModernBert(Bert):
         if self.config.field("classifier_pooling") == "cls":
             return encoded
         if packed is None:
-            first = self.first(encoded.sequence, input_mask)
+            first = self.cls_vector(encoded.sequence, input_mask)
         else:
             ids, count = packed.sequence_ids - 1, packed.cls_positions.shape[1]
-            first = means(encoded.sequence, ids, count)
+            first = masked_means(encoded.sequence, ids, count)
         return encoded._replace(first=first, pooled=first)
 
-    def first(
+    def cls_vector(
         self,
         sequence: Float[Array, "batch length hidden"],
         input_mask: Int[Array, "batch length"],
     ) -> Float[Array, "batch hidden"]:
-        """Returns the vectors of `Bert.first`, or each text's mean."""
+        """Returns the vectors of `Bert.cls_vector`, or each text's mean."""
         if self.config.field("classifier_pooling") == "cls":
-            return super().first(sequence, input_mask)
-        return means(sequence, input_mask - 1, 1)[:, 0]
+            return super().cls_vector(sequence, input_mask)
+        return masked_means(sequence, input_mask - 1, 1)[:, 0]
 
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
@@ -207,9 +207,9 @@ class ModernBertForPreTraining(BertForPreTraining):
 
     trunk: ClassVar = ModernBert
     lm_head: ClassVar = Decoder
-    judges: ClassVar = False
+    has_nsp_head: ClassVar = False
 
-    def piece_logits(
+    def token_logits(
         self, hidden: Float[Array, "..."], training: bool = False
     ) -> Float[Array, "..."]:
-        return super().piece_logits(self.bert.head(hidden), training)
+        return super().token_logits(self.bert.head(hidden), training)

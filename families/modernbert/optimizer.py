@@ -75,7 +75,7 @@ def warmup_stable_decay(config: ConfigDict) -> optax.Schedule:
     those steps that is over (Hagele et al. 2024, arXiv:2405.18392).
 
     Args:
-      config: Config as for `optimizer.polynomial`, with one phase.
+      config: Config as for `optimizer.polynomial_schedule`, with one phase.
 
     Raises:
       UserError: Warm-up and decay take more than all steps. See also `warmup_steps`.

@@ -39,4 +39,4 @@ def rotary(field: str) -> Positions:
 
         return turn(queries), turn(keys)
 
-    return Positions(turned=turned)
+    return Positions(rotate=turned)

@@ -4,7 +4,7 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import Family, Part, require
+from bert_jax.family import Family, LazyImport, require_values
 
 PAD = 1  # the id of padding, and the position that padding has
 
@@ -13,16 +13,16 @@ class Roberta(Family):
     """The differences between RoBERTa and BERT."""
 
     name, title = "roberta", "a RoBERTa"
-    trunk = Part("families.roberta.model:Roberta")
-    for_pretraining = Part("families.roberta.model:RobertaForPreTraining")
-    with_heads = Part("families.roberta.model:RobertaWithHeads")
-    vocabulary = Part("bert_jax.tokenization.byte_level:ANGLED")
-    layout = Part("families.roberta.layout:LAYOUT")
+    trunk = LazyImport("families.roberta.model:Roberta")
+    for_pretraining = LazyImport("families.roberta.model:RobertaForPreTraining")
+    with_heads = LazyImport("families.roberta.model:RobertaWithHeads")
+    vocabulary = LazyImport("bert_jax.tokenization.byte_level:ANGLED")
+    layout = LazyImport("families.roberta.layout:LAYOUT")
     model_type = "roberta"
     has_segments = False
 
     def check(self, config: Any) -> None:
-        require(
+        require_values(
             config,
             self.title,
             ("type_vocab_size", 1, "has one segment, whatever the texts"),
@@ -37,7 +37,7 @@ class Roberta(Family):
     def task(self, name: str, task: Any) -> Any:
         return _padded(_pretraining(task) if name == "pretraining" else task)
 
-    def complete(self, config: Any) -> None:
+    def fill_defaults(self, config: Any) -> None:
         config.corpus.nsp = False
 
 
@@ -66,7 +66,7 @@ def _pretraining(task: Any) -> Any:
     """Returns pre-training for a config that a RoBERTa can be pre-trained with."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
-        require(
+        require_values(
             config,
             "a RoBERTa",
             ("corpus.nsp", False, "is trained without sentence pairs"),

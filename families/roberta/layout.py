@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_jax.convert.layout import BERT, Layout, architectures
-from bert_jax.convert.parameters import Parameter, dense
+from bert_jax.convert.layout import BERT, Layout, common_architectures
+from bert_jax.convert.parameters import Parameter, dense_parameters
 from bert_jax.models.config import BertConfig
 from families.roberta import PAD
 from families.roberta.model import FIRST
@@ -14,7 +14,7 @@ class RobertaLayout(Layout):
     """The differences from BERT's layout."""
 
     family = "roberta"
-    architectures = architectures("Roberta", "Model", "ForMultipleChoice")
+    architectures = common_architectures("Roberta", "Model", "ForMultipleChoice")
     causal = ()
     shared = ("pooler",)
     prefix = "roberta."
@@ -43,8 +43,8 @@ class RobertaLayout(Layout):
             yield from super().parameters(part, config, labels)
             return
         hidden, name = config.hidden_size, "classifier"
-        yield from dense(f"{part}.dense", f"{name}.dense", hidden, hidden)
-        yield from dense(part, f"{name}.out_proj", hidden, labels)
+        yield from dense_parameters(f"{part}.dense", f"{name}.dense", hidden, hidden)
+        yield from dense_parameters(part, f"{name}.out_proj", hidden, labels)
 
 
 LAYOUT = RobertaLayout()

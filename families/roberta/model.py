@@ -123,4 +123,4 @@ class RobertaForPreTraining(BertForPreTraining):
     """RoBERTa with its masked LM."""
 
     trunk: ClassVar = Roberta
-    judges: ClassVar = False
+    has_nsp_head: ClassVar = False

@@ -23,7 +23,7 @@ DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
 )
 def test_a_misspelled_field_is_looked_for_in_every_group(flag, meant):
     with pytest.raises(UserError) as error:
-        configuration.load(TINY, [f"--config.{flag}"])
+        configuration.load_config(TINY, [f"--config.{flag}"])
     name = flag.partition("=")[0]
     said = f"--config.{name}: no such field; did you mean --config.{meant}"
     assert str(error.value).startswith(said)
@@ -31,7 +31,7 @@ def test_a_misspelled_field_is_looked_for_in_every_group(flag, meant):
 
 def test_a_field_that_is_like_no_other():
     with pytest.raises(UserError, match="no such field; there are checkpoint, corpus"):
-        configuration.load(TINY, ["--config.zzz=1"])
+        configuration.load_config(TINY, ["--config.zzz=1"])
 
 
 @pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
@@ -39,10 +39,12 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     """As `extends` has it."""
     name, colon, arguments = spec.partition(":")
     path = files.CONFIGS / f"{name}.py"
-    expected = configuration.load(f"{path}{colon}{arguments}", ["--config.seed=3"])
+    expected = configuration.load_config(
+        f"{path}{colon}{arguments}", ["--config.seed=3"]
+    )
     monkeypatch.chdir(tmp_path)
-    assert configuration.load(spec, ["--config.seed=3"]) == expected
-    assert "--config.seed=0\n" in help.text(spec)
+    assert configuration.load_config(spec, ["--config.seed=3"]) == expected
+    assert "--config.seed=0\n" in help.help_text(spec)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_a_field_of_the_task_that_nothing_reads(tmp_path):
     text = 'extends = "finetune/text:size=tiny"\n\n\ndef get_config(config):\n'
     path.write_text(f"{text}    config.task.max_seq_lenght = 64\n")
     with pytest.raises(UserError) as error:
-        configuration.load(str(path), [])
+        configuration.load_config(str(path), [])
     assert str(error.value).startswith(
         f"{path}: config.task.max_seq_lenght: no such field; did you mean "
         "config.task.max_seq_length?"

@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration, fields, files, help
-from bert_jax.config.configuration import check
+from bert_jax.config.configuration import check_config
 from bert_jax.errors import UserError
 from bert_jax.workdir import folder
 
@@ -28,22 +28,22 @@ SPECS = sorted(
 
 
 def load(*overrides, spec=COMMON):
-    return configuration.load(spec, [f"--config.{text}" for text in overrides])
+    return configuration.load_config(spec, [f"--config.{text}" for text in overrides])
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).name)
 def test_every_field_is_defined_and_every_config_passes(spec):
-    config = files.load(spec)
-    assert dict(fields.each(config)).keys() <= fields.of(config).keys()
-    check(config)
+    config = files.load_file(spec)
+    assert dict(fields.iter_fields(config)).keys() <= fields.fields_of(config).keys()
+    check_config(config)
 
 
-ALL = dict(fields.each(files.load(COMMON)))
+ALL = dict(fields.iter_fields(files.load_file(COMMON)))
 FINETUNING = {
     name: (spec, value)
     for spec in SPECS
     if "finetune" in spec
-    for name, value in fields.each(files.load(spec))
+    for name, value in fields.iter_fields(files.load_file(spec))
     if name.startswith("task.")
 }
 WHOLE = [n for n, v in ALL.items() if isinstance(v, int) and not isinstance(v, bool)]
@@ -134,17 +134,17 @@ def test_packing_is_for_pretraining():
     load("corpus.packing=True")
     spec = f"{files.CONFIGS / 'finetune' / 'swag.py'}"
     with pytest.raises(UserError, match=r"^config\.corpus\.packing=True: .*name=swag"):
-        configuration.load(spec, ["--config.corpus.packing=True"])
+        configuration.load_config(spec, ["--config.corpus.packing=True"])
     with pytest.raises(UserError, match=r"^config\.corpus\.shift_positions=True: "):
         load("corpus.shift_positions=True")
     load("corpus.shift_positions=True", "corpus.packing=True")
 
 
 def test_fields_of_ones_own_task():
-    config = files.load(COMMON)
+    config = files.load_file(COMMON)
     config.task.update(ConfigDict({"own": 3, "holdout_file": "x", "weight": 0.5}))
     config.evaluate.splits = ("holdout",)
-    check(config)
+    check_config(config)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_field_of_a_user_s_own_is_checked_as_ours_are(own):
         UserError, match=r"^--config\.task\.smoothin: .*task\.smoothing"
     ):
         load("task.smoothin=0.2", spec=own)
-    shown = help.text(own)
+    shown = help.help_text(own)
     assert "--config.task.smoothing=0.1\n    Share of a label given to" in shown
 
 
@@ -182,49 +182,49 @@ def test_a_field_says_whether_it_may_change_on_resuming(own, tmp_path):
     run.train.num_steps = 7
     (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
     run.task.smoothing = 0.2
-    assert folder.check(tmp_path, run) == 7
+    assert folder.check_run(tmp_path, run) == 7
     run.task.rounds = 3
     with pytest.raises(
         UserError, match=r"config: task\.rounds \(2 there, 3 now\); use"
     ):
-        folder.check(tmp_path, run)
+        folder.check_run(tmp_path, run)
 
 
 def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
     """task.words of a tagger may change, because it only splits texts to predict."""
     for spec, word in (("elmo:size=tiny", "spaces"), ("finetune/ner", "spaces")):
-        run = configuration.load(spec, [])
+        run = configuration.load_config(spec, [])
         run.train.num_steps = 7
         (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
         run.task.words = word
         if spec.startswith("elmo"):
             with pytest.raises(UserError, match=r"task\.words \('punctuation' there"):
-                folder.check(tmp_path, run)
+                folder.check_run(tmp_path, run)
         else:
-            assert folder.check(tmp_path, run) == 7
+            assert folder.check_run(tmp_path, run) == 7
 
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
 def test_a_run_from_before_a_field_has_its_default(name):
-    schema = configuration.defaults(name, "bert")
+    schema = configuration.with_defaults(name, "bert")
     recorded = schema.to_dict() | {"task": {"name": name}}
-    assert configuration.complete(recorded, "config.json").task == schema.task
+    assert configuration.complete_config(recorded, "config.json").task == schema.task
     del recorded["task"]["name"]
     with pytest.raises(UserError, match=r"^config\.json: damaged: .*task\.name"):
-        configuration.complete(recorded, "config.json")
+        configuration.complete_config(recorded, "config.json")
 
 
 def test_a_run_that_recorded_withdrawn_fields_opens_and_says_so_once(caplog):
-    recorded = configuration.defaults().to_dict() | {"task": {"name": "squad"}}
+    recorded = configuration.with_defaults().to_dict() | {"task": {"name": "squad"}}
     recorded["corpus"] |= {"clean": ["headings"], "clean_similarity": 0.8}
-    configuration.complete(
+    configuration.complete_config(
         {**recorded, "train": recorded["train"] | {"budget": ""}}, ""
     )
     assert not caplog.records
     recorded["train"] |= {"budget": "20min", "restarts": 2}
     recorded["train"]["on_anomaly"] = "roll_back"
     for _ in range(2):
-        config = configuration.complete(recorded, "there.json")
+        config = configuration.complete_config(recorded, "there.json")
     assert "budget" not in config.train and config.train.on_anomaly == "skip"
     assert [line.getMessage().partition(" is ")[0] for line in caplog.records] == [
         "there.json: config.train.budget=20min",
@@ -245,4 +245,4 @@ def test_a_config_file_without_a_field_of_its_task(tmp_path):
 
 @pytest.mark.parametrize("name", ["glue", "common", "__init__", "questions"])
 def test_a_task_of_ones_own_may_be_called_as_a_file_is(name):
-    assert configuration.defaults(name, "bert").task.to_dict() == {"name": name}
+    assert configuration.with_defaults(name, "bert").task.to_dict() == {"name": name}

@@ -24,10 +24,10 @@ def test_help_names_every_mode_and_flag(flag):
 def test_help_of_a_config_has_all_of_its_fields():
     spec = "configs/finetune/glue.py:task=cola"
     out, _ = here("--help", "--config", spec)
-    config = configuration.load(spec, [])
+    config = configuration.load_config(spec, [])
     assert out.startswith("GLUE: cola sst2")
     lines = out.splitlines()
-    for name, value in fields.each(config):
+    for name, value in fields.iter_fields(config):
         assert f"--config.{name}={value!r}" in lines
     place = lines.index("--config.train.num_steps=0")
     # Not why ax has another value.
@@ -46,12 +46,12 @@ def test_help_imports_no_jax():
 
 def test_a_file_that_is_nearly_right():
     with pytest.raises(UserError, match=r"did you mean configs/finetune/squad\.py\?"):
-        configuration.load("configs/finetune/sqad.py", [])
+        configuration.load_config("configs/finetune/sqad.py", [])
 
 
 def test_a_config_of_ours_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="did you mean") as error:
-        configuration.load("configs/tiny.py", [])
+        configuration.load_config("configs/tiny.py", [])
     meant = Path(str(error.value).partition("did you mean ")[2].rstrip("?"))
     assert meant.is_file() and meant.name == "tiny.py"

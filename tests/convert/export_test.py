@@ -18,10 +18,10 @@ from tests.close import equal
 @pytest.mark.parametrize("architecture", sorted(layout.BERT.architectures))
 def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     case = f"{architecture}-three_heads"
-    found = weights.read(make_folder(case))
+    found = weights.read_weights(make_folder(case))
     tokenizer = weights.read_tokenizer(make_folder(case), found.config)
-    export.export(found, tokenizer, tmp_path / "out", {"step": 7})
-    back = weights.read(tmp_path / "out")
+    export.export_folder(found, tokenizer, tmp_path / "out", {"step": 7})
+    back = weights.read_weights(tmp_path / "out")
     assert equal(back.params, found.params)
     same = {"params": {}, "provenance": {}}
     assert dataclasses.replace(back, **same) == dataclasses.replace(found, **same)
@@ -42,7 +42,9 @@ def test_labels_and_problem_type(make_folder, tmp_path):
     case = "BertForSequenceClassification-three_heads"
     names = {"0": "nein", "1": "vielleicht", "2": "ja"}
     fields = {"id2label": names, "problem_type": "single_label_classification"}
-    export.export(weights.read(make_folder(case, fields)), None, tmp_path / "out", {})
+    export.export_folder(
+        weights.read_weights(make_folder(case, fields)), None, tmp_path / "out", {}
+    )
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["id2label"] == names
     assert config["label2id"] == {"nein": 0, "vielleicht": 1, "ja": 2}
@@ -59,17 +61,19 @@ def test_an_output_matrix_of_its_own(make_folder, tmp_path):
         }
 
     folder = make_folder(change=change, fields={"tie_word_embeddings": False})
-    found = weights.read(folder)
-    export.export(found, None, tmp_path / "out", {})
-    assert equal(weights.read(tmp_path / "out").params, found.params)
+    found = weights.read_weights(folder)
+    export.export_folder(found, None, tmp_path / "out", {})
+    assert equal(weights.read_weights(tmp_path / "out").params, found.params)
 
 
 def test_a_pooler_that_the_architecture_lacks_is_left_out(make_folder, tmp_path):
-    found = weights.read(make_folder("BertForTokenClassification-three_heads"))
+    found = weights.read_weights(make_folder("BertForTokenClassification-three_heads"))
     pooler = {"kernel": np.ones((12, 12), np.float32), "bias": np.ones(12, np.float32)}
     params = {**found.params, "bert": {**found.params["bert"], "pooler": pooler}}
-    export.export(dataclasses.replace(found, params=params), None, tmp_path / "out", {})
-    assert equal(weights.read(tmp_path / "out").params, found.params)
+    export.export_folder(
+        dataclasses.replace(found, params=params), None, tmp_path / "out", {}
+    )
+    assert equal(weights.read_weights(tmp_path / "out").params, found.params)
 
 
 def test_spare_rows_get_pieces(make_folder, tmp_path):
@@ -77,8 +81,8 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
     lines = (folder / "vocab.txt").read_text().splitlines()
     (folder / "short.txt").write_text("\n".join(lines[:-3]) + "\n")
     tokenizer = tokenization.load(folder / "short.txt")
-    found = weights.read(folder)
-    export.export(found, tokenizer, tmp_path / "out", {})
+    found = weights.read_weights(folder)
+    export.export_folder(found, tokenizer, tmp_path / "out", {})
     back = weights.read_tokenizer(tmp_path / "out", found.config)
     assert [back.id_to_token(n) for n in (46, 47, 49)] == [
         lines[46],
@@ -89,21 +93,21 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
 
 
 def test_no_file_is_replaced(make_folder, tmp_path):
-    found = weights.read(make_folder())
+    found = weights.read_weights(make_folder())
     out = tmp_path / "a" / "out"
     out.mkdir(parents=True)
-    export.export(found, None, out, {"step": 1})
+    export.export_folder(found, None, out, {"step": 1})
     (tmp_path / "file").write_text("")
     for folder in (out, tmp_path / "file"):
         with pytest.raises(UserError, match="is not empty; name a new folder"):
-            export.export(found, None, folder, {})
+            export.export_folder(found, None, folder, {})
     with pytest.raises(UserError, match="/file/out: File exists"):
-        export.export(found, None, tmp_path / "file" / "out", {})
+        export.export_folder(found, None, tmp_path / "file" / "out", {})
     assert json.loads((out / "config.json").read_text())["bert_jax"] == {"step": 1}
 
 
 def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
-    found = weights.read(make_folder())
+    found = weights.read_weights(make_folder())
     before = sorted(os.listdir(tmp_path))
 
     def full(*args, **kwargs):
@@ -111,7 +115,7 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
 
     monkeypatch.setattr(export, "save_file", full)
     with pytest.raises(UserError, match="No space left"):
-        export.export(found, None, tmp_path / "new", {"step": 2})
+        export.export_folder(found, None, tmp_path / "new", {"step": 2})
     assert sorted(os.listdir(tmp_path)) == before
 
 

@@ -105,9 +105,9 @@ def test_every_unit_and_combination(make_folder, theirs):
         config = ConfigDict({"predict": predict})
         extractor = Extractor(config, bert.config, bert.tokenizer)
         extractor._model = SimpleNamespace(apply=apply)
-        examples = [extractor.parse(row) for row in ROWS]
+        examples = [extractor.parse_row(row) for row in ROWS]
         features = extractor.encode(examples, "predict")
-        table = extractor.table(features)
+        table = extractor.make_rows(features)
         outputs = []
         for index, length in enumerate(table.lengths):
             batch = table.batch(np.array([index]), int(length))
@@ -132,7 +132,7 @@ def test_words_already_split_are_theirs(make_folder, transformers):
     config = ConfigDict({"predict": predict})
     extractor = Extractor(config, bert.config, bert.tokenizer)
     words = ["ab", "b-c", "z"]
-    found = extractor.parse({"words": words})
+    found = extractor.parse_row({"words": words})
     tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
     encoding = tokenizer(words, is_split_into_words=True)
     assert found.columns["input_ids"].tolist() == encoding["input_ids"]

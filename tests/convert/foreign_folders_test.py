@@ -70,13 +70,13 @@ def test_a_choice_among_one_is_refused(make_folder, ask):
 
 def exported(folder, out, labels):
     """A folder that a run of these labels would have exported."""
-    found = weights.read(folder)
+    found = weights.read_weights(folder)
     config = {
         "task": {"name": "text", "kind": "classification", "labels": labels},
         **{"model": {}, "train": {}, "tokenizer": {}},
     }
     provenance = {"step": 3, "config": config, "task": {}, "scores": {}}
-    export.export(found, weights.read_tokenizer(folder), out, provenance)
+    export.export_folder(found, weights.read_tokenizer(folder), out, provenance)
     return out
 
 
@@ -90,16 +90,20 @@ def test_labels_may_get_better_names(make_folder, tmp_path):
         make_folder(CLASSIFIER, {"id2label": LABELS}), tmp_path / "out", [*"012"]
     )
     edited(out, id2label={"0": "bad", "1": "so", "2": "good"})
-    assert weights.find(out).recorded()["task"]["labels"] == ["bad", "so", "good"]
+    assert weights.find_source(out).recorded()["task"]["labels"] == [
+        "bad",
+        "so",
+        "good",
+    ]
     edited(out, id2label={"0": "bad", "1": "good"})  # they do not fit
-    assert weights.find(out).recorded()["task"]["labels"] == [*"012"]
+    assert weights.find_source(out).recorded()["task"]["labels"] == [*"012"]
 
 
 def test_what_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
     folder = make_folder(CLASSIFIER, {"id2label": LABELS})
     out = exported(folder, tmp_path / "out", [*LABELS.values()])
     edited(out, transformers_version="5.0.0")
-    assert weights.find(out).recorded() is None
+    assert weights.find_source(out).recorded() is None
 
 
 def test_an_output_matrix_that_the_architecture_lacks_is_left_out(
@@ -110,10 +114,10 @@ def test_an_output_matrix_that_the_architecture_lacks_is_left_out(
         return tensors | {"cls.predictions.decoder.weight": matrix}
 
     fields = {"tie_word_embeddings": False, "architectures": ["BertModel"]}
-    found = weights.read(make_folder(fields=fields, change=change))
+    found = weights.read_weights(make_folder(fields=fields, change=change))
     assert "decoder" in found.params
-    export.export(found, None, tmp_path / "out", {})
-    assert weights.read(tmp_path / "out").heads == ()
+    export.export_folder(found, None, tmp_path / "out", {})
+    assert weights.read_weights(tmp_path / "out").heads == ()
 
 
 def padded(tensors):

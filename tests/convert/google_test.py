@@ -151,7 +151,7 @@ def test_a_fine_tuned_classifier_answers_as_it_is(tmp_path, stand_in):
 def test_a_released_checkpoint(tmp_path, stand_in):
     arrays = variables()
     stand_in(arrays)
-    found = weights.read(make_folder(tmp_path))
+    found = weights.read_weights(make_folder(tmp_path))
     assert found.architecture == "BertForPreTraining"
     assert found.left_over == ()
     assert_right(found, arrays)
@@ -164,8 +164,8 @@ def test_a_released_checkpoint(tmp_path, stand_in):
     weights_only = {k: v for k, v in arrays.items() if k in shapes()}
     np.testing.assert_array_equal(numbers(found.params), numbers(weights_only))
 
-    export.export(found, None, tmp_path / "out", {})
-    back = weights.read(tmp_path / "out")
+    export.export_folder(found, None, tmp_path / "out", {})
+    back = weights.read_weights(tmp_path / "out")
     np.testing.assert_array_equal(numbers(back.params), numbers(weights_only))
     assert_right(back, arrays)
 
@@ -181,7 +181,7 @@ def test_a_released_checkpoint(tmp_path, stand_in):
 )
 def test_fine_tuned_checkpoints(tmp_path, stand_in, heads, architecture, labels):
     stand_in(variables(heads=heads))
-    found = weights.read(make_folder(tmp_path))
+    found = weights.read_weights(make_folder(tmp_path))
     assert (found.architecture, found.labels) == (architecture, labels)
     weights_only = {k: v for k, v in variables(heads=heads).items() if "adam" not in k}
     weights_only.pop("global_step")
@@ -200,7 +200,7 @@ def test_the_vocabulary_tells_the_case(tmp_path, stand_in, letters, tokens):
 def test_the_real_one(shared_data, tmp_path):
     pytest.importorskip("tensorflow", reason="needs the google extra")
     folder = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
-    found = weights.read(folder)
+    found = weights.read_weights(folder)
     assert found.architecture == "BertForPreTraining" and found.left_over == ()
     assert len(jax.tree.leaves(found.params)) == 46
     bert = pretrained.load(folder)
@@ -208,7 +208,7 @@ def test_the_real_one(shared_data, tmp_path):
     assert found["hidden_states"].shape == (1, 12, 4)
     assert found["pooled"].shape == (1, 4)
     tokenizer = weights.read_tokenizer(folder, found.config)
-    export.export(found, tokenizer, tmp_path / "out", {})
+    export.export_folder(found, tokenizer, tmp_path / "out", {})
     back = pretrained.load(tmp_path / "out")
     again = back.encode(["All work and no play makes Jack a dull boy"])
     for name in ("hidden_states", "pooled"):
@@ -228,7 +228,7 @@ def test_tensorflow_reads_what_it_wrote(tmp_path):
         tf.train.Saver().save(
             session, str(folder / "bert_model.ckpt"), write_meta_graph=False
         )
-    found = weights.read(folder)
+    found = weights.read_weights(folder)
     assert_right(found, arrays)
     weights_only = {k: v for k, v in arrays.items() if k in shapes()}
     np.testing.assert_array_equal(numbers(found.params), numbers(weights_only))
@@ -244,14 +244,14 @@ def test_tensorflow_reads_what_it_wrote(tmp_path):
         data.write_bytes(whole[1])
         name.write_bytes(content)
         with pytest.raises(UserError, match="bert_model") as caught:
-            weights.read(folder)
+            weights.read_weights(folder)
         assert "\n" not in str(caught.value)
 
 
 def test_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(UserError, match=r"install the google extra.*\[google\]"):
-        weights.read(make_folder(tmp_path))
+        weights.read_weights(make_folder(tmp_path))
 
 
 def no_config(folder):
@@ -274,4 +274,4 @@ def test_damaged_folders(tmp_path, stand_in, damage, message):
     folder = make_folder(tmp_path)
     damage(folder)
     with pytest.raises(UserError, match=message):
-        weights.read(folder)
+        weights.read_weights(folder)

@@ -65,7 +65,7 @@ def written(path, fields=None, change=None, vocabulary_too=True):
     (path / "config.json").write_text(json.dumps({**CONFIG, **(fields or {})}))
     if vocabulary_too:
         learnt = BYTE_PAIRS.train([TEXT] * 2, 100, lowercase=True)
-        tokenization.save(learnt, path)
+        tokenization.save_tokenizer(learnt, path)
         (path / "tokenizer.json").unlink()
     return path
 
@@ -77,7 +77,7 @@ def inputs(rows=3, length=11):
 
 def finetuned(head, labels, source):
     """As a run leaves it: the trunk of `source` and a head, its bias too."""
-    found = weights.read(source)
+    found = weights.read_weights(source)
     rng = np.random.default_rng(2)
     outputs = max(1, len(labels))
     own = {
@@ -140,7 +140,7 @@ def test_a_released_folder_computes_what_torch_s_does(make):
 
 def test_the_special_tokens_get_rows_always_the_same(make):
     folder = make()
-    one, two = (weights.read(folder) for _ in range(2))
+    one, two = (weights.read_weights(folder) for _ in range(2))
     table = one.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
     other = two.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
     np.testing.assert_array_equal(table, other)
@@ -149,7 +149,7 @@ def test_the_special_tokens_get_rows_always_the_same(make):
     assert 0.015 < table[97:].std() < 0.025
     tokenizer = weights.read_tokenizer(folder, one.config)
     assert tokenizer.encode("a dog").ids[0] == 97
-    bare = weights.read(make(vocabulary_too=False))
+    bare = weights.read_weights(make(vocabulary_too=False))
     assert bare.config.vocab_size == 97
     encoded = bert_jax.load(folder).encode(["the dog", "seven cats watch it"])
     assert encoded["tokens"][0][0] == "_start_"
@@ -157,11 +157,11 @@ def test_the_special_tokens_get_rows_always_the_same(make):
 
 def test_spare_rows_come_after_the_special_tokens(make, tmp_path):
     folder = make()
-    source = weights.read(folder)
+    source = weights.read_weights(folder)
     own = weights.read_tokenizer(folder, source.config)
     filled = tokenization.filled_up(own, 104)
     (tmp_path / "vocabulary").mkdir()
-    tokenization.save(filled, tmp_path / "vocabulary")
+    tokenization.save_tokenizer(filled, tmp_path / "vocabulary")
     found = tokenization.of_folder(tmp_path / "vocabulary")
     assert found.get_vocab_size() == 104
     for text in ("a dog", "the quick fox"):
@@ -172,11 +172,11 @@ def test_spare_rows_come_after_the_special_tokens(make, tmp_path):
 
 def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
     source, target = make(), tmp_path / "export"
-    weights.find(source).export(target)
+    weights.find_source(source).export(target)
     names = {path.name for path in target.iterdir()}
     assert {"vocab.json", "merges.txt", "tokenizer.json", "config.json"} <= names
     assert "vocab.txt" not in names
-    one, two = weights.read(source), weights.read(target)
+    one, two = weights.read_weights(source), weights.read_weights(target)
     assert one.config == two.config and one.architecture == two.architecture
     for name, value in GPT.tensors(one).items():
         np.testing.assert_array_equal(value, GPT.tensors(two)[name], err_msg=name)
@@ -197,7 +197,7 @@ def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
     source, target = make(), tmp_path / "export"
     model = finetuned("sequence_classification", labels, source)
     tokenizer = weights.read_tokenizer(source)
-    export.export(model, tokenizer, target, {})
+    export.export_folder(model, tokenizer, target, {})
     _, transformers, network = theirs("OpenAIGPTForSequenceClassification", target)
     pieces = transformers.AutoTokenizer.from_pretrained(target)
     texts = ["the dog", "seven cats watch the lazy dog while it go", "a"]
@@ -222,7 +222,7 @@ def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path, labels):
 def test_choices_are_torch_s_double_heads(make, tmp_path):
     source, target = make(), tmp_path / "export"
     model = finetuned("multiple_choice", (), source)
-    export.export(model, weights.read_tokenizer(source), target, {})
+    export.export_folder(model, weights.read_tokenizer(source), target, {})
     torch, _, network = theirs("OpenAIGPTDoubleHeadsModel", target)
     ids = inputs(6)[0].reshape(3, 2, 11)
     last = torch.full((3, 2), 10)
@@ -250,7 +250,7 @@ def head_alone(tensors):
 
 @pytest.mark.parametrize("change", [tied, head_alone])
 def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, change):
-    one, two = weights.read(make()), weights.read(make(change=change))
+    one, two = weights.read_weights(make()), weights.read_weights(make(change=change))
     assert two.left_over == ()
     for name, value in GPT.tensors(one).items():
         np.testing.assert_array_equal(value, GPT.tensors(two)[name])
@@ -267,7 +267,7 @@ def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, ch
 )
 def test_a_wrong_folder_is_one_line(make, fields, change, message):
     with pytest.raises(UserError) as error:
-        weights.read(make(fields, change))
+        weights.read_weights(make(fields, change))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -281,7 +281,7 @@ def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder
         ("configs/tiny.py", gpts, "or --config=FILE:model=gpt"),
     ):
         field = f"--config.init_from={source}"
-        given = configuration.load(spec, [field])
+        given = configuration.load_config(spec, [field])
         for asks in (False, True):
             with pytest.raises(UserError) as error:
                 run_config.config_of(tmp_path / "none", given, [field], asks=asks)
@@ -297,7 +297,7 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
         "--config.task.max_seq_length=16",
     ]
     spec = "configs/finetune/text.py:model=gpt"
-    given = configuration.load(spec, overrides)
+    given = configuration.load_config(spec, overrides)
     config = run_config.config_of(tmp_path / "run", given, overrides, asks=False)
     assert config.model.vocab_size == 100 and config.model.hidden_size == 32
     task = setup.build_task(config, tmp_path / "run", from_data=True)
@@ -333,8 +333,10 @@ def test_a_special_token_s_name_in_a_text_is_text_for_transformers_too(
 ):
     source, target = written(tmp_path / "source"), tmp_path / "export"
     ours = weights.read_tokenizer(source)
-    model = finetuned(head, ("a", "b"), source) if head else weights.read(source)
-    export.export(model, ours, target, {})
+    model = (
+        finetuned(head, ("a", "b"), source) if head else weights.read_weights(source)
+    )
+    export.export_folder(model, ours, target, {})
     ours.encode_special_tokens = True  # as tasks read texts
     other = transformers.AutoTokenizer.from_pretrained(target)
     for text in (

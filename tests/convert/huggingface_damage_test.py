@@ -46,7 +46,7 @@ def test_damaged_files(make_folder, damage, message):
 )
 def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
     folder = make_folder(fields=fields)
-    assert_one_line(message, lambda: weights.read(folder))
+    assert_one_line(message, lambda: weights.read_weights(folder))
 
 
 def not_a_number(tensors):
@@ -56,7 +56,7 @@ def not_a_number(tensors):
 def test_a_damaged_tensor(make_folder):
     folder = make_folder(change=not_a_number)
     message = "bert.pooler.dense.weight has NaN"
-    assert_one_line(message, lambda: weights.read(folder))
+    assert_one_line(message, lambda: weights.read_weights(folder))
 
 
 @pytest.mark.parametrize(("lines", "pieces"), [(49, 49), (51, 51)])

@@ -71,7 +71,7 @@ def test_bfloat16_stays_within_bounds(golden, make_folder, size):
     1.4% in the mean square and 1.7% at most were measured."""
     case = f"BertForPreTraining-{size}"
     folder = make_folder(case)
-    found = weights.read(folder)
+    found = weights.read_weights(folder)
     config = dataclasses.replace(found.config, dtype="bfloat16")
     bert = pretrained.Bert(folder, dataclasses.replace(found, config=config))
     batch = golden.inputs(golden.CASES[case]["config"])
@@ -129,8 +129,8 @@ def with_copies(tensors):
 
 @pytest.mark.parametrize("change", [without_prefix, old_names, with_copies])
 def test_older_forms_are_the_same(make_folder, change):
-    expected = weights.read(make_folder())
-    found = weights.read(make_folder(change=change))
+    expected = weights.read_weights(make_folder())
+    found = weights.read_weights(make_folder(change=change))
     assert equal(found.params, expected.params)
     assert found.left_over == ()
 
@@ -140,12 +140,14 @@ def test_older_forms_are_the_same(make_folder, change):
 )
 @pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[6]])
 def test_a_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
-    expected = weights.read(make_folder(case))
+    expected = weights.read_weights(make_folder(case))
 
     def change(tensors):
         return {prefix + name: array for name, array in tensors.items()}
 
-    assert equal(weights.read(make_folder(case, change=change)).params, expected.params)
+    assert equal(
+        weights.read_weights(make_folder(case, change=change)).params, expected.params
+    )
 
 
 def test_an_unknown_prefix_is_named(make_folder):
@@ -153,7 +155,7 @@ def test_an_unknown_prefix_is_named(make_folder):
         return {f"student.{name}": array for name, array in tensors.items()}
 
     with pytest.raises(UserError, match=r"missing.*begin with 'student': take that"):
-        weights.read(make_folder(change=change))
+        weights.read_weights(make_folder(change=change))
 
 
 def as_flax(tensors):
@@ -176,12 +178,12 @@ def as_flax(tensors):
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_file_of_flax_is_read(make_folder, case, wrapped):
     folder = make_folder(case)
-    expected = weights.read(folder)
+    expected = weights.read_weights(folder)
     tree = as_flax(load_file(folder / "model.safetensors"))
     tree = {"params": tree} if wrapped else tree
     (folder / "model.safetensors").unlink()
     (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
-    found = weights.read(folder)
+    found = weights.read_weights(folder)
     assert equal(found.params, expected.params)
     assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
 
@@ -198,7 +200,7 @@ def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
     (folder / "model.safetensors").unlink()
     (folder / "flax_model.msgpack").write_bytes(content)
     with pytest.raises(UserError, match=message):
-        weights.read(folder)
+        weights.read_weights(folder)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -207,16 +209,17 @@ def test_other_precisions_become_float32(make_folder, dtype):
         return {name: value.astype(dtype) for name, value in tensors.items()}
 
     expected = jax.tree.map(
-        lambda x: x.astype(dtype).astype(np.float32), weights.read(make_folder()).params
+        lambda x: x.astype(dtype).astype(np.float32),
+        weights.read_weights(make_folder()).params,
     )
-    found = weights.read(make_folder(change=change)).params
+    found = weights.read_weights(make_folder(change=change)).params
     assert equal(found, expected)
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(found))
 
 
 def test_shards(make_folder):
     folder = make_folder()
-    expected = weights.read(folder).params
+    expected = weights.read_weights(folder).params
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     names = sorted(tensors)
@@ -228,11 +231,11 @@ def test_shards(make_folder):
         index |= dict.fromkeys(part, shard)
     path = folder / "model.safetensors.index.json"
     path.write_text(json.dumps({"metadata": {}, "weight_map": index}))
-    assert equal(weights.read(folder).params, expected)
+    assert equal(weights.read_weights(folder).params, expected)
 
     (folder / shard).unlink()
     with pytest.raises(UserError, match=f"names '{shard}', which does not"):
-        weights.read(folder)
+        weights.read_weights(folder)
 
 
 @pytest.mark.slow
@@ -259,7 +262,7 @@ def test_an_output_matrix_of_its_own(golden, make_folder):
     assert_close(ours, theirs, batch["input_mask"], 1e-5)
 
     with pytest.raises(UserError, match="tie_word_embeddings"):
-        weights.read(make_folder(change=change))
+        weights.read_weights(make_folder(change=change))
 
 
 def test_without_a_pooler(make_folder):
@@ -271,7 +274,7 @@ def test_without_a_pooler(make_folder):
     assert found["hidden_states"].shape == (2, 7, 12) and "pooled" not in found
     case = "BertForSequenceClassification-three_heads"
     with pytest.raises(UserError, match="pooler"):
-        weights.read(make_folder(case, change=change))
+        weights.read_weights(make_folder(case, change=change))
 
 
 @pytest.mark.slow
@@ -314,7 +317,7 @@ def test_ids_that_the_model_does_not_have(make_folder):
 def test_tokenizer_config_decides_on_case(make_folder, fields, text, ids, kind):
     folder = make_folder()
     (folder / "tokenizer_config.json").write_text(json.dumps(fields))
-    config = weights.read(folder).config
+    config = weights.read_weights(folder).config
     if kind == "tokenizer.json":
         tokenizer = weights.read_tokenizer(make_folder(), config)
         tokenizer.save(str(folder / kind))
@@ -326,13 +329,13 @@ def test_a_vocabulary_with_capitals_is_cased(make_folder):
     folder = make_folder()
     text = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
-    tokenizer = weights.read_tokenizer(folder, weights.read(folder).config)
+    tokenizer = weights.read_tokenizer(folder, weights.read_weights(folder).config)
     assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
 
 
 def test_all_that_pre_training_made_is_kept(make_folder):
     """Files of BertForMaskedLM often hold the other head and the pooler as well."""
     fields = {"architectures": ["BertForMaskedLM"]}
-    found = weights.read(make_folder(fields=fields))
+    found = weights.read_weights(make_folder(fields=fields))
     assert found.architecture == "BertForPreTraining"
     assert found.heads == ("masked_lm", "next_sentence")

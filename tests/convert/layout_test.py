@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_jax.convert import weights
-from bert_jax.convert.layout import BERT, Layout, architectures
+from bert_jax.convert.layout import BERT, Layout, common_architectures
 from bert_jax.errors import UserError
 from bert_jax.family import Family
 from bert_jax.registry import FAMILIES
@@ -18,7 +18,7 @@ CASE = "BertForMaskedLM-three_heads"
 
 class Renamed(Layout):
     family = "renamed"
-    architectures = architectures("Renamed", "Model")
+    architectures = common_architectures("Renamed", "Model")
     prefix = "own."
     renames = (
         (r"^bert\.", "own."),
@@ -70,10 +70,10 @@ def copy_alone(tensors):
 
 @pytest.mark.parametrize("change", [dict, bare, copy_alone])
 def test_a_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
-    source = weights.find(make(change))
+    source = weights.find_source(make(change))
     assert (source.family.name, source.heads()) == ("renamed", ("masked_lm",))
     found = source.read()
-    assert equal(found.params, weights.read(make_folder(CASE)).params)
+    assert equal(found.params, weights.read_weights(make_folder(CASE)).params)
     assert (found.left_over, found.config.hidden_size) == ((), 12)
     source.export(tmp_path / "out")
     expected = load_file(make() / "model.safetensors")
@@ -87,4 +87,4 @@ def test_a_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
 def test_what_the_table_fixes_is_checked(make):
     message = r"config\.json: sinusoidal=True; only a Renamed with False"
     with pytest.raises(UserError, match=message):
-        weights.find(make(sinusoidal=True)).read()
+        weights.find_source(make(sinusoidal=True)).read()

@@ -88,7 +88,9 @@ def test_left_to_right_is_transformers_decoder(
     batch = golden.inputs(fields, seed=4)
     bert = pretrained.load(tmp_path / "theirs")
     assert bert.config.causal
-    export.export(weights.read(tmp_path / "theirs"), None, tmp_path / "ours", {})
+    export.export_folder(
+        weights.read_weights(tmp_path / "theirs"), None, tmp_path / "ours", {}
+    )
     again = getattr(transformers, architecture).from_pretrained(tmp_path / "ours")
     ours = bert.apply(**batch)
     if architecture == "BertForMaskedLM":
@@ -140,7 +142,7 @@ def opened(write_folder, transformers, tmp_path_factory):
         out = folder / architecture
         source = write_folder(folder / f"{out.name}-source", f"{out.name}-three_heads")
         tokenizer = tokenization.load(source / "vocab.txt")
-        export.export(weights.read(source), tokenizer, out, {"step": 7})
+        export.export_folder(weights.read_weights(source), tokenizer, out, {"step": 7})
         auto = "AutoModel" + architecture.removeprefix("BertModel").removeprefix("Bert")
         auto = auto.replace("LMHeadModel", "ForCausalLM")
         asked.append((str(out), auto, TEXT))

@@ -56,7 +56,7 @@ def make(torch, transformers, tmp_path):
         )
         model = getattr(transformers, f"{family}Model")(config).eval()
         model.save_pretrained(folder / inner)
-        tokenization.save(ours, folder / inner)
+        tokenization.save_tokenizer(ours, folder / inner)
         named = [{"idx": 0, "name": "0", "path": inner, "type": TYPE + "Transformer"}]
         for index, (kind, content) in enumerate(modules, 1):
             path = f"{index}_{kind}"
@@ -182,7 +182,7 @@ def test_the_encoder_of_older_versions_is_in_a_folder_inside(make):
     model = bert_jax.load(folder)
     assert_close(model.sentences(TEXTS), [hidden(text).mean(0) for text in TEXTS])
     assert model.encode(["home"])["hidden_states"].shape == (1, 3, HIDDEN)
-    weights.find(folder).export(folder.parent / "out")
+    weights.find_source(folder).export(folder.parent / "out")
     again = bert_jax.load(folder.parent / "out").encode(["home"])
     assert again["hidden_states"].shape == (1, 3, HIDDEN)
 
@@ -237,7 +237,7 @@ def test_an_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized
     task = {"name": "embeddings", "pooling": pooling, "normalized": normalized}
     task["max_seq_length"] = 12
     folder, about = tmp_path / "folder", {"config": {"task": task}}
-    export.export(model, ours, folder, about)
+    export.export_folder(model, ours, folder, about)
     (folder / "config.json").write_text(
         (folder / "config.json").read_text().replace('"bert_jax"', '"of_no_run"')
     )
@@ -254,5 +254,5 @@ def test_an_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized
         np.testing.assert_allclose(vector, wanted, rtol=1e-5, atol=1e-6)
     task["pooling"] = "mean"
     with pytest.raises(UserError, match="pools all tokens or"):
-        export.export(model, ours, tmp_path / "other", about)
+        export.export_folder(model, ours, tmp_path / "other", about)
     assert not (tmp_path / "other").exists()

@@ -84,7 +84,7 @@ def test_the_pool_s_bytes(tmp_path, monkeypatch, capfd):
     for runner in ("", "FnApiRunner"):
         config = make_config(tmp_path, **{"corpus.runner": runner})
         config.corpus.data_dir = str(tmp_path / f"by{runner}")
-        folder = prepare.prepare(config, 32).folder
+        folder = prepare.prepare_pairs(config, 32).folder
         found[runner] = {
             f"{folder.name}/{path.name}": path.read_bytes() for path in folder.iterdir()
         }
@@ -117,4 +117,4 @@ def test_without_the_extra(tmp_path, monkeypatch):
     config = make_config(tmp_path, **{"corpus.runner": "FnApiRunner"})
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[beam\]'"):
-        prepare.prepare(config, 32)
+        prepare.prepare_pairs(config, 32)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner import scores
 from bert_jax.tasks.ner.data import as_columns, check_columns
-from bert_jax.tasks.ner.data import read as read_columns
+from bert_jax.tasks.ner.data import read_sentences as read_columns
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

@@ -19,7 +19,7 @@ from bert_jax.errors import UserError
 
 
 def read(*sources):
-    return list(corpus.documents(sources, Path("unused")))
+    return list(corpus.read_documents(sources, Path("unused")))
 
 
 def texts(*sources):
@@ -42,14 +42,14 @@ def test_sentences_source(tmp_path):
     source = f"sentences:{tmp_path}/*.txt"
     documents = read(source)
     assert [d.text for d in documents] == ["One.\nTwo\u2028two.", "Three.", "Five."]
-    assert corpus.sentences(documents[0], "en") == ["One.", "Two\u2028two."]
+    assert corpus.split_sentences(documents[0], "en") == ["One.", "Two\u2028two."]
 
 
 def test_text_source_joins_wrapped_lines(tmp_path):
     text = "\ufeffIt was wrapped\r\nhere. Then\r\n  more.\r\n\r\nA new paragraph.\r\n"
     (tmp_path / "a.txt").write_bytes(text.encode())
     (document,) = read(f"text:{tmp_path}/a.txt")
-    assert corpus.sentences(document, "en") == [
+    assert corpus.split_sentences(document, "en") == [
         "It was wrapped here.",
         "Then more.",
         "A new paragraph.",
@@ -85,7 +85,7 @@ def test_paragraphs_and_lines(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One. Two.\nThree\n\n\nFour.\n", "utf-8")
     first, second = read(f"paragraphs:{path}")
-    assert corpus.sentences(first, "en") == ["One.", "Two.", "Three"]
+    assert corpus.split_sentences(first, "en") == ["One.", "Two.", "Three"]
     assert second.text == "Four."
     assert texts(f"lines:{path}") == ["One. Two.", "Three", "Four."]
 
@@ -98,7 +98,7 @@ def test_parquet(tmp_path):
     found = read(f"parquet:{tmp_path}/*.parquet")
     assert [document.text for document in found] == rows[:700]
     expected = ["Text 3.", "And more.", "A paragraph."]
-    assert corpus.sentences(found[3], "en") == expected
+    assert corpus.split_sentences(found[3], "en") == expected
     path.write_bytes(path.read_bytes()[:-9])
     assert "cannot be read as parquet" in error(f"parquet:{path}")
 
@@ -112,8 +112,8 @@ def test_jsonl_source(tmp_path):
 def test_line_ends_of_windows_end_paragraphs_too(tmp_path):
     text = "A heading\r\n\r\nThe first line of\r\na paragraph. Its end."
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
-    (document,) = corpus.documents((f"jsonl:{tmp_path / 'a.jsonl'}",), tmp_path)
-    assert corpus.sentences(document, "en") == [
+    (document,) = corpus.read_documents((f"jsonl:{tmp_path / 'a.jsonl'}",), tmp_path)
+    assert corpus.split_sentences(document, "en") == [
         *("A heading", "The first line of a paragraph.", "Its end.")
     ]
 
@@ -161,7 +161,7 @@ def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch, make_builder):
     for name in ("wiki40b:1.0.0", str(home)):
         (document,) = read(f"tfds:{name}")
         assert document.text == "It began.\nIt went on.\nOver."
-        sentences = corpus.sentences(document, "en")
+        sentences = corpus.split_sentences(document, "en")
         assert sentences == ["It began.", "It went on.", "Over."]
 
 
@@ -169,16 +169,16 @@ def test_identity_follows_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.")
     sources = (f"text:{path}",)
-    before = corpus.identity(sources, tmp_path)
-    assert corpus.identity(sources, tmp_path) == before
+    before = corpus.text_identity(sources, tmp_path)
+    assert corpus.text_identity(sources, tmp_path) == before
     time = path.stat().st_mtime_ns
     path.write_text("Two.")  # as long
     os.utime(path, ns=(0, time + 1))  # however coarse the file system's clock is
-    assert corpus.identity(sources, tmp_path) != before
+    assert corpus.text_identity(sources, tmp_path) != before
     copy = tmp_path / "elsewhere" / "b.txt"
     copy.parent.mkdir()
     path.write_text("One.")
     os.utime(path, ns=(0, time))
     shutil.copy2(path, copy)
-    assert corpus.identity((f"text:{copy}",), tmp_path) == before
-    assert corpus.identity((f"jsonl:{copy}",), tmp_path) != before
+    assert corpus.text_identity((f"text:{copy}",), tmp_path) == before
+    assert corpus.text_identity((f"jsonl:{copy}",), tmp_path) != before

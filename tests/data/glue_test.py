@@ -47,7 +47,7 @@ TEST_LAYOUT = {
 
 def read(name, source, split, notices=None):
     notices = Counter() if notices is None else notices
-    return glue.read(name, str(source), split, notices)
+    return glue.read_split(name, str(source), split, notices)
 
 
 def plain(records):

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from bert_jax.data import corpus
 from bert_jax.data.sources import hub as hub_source
-from bert_jax.data.tables import Wanted, read_table
+from bert_jax.data.tables import ColumnSpec, read_table
 from bert_jax.errors import UserError
 from bert_jax.tasks import swag
 from bert_jax.tasks.glue import data as glue
@@ -60,7 +60,7 @@ def test_records_are_those_of_the_official_files(
         del splits["dev"]
     expected, sent = {}, {}
     for split, theirs in splits.items():
-        found = glue.read(name, str(official), split, Counter())
+        found = glue.read_split(name, str(official), split, Counter())
         expected[split] = found
         rows = []
         for place, record in enumerate(found):
@@ -79,12 +79,12 @@ def test_records_are_those_of_the_official_files(
             sent[file] = as_parquet(own, **classes)
     fake_hub.models[NAME] = {"main": sent}
     for split, records in expected.items():
-        found = glue.read(name, f"hf:{NAME}", split, Counter())
+        found = glue.read_split(name, f"hf:{NAME}", split, Counter())
         columns = ("text", "text_b", "label")
         assert [[r[c] for c in columns] for r in found] == [
             [r[c] for c in columns] for r in records
         ]
-    assert glue.read(name, f"hf:{NAME}", "test", Counter()) is None
+    assert glue.read_split(name, f"hf:{NAME}", "test", Counter()) is None
 
 
 @pytest.mark.slow
@@ -95,11 +95,11 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tm
         "main": {"train.csv": b"text\nOne.\n"},
         "refs/convert/parquet": converted,
     }
-    documents = corpus.documents((f"hf:{NAME}",), tmp_path)
+    documents = corpus.read_documents((f"hf:{NAME}",), tmp_path)
     assert [document.text for document in documents] == ["One.", "Two."]
-    first = corpus.identity((f"hf:{NAME}",), tmp_path)
+    first = corpus.text_identity((f"hf:{NAME}",), tmp_path)
     assert first[0][:2] == ["hf", 1]  # as of files: their number
-    assert first == corpus.identity((f"hf:{NAME}",), tmp_path)
+    assert first == corpus.text_identity((f"hf:{NAME}",), tmp_path)
 
 
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
@@ -107,7 +107,7 @@ def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
         {"text": pyarrow.array([b"caf\xc3\xa9"], pyarrow.binary()), "score": [math.nan]}
     )
     parquet.write_table(table, tmp_path / "a.parquet")
-    assert list(hub_source.rows(tmp_path / "a.parquet")) == [
+    assert list(hub_source.parquet_rows(tmp_path / "a.parquet")) == [
         {"text": "café", "score": None}
     ]
 
@@ -117,15 +117,19 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     rows = [{"label": 1}, {"label": 0}, {"label": -1}]
     content = as_parquet(rows, label=["no", "yes"])
     fake_hub.models[NAME] = {"main": {"data/test-0.parquet": content}}
-    (path,) = hub_source.files(f"hf:{NAME}", "test")
-    assert [row["label"] for row in hub_source.rows(path)] == ["yes", "no", None]
+    (path,) = hub_source.parquet_files(f"hf:{NAME}", "test")
+    assert [row["label"] for row in hub_source.parquet_rows(path)] == [
+        "yes",
+        "no",
+        None,
+    ]
 
 
 @pytest.mark.slow
 def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     """Of several answers, and of none."""
     official = str(shared_data("squad/dev-v2.0.subset.json"))
-    expected, counts = squad.read(official)
+    expected, counts = squad.read_questions(official)
     rows = [
         {
             "id": one["id"],
@@ -142,7 +146,7 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     fake_hub.models[NAME] = {
         "main": {"plain_text/train-00000-of-00001.parquet": as_parquet(rows)}
     }
-    assert squad.read(f"hf:{NAME}:train") == (expected, counts)
+    assert squad.read_questions(f"hf:{NAME}:train") == (expected, counts)
 
 
 @pytest.mark.slow
@@ -151,7 +155,7 @@ def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
     columns = ("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label")
     rows = [
         {column: record.fields[column] for column in columns}
-        for record in read_table(str(official), Wanted(columns))
+        for record in read_table(str(official), ColumnSpec(columns))
     ]
     for row in rows:
         row["label"] = int(row["label"])
@@ -167,7 +171,7 @@ def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
 def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind):
     official = str(shared_data("ner/emerging.dev.conll"))
     given = {"token_column": 0, "tag_column": -1, "labelled": True}
-    expected = ner.read(official, **given).sentences
+    expected = ner.read_sentences(official, **given).sentences
     names = sorted({tag for sentence in expected for tag in sentence["tags"]})
     rows = [
         {
@@ -182,7 +186,7 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     file = io.BytesIO()
     parquet.write_table(table.replace_schema_metadata({"huggingface": about}), file)
     fake_hub.models[NAME] = {"main": {"data/validation-0.parquet": file.getvalue()}}
-    found = ner.read(f"hf:{NAME}:validation", **given)
+    found = ner.read_sentences(f"hf:{NAME}:validation", **given)
     assert [(x["words"], x["tags"]) for x in found.sentences] == [
         (x["words"], x["tags"]) for x in expected
     ]
@@ -208,7 +212,7 @@ def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
         str(tmp_path / "a.parquet"),
         str(tmp_path / "a.jsonl.xz"),
     )
-    wanted = Wanted(("text", "label"))
+    wanted = ColumnSpec(("text", "label"))
     found = [[r.fields for r in read_table(source, wanted)] for source in sources]
     assert found[0] == found[1] == found[2] and found[0][1]["label"] == "pos"
     with pytest.raises(UserError, match="write hf:OWNER/NAME:SPLIT"):
@@ -224,5 +228,5 @@ def test_a_split_that_lacks_a_file_is_refused(fake_hub):
     sent = {name: whole[name] for name in names[::2]}
     fake_hub.models[NAME] = {"main": sent, "whole": whole}
     with pytest.raises(UserError, match=r"data: has 2 of the 3 files .*train-0000"):
-        hub_source.files(f"hf:{NAME}", "train")
-    assert len(hub_source.files(f"hf:{NAME}@whole", "train")) == 3
+        hub_source.parquet_files(f"hf:{NAME}", "train")
+    assert len(hub_source.parquet_files(f"hf:{NAME}@whole", "train")) == 3

@@ -29,7 +29,7 @@ def config(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(config):
-    return prepare.prepare(config, 32)
+    return prepare.prepare_pairs(config, 32)
 
 
 def test_names_shapes_and_types(config):
@@ -79,12 +79,12 @@ def test_the_running_loader_gives_batch_at(config):
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_hosts_read_their_rows_only(config, data, hosts):
-    phase = loader.phases(config)[0]
+    phase = loader.phases_of(config)[0]
     size = 16 // hosts
     parts = [
-        loader.dataset(config, phase, data, rows=slice(host * size, (host + 1) * size))[
-            23
-        ]
+        loader.batch_dataset(
+            config, phase, data, rows=slice(host * size, (host + 1) * size)
+        )[23]
         for host in range(hosts)
     ]
     whole = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
@@ -101,7 +101,7 @@ def test_a_model_s_own_special_tokens_are_never_predicted(config, tmp_path, whol
     (tmp_path / "text.txt").write_text(text)
     words = sorted({w for w in text.split() if w.isalpha() and w != "covid"})
     pieces = [*tokenization.SPECIAL_TOKENS, ".", *words]
-    tokenizer = tokenization.build(pieces, lowercase=True)
+    tokenizer = tokenization.build_tokenizer(pieces, lowercase=True)
     tokenizer.add_special_tokens(["<e1>", "</e1>"])
     tokenizer.add_tokens(["covid"])  # a word like any other
     tokenizer.save(str(tmp_path / "tokenizer.json"))
@@ -131,7 +131,7 @@ def original_rows(batch):
 
 
 def test_epochs_differ_in_order_and_masks_only(config, data):
-    phase = loader.phases(config)[0]
+    phase = loader.phases_of(config)[0]
     count = len(loader._Pairs(config, phase, data, "train"))
     config = config.copy_and_resolve_references()
     config.train.batch_size = count
@@ -152,7 +152,7 @@ def test_every_shard_is_read(config, data, tmp_path):
     stem = source.name.partition("00000-of-")[0]
     for number in range(11):
         shutil.copyfile(source, tmp_path / f"{stem}{number:05}-of-00011")
-    phase = loader.phases(config)[0]
+    phase = loader.phases_of(config)[0]
     counts = [
         len(loader._Pairs(config, phase, each, "train"))
         for each in (data, data._replace(folder=tmp_path))
@@ -172,12 +172,12 @@ def test_seeds_differ(config):
 
 
 def test_dev_counts_every_record_once(config, data):
-    phase = loader.phases(config)[0]
+    phase = loader.phases_of(config)[0]
     count = len(loader._Pairs(config, phase, data, "dev"))
     assert count % 16, "the last batch must need filling for this test to tell"
     batches = [
         loader.batch_at(config, step, "dev")
-        for step in range(len(loader.dataset(config, phase, data, "dev")))
+        for step in range(len(loader.batch_dataset(config, phase, data, "dev")))
     ]
     labels = np.concatenate([batch["next_sentence_labels"] for batch in batches])
     weights = np.concatenate([batch["masked_lm_weights"] for batch in batches])
@@ -191,7 +191,7 @@ def test_two_phases(config):
     config.phase2.fraction = 0.1
     config.phase2.max_seq_length = 48
     config.phase2.max_predictions_per_seq = 7
-    assert [p[:5] for p in loader.phases(config)] == [
+    assert [p[:5] for p in loader.phases_of(config)] == [
         (0, 90, 16, 32, 10),
         (90, 100, 16, 48, 7),
     ]
@@ -199,7 +199,7 @@ def test_two_phases(config):
     last = loader.batch_at(config, 90)
     assert last["input_ids"].shape == (16, 48)
     assert last["masked_lm_ids"].shape == (16, 7)
-    assert loader.phase_at(config, 100) == loader.phases(config)[1]
+    assert loader.phase_at(config, 100) == loader.phases_of(config)[1]
 
 
 def test_a_second_phase_with_another_batch_size_on_several_hosts(config):

@@ -52,11 +52,11 @@ def apply(ids, mask, candidates, masking_config, seed=0, epoch=0):
 
     def numbers(count):
         key = (seed, b"mask", np.full(rows, epoch), np.arange(rows))
-        drawn.append(masking.uniform(*key, count))
+        drawn.append(masking.row_uniforms(*key, count))
         return drawn[-1]
 
     given = (ids, mask, candidates, numbers, masking_config, columns)
-    return masking.apply(*given, MASK, CONTINUATION), drawn[0]
+    return masking.mask_pairs(*given, MASK, CONTINUATION), drawn[0]
 
 
 def within(successes, trials, share, sigmas=5):
@@ -159,7 +159,7 @@ def test_whole_words_equal_a_slow_transcription(seed, epoch):
 
 def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
     def drawn(epochs, records):
-        return masking.uniform(3, b"mask", np.array(epochs), np.array(records), 40)
+        return masking.row_uniforms(3, b"mask", np.array(epochs), np.array(records), 40)
 
     (alone,) = drawn([2], [17])
     among = drawn([2] * 4, [5, 17, 1, 0])
@@ -180,7 +180,7 @@ def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
 )
 def test_a_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
     epochs, records = np.array(rows).T
-    drawn = masking.uniform(seed, b"mask", epochs, records, count)
+    drawn = masking.row_uniforms(seed, b"mask", epochs, records, count)
     for row, (epoch, record) in enumerate(rows):
         philox = np.random.Philox(
             key=np.array([seed, 0x6D61736B], np.uint64),
@@ -198,7 +198,7 @@ def test_a_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
 )
 def test_of_equal_numbers_the_first_is_chosen(order, real, budget):
     places = np.arange(12)
-    masked = masking.apply(
+    masked = masking.mask_pairs(
         np.full((1, 12), 7, np.int32),
         np.ones((1, 12), np.int32),
         (places < real)[None],
@@ -228,10 +228,10 @@ def test_a_masking_of_a_config_file_stays_within_the_budget():
     given = (ids, mask, candidates, lambda count: None)
     masking.MASKINGS["all"] = lambda texts, *_: (texts.candidates, texts.input_ids)
     with pytest.raises(UserError, match=r"masking\.name=all: chooses more positions"):
-        masking.apply(*given, config(name="all"), 20, MASK, CONTINUATION)
+        masking.mask_pairs(*given, config(name="all"), 20, MASK, CONTINUATION)
     first = candidates & (np.cumsum(candidates, axis=1) == 1)
     masking.MASKINGS["first"] = lambda texts, *_: (first, np.where(first, 9, ids))
-    masked = masking.apply(*given, config(name="first"), 20, MASK, CONTINUATION)
+    masked = masking.mask_pairs(*given, config(name="first"), 20, MASK, CONTINUATION)
     assert masked.masked_lm_weights.sum(axis=1).tolist() == [1] * 4
     assert (masked.masked_lm_ids[:, 0] == ids[first]).all()
     assert (masked.input_ids == np.where(first, 9, ids)).all()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.config import phases
-from bert_jax.config.configuration import check
+from bert_jax.config.configuration import check_config
 from bert_jax.data import chunks, loader, mix, prepare
 from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
@@ -35,7 +35,7 @@ def drawn(found, count, seed=0):
 )
 def test_each_source_is_seen_by_its_weight(sources):
     rows, weights = zip(*sources, strict=True)
-    found = mix.Mix(rows, weights, 7)
+    found = mix.SourceMixture(rows, weights, 7)
     passes = 3
     seen = drawn(found, passes * found.size)
     assert max(Counter(seen).values()) == 1  # never twice in an epoch
@@ -88,7 +88,7 @@ def sources_of(tokenizer, ids):
 def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
     config.corpus.data_dir = str(tmp_path / "data")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)  # shards have several sources
-    data = prepare.prepare(config, 24)
+    data = prepare.prepare_pairs(config, 24)
     pairs = counts(data.report, "pairs")
     totals = data.report["totals"]
     assert sum(pairs) == totals["train"]["pairs"]
@@ -114,10 +114,10 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_batches_have_the_shares_of_the_weights(config):
     config.masking.mask_fraction = config.masking.random_fraction = 0.0
-    phase = phases.phases(config)[0]
-    data = prepare.prepare(config, 24)
-    found = mix.of(config, data.report)
-    batches = loader.dataset(config, phase, data)
+    phase = phases.phases_of(config)[0]
+    data = prepare.prepare_pairs(config, 24)
+    found = mix.mix_of_folder(config, data.report)
+    batches = loader.batch_dataset(config, phase, data)
     count = -(-2 * found.size // 16)
     told = Counter()
     for step in range(count):
@@ -130,18 +130,18 @@ def test_batches_have_the_shares_of_the_weights(config):
     ):
         # A few rows begin after the name and end before the next.
         assert told[name] == pytest.approx(2 * rows * weight, rel=0.1, abs=3)
-    again = loader.dataset(config, phase, data)[count - 1]
+    again = loader.batch_dataset(config, phase, data)[count - 1]
     assert all((again[n] == batches[count - 1][n]).all() for n in again)
-    half = loader.dataset(config, phase, data, rows=np.array([3, 9]))[2]
+    half = loader.batch_dataset(config, phase, data, rows=np.array([3, 9]))[2]
     assert all((half[n] == batches[2][n][[3, 9]]).all() for n in half)
 
 
 def test_weights_are_the_loaders_alone(config):
-    folder = prepare.prepare(config, 24).folder
+    folder = prepare.prepare_pairs(config, 24).folder
     config.corpus.weights = (1.0, 1.0, 9.0)
-    assert prepare.prepare(config, 24).folder == folder
+    assert prepare.prepare_pairs(config, 24).folder == folder
     config.corpus.weights = ()
-    plain = prepare.prepare(config, 24)
+    plain = prepare.prepare_pairs(config, 24)
     assert plain.folder != folder
     for path in plain.folder.glob("*array_record*"):
         assert path.read_bytes() == (folder / path.name).read_bytes()
@@ -151,4 +151,4 @@ def test_weights_are_the_loaders_alone(config):
 def test_bad_weights(config):
     config.corpus.weights = (1.0,)
     with pytest.raises(UserError, match=r"corpus\.weights=.*one for each of the 3"):
-        check(config)
+        check_config(config)

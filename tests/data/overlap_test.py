@@ -30,7 +30,7 @@ def test_a_key_is_of_the_words_in_lower_case(sentences):
     texts = [" ".join(re.findall(r"\w+", sentence.lower())) for sentence in sentences]
     digests = [hashlib.blake2b(text.encode(), digest_size=8) for text in texts]
     wanted = b"".join(digest.digest() for digest in digests)
-    assert overlap.keys(sentences).tobytes() == wanted
+    assert overlap.sentence_keys(sentences).tobytes() == wanted
 
 
 def stream(folder, split):
@@ -55,12 +55,14 @@ def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
     config = config_of(tmp_path, f"text:{books}")
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
-    folder, tokenizer, _ = prepare.prepare(config, 128)
+    folder, tokenizer, _ = prepare.prepare_pairs(config, 128)
     split_of = chunks.split_rule(config)
     texts = {"train": [], "dev": []}
-    for index, document in enumerate(chunks.documents(config)):
+    for index, document in enumerate(chunks.cut_documents(config)):
         texts[split_of(index)] += [
-            sentence for piece in document for sentence in corpus.sentences(piece, "en")
+            sentence
+            for piece in document
+            for sentence in corpus.split_sentences(piece, "en")
         ]
     train, held_back = (
         [
@@ -103,9 +105,9 @@ def write_copies(path):
 def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     write_copies(tmp_path / "a.txt")
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4000)
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(workers, "available_cores", lambda: 1)
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
-    folder = prepare.prepare(config, 32).folder
+    folder = prepare.prepare_pairs(config, 32).folder
     totals = report(folder)
     documents = totals["dev"]["documents"]
     assert documents >= 2
@@ -123,8 +125,8 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
 def test_a_corpus_of_copies_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(["A sentence.\nAnother."] * 8))
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
-    vocabulary.prepare(config)
+    vocabulary.prepare_tokenizer(config)
     before = sorted(Path(config.corpus.data_dir).iterdir())
     with pytest.raises(UserError, match="the text repeats itself"):
-        prepare.prepare(config, 32)
+        prepare.prepare_pairs(config, 32)
     assert sorted(Path(config.corpus.data_dir).iterdir()) == before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from preparing import same
 
 from bert_jax.data import loader, packing, prepare
-from bert_jax.data.packing import PackedRows, grouped
+from bert_jax.data.packing import PackedRows, group_texts
 from bert_jax.data.rows import Feature, Rows
 from configs import tiny
 
@@ -36,7 +36,7 @@ def config(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(config):
-    return prepare.prepare(config, LENGTH)
+    return prepare.prepare_pairs(config, LENGTH)
 
 
 def plain(config):
@@ -47,30 +47,30 @@ def plain(config):
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
 def test_a_plan_has_each_record_once_in_rows_that_are_long_enough(lengths):
-    rows = packing.plan(np.array(lengths), 20)
+    rows = packing.plan_rows(np.array(lengths), 20)
     assert sorted(rows[rows >= 0]) == list(range(len(lengths)))
     found = np.where(rows >= 0, np.array(lengths)[rows], 0)
     assert (found.sum(axis=1) <= 20).all() and rows.shape[1] == packing.PAIRS
     assert (rows[:, 0] >= 0).all()
     assert ((rows[:, :-1] >= 0) | (rows[:, 1:] < 0)).all()  # no gap
-    assert np.array_equal(rows, packing.plan(np.array(lengths), 20))
+    assert np.array_equal(rows, packing.plan_rows(np.array(lengths), 20))
 
 
 def test_the_longest_pair_goes_first_to_the_fullest_row_that_it_fits():
     lengths = np.array([2, 3, 1, 7, 6, 1])
-    rows = packing.plan(lengths, 10)
+    rows = packing.plan_rows(lengths, 10)
     found = {tuple(lengths[row[row >= 0]]) for row in rows}
     assert found == {(7, 3), (6, 2, 1, 1)}
     # No more than four a row.
-    counts = (packing.plan(np.ones(9, int), 10) >= 0).sum(axis=1)
+    counts = (packing.plan_rows(np.ones(9, int), 10) >= 0).sum(axis=1)
     assert sorted(counts) == [1, 4, 4]
     # Nor than the config says.
-    counts = (packing.plan(np.ones(9, int), 10, pairs=6) >= 0).sum(axis=1)
+    counts = (packing.plan_rows(np.ones(9, int), 10, pairs=6) >= 0).sum(axis=1)
     assert sorted(counts) == [3, 6]
 
 
 def test_neighbors_of_one_length_share_no_row():
-    rows = packing.plan(np.full(4000, 5), 20)
+    rows = packing.plan_rows(np.full(4000, 5), 20)
     assert (np.abs(np.diff(rows.astype(int))) > 1).all()
 
 
@@ -86,7 +86,7 @@ def test_no_row_has_more_predictions_than_columns(limit, share, most):
         if sum(lengths) <= limit
         and list(lengths) == sorted(lengths)  # the order does not matter
     )
-    assert packing.predictions(limit, share, most) == wanted
+    assert packing.max_predictions(limit, share, most) == wanted
 
 
 @pytest.mark.slow
@@ -94,9 +94,9 @@ def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data)
     shifted = config.copy_and_resolve_references()
     shifted.corpus.shift_positions = True
     shifted.model.max_position_embeddings = LENGTH + 7
-    (phase,) = loader.phases(config)
-    plain_batches = loader.dataset(config, phase, data)
-    batches = loader.dataset(shifted, phase, data)
+    (phase,) = loader.phases_of(config)
+    plain_batches = loader.batch_dataset(config, phase, data)
+    batches = loader.batch_dataset(shifted, phase, data)
     begins = []
     for step in range(20):
         batch, as_it_was = batches[step], plain_batches[step]
@@ -105,11 +105,11 @@ def test_shifted_rows_begin_at_random_positions_anew_in_each_epoch(config, data)
         assert (shift == shift[:, :1]).all() and shift.dtype == np.int32
         begins.extend(shift[:, 0])
     assert set(begins) == set(range(8))  # the last row position is the model's last
-    first = loader.dataset(shifted, phase, data, rows=slice(3, 4))[0]
+    first = loader.batch_dataset(shifted, phase, data, rows=slice(3, 4))[0]
     assert same(first, {name: some[3:4] for name, some in batches[0].items()})
     # Batches of all rows: the same ones in each epoch, in another order.
-    whole = phase._replace(batch_size=len(packing.rows(data.folder, LENGTH)))
-    epochs = loader.dataset(shifted, whole, data)
+    whole = phase._replace(batch_size=len(packing.packed_rows(data.folder, LENGTH)))
+    epochs = loader.batch_dataset(shifted, whole, data)
     one, two = (sorted(epochs[epoch]["position_ids"][:, 0]) for epoch in (0, 1))
     assert one != two
 
@@ -144,8 +144,8 @@ def unpacked(batch, pad=0):
 
 def test_pairs_are_masked_as_without_packing(config, data):
     """In the second epoch, too: by (seed, epoch, record)."""
-    (phase,) = loader.phases(config)
-    rows = packing.rows(data.folder, LENGTH)
+    (phase,) = loader.phases_of(config)
+    rows = packing.packed_rows(data.folder, LENGTH)
     source = loader._Pairs(plain(config), phase, data, "train")
     config = config.copy_and_resolve_references()
     config.train.batch_size = len(rows)
@@ -182,15 +182,15 @@ def test_data_prepared_without_packing_is_the_same_and_is_packed_later(
 ):
     config = config.copy_and_resolve_references()
     config.corpus.data_dir = str(tmp_path)
-    before = prepare.prepare(plain(config), LENGTH).folder
+    before = prepare.prepare_pairs(plain(config), LENGTH).folder
     files = {path.name: path.read_bytes() for path in before.iterdir()}
     assert not any("packed" in name for name in files)
     loader.batch_at(plain(config), 0)
     assert {path.name for path in before.iterdir()} == set(files)
     capsys.readouterr()
     batch = loader.batch_at(config, 3)
-    pairs = len(loader._Pairs(config, loader.phases(config)[0], data, "train"))
-    rows = packing.rows(before, LENGTH)
+    pairs = len(loader._Pairs(config, loader.phases_of(config)[0], data, "train"))
+    rows = packing.packed_rows(before, LENGTH)
     err = capsys.readouterr().err
     assert f"packed {pairs:,} pairs into {len(rows):,} rows of {LENGTH}: " in err
     (new,) = {path.name for path in before.iterdir()} - set(files)
@@ -221,14 +221,14 @@ def features_of(lengths):
 @given(st.integers(1, 6), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_groups_have_each_text_once_and_are_about_equal(each, rows, random):
     lengths = np.array([random.randint(1, 60) for _ in range(each * rows)])
-    groups = grouped(lengths, each)
+    groups = group_texts(lengths, each)
     assert groups.shape == (rows, each)
     assert sorted(groups.ravel()) == list(range(len(lengths)))
     tokens = lengths[groups].sum(axis=1)
     # Each turn gives the longest text to the emptiest group.
     assert tokens.max() - tokens.min() <= lengths.max()
     assert tokens.max() <= each * lengths.max()
-    np.testing.assert_array_equal(groups, grouped(lengths, each))
+    np.testing.assert_array_equal(groups, group_texts(lengths, each))
 
 
 @pytest.mark.slow

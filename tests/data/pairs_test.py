@@ -93,7 +93,7 @@ def spell(span):
 @given(DOCUMENTS, SHAPES, st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
 def test_same_as_the_published_algorithm(documents, shape, seed):
-    drawn = pairs.draw(documents, random.Random(seed), shape)
+    drawn = pairs.draw_pairs(documents, random.Random(seed), shape)
     fast = [(spell(p.a), spell(p.b), p.is_random_next) for p in drawn]
     slow = slow_pairs(tokens_of(documents), random.Random(seed), shape)
     assert fast == slow
@@ -104,7 +104,7 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
     rng = random.Random(1)
     documents = [[rng.randint(3, 12) for _ in range(60)] for _ in range(2000)]
     shape = pairs.Settings(max_seq_length=64, short_seq_prob=0.1, nsp=True)
-    drawn = list(pairs.draw(documents, rng, shape))
+    drawn = list(pairs.draw_pairs(documents, rng, shape))
     # A put-back chunk at a document's end may hold a single sentence, so slightly
     # more than half. The sample is 20,000 pairs and more: five deviations are 0.018.
     share = sum(p.is_random_next for p in drawn) / len(drawn)
@@ -124,7 +124,7 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
 @settings(max_examples=100, deadline=None)
 def test_without_pairs_nothing_is_lost(documents, length, seed):
     shape = pairs.Settings(length, 0.1, nsp=False)
-    drawn = list(pairs.draw(documents, random.Random(seed), shape))
+    drawn = list(pairs.draw_pairs(documents, random.Random(seed), shape))
     everything = [token for d in tokens_of(documents) for s in d for token in s]
     assert [token for p in drawn for token in spell(p.a)] == everything
     assert all(p.a.stop - p.a.start <= length - 2 for p in drawn)
@@ -134,14 +134,15 @@ def test_without_pairs_nothing_is_lost(documents, length, seed):
 def test_without_pairs_rows_are_full():
     shape = pairs.Settings(32, 0.0, nsp=False)
     sizes = [
-        p.a.stop - p.a.start for p in pairs.draw([[7] * 20], random.Random(0), shape)
+        p.a.stop - p.a.start
+        for p in pairs.draw_pairs([[7] * 20], random.Random(0), shape)
     ]
     assert sizes == [30, 30, 30, 30, 20]
 
 
 def test_one_document_alone_is_its_own_random_next():
     shape = pairs.Settings(32, 0.1, nsp=True)
-    drawn = list(pairs.draw([[5] * 50], random.Random(0), shape))
+    drawn = list(pairs.draw_pairs([[5] * 50], random.Random(0), shape))
     assert any(pair.is_random_next for pair in drawn)
     assert all(pair.b.document == 0 for pair in drawn)
 
@@ -152,13 +153,13 @@ def test_a_random_next_is_of_another_whole():
     wholes = [0, 0, 0, 1, 2, 2]
     rng = random.Random(0)
     counts: Counter[tuple[int, int]] = Counter()
-    for pair in pairs.draw([[5] * 500] * 6, rng, shape, wholes):
+    for pair in pairs.draw_pairs([[5] * 500] * 6, rng, shape, wholes):
         if pair.is_random_next:
             counts[pair.a.document, pair.b.document] += 1
     assert {(a, b) for a, b in counts if wholes[a] == wholes[b]} == set()
     assert {b for a, b in counts if a == 1} == {3, 4, 5}
     assert {b for a, b in counts if a == 3} == {0, 1, 2, 4, 5}
-    drawn = pairs.draw([[5] * 50] * 3, rng, shape, [7, 7, 7])
+    drawn = pairs.draw_pairs([[5] * 50] * 3, rng, shape, [7, 7, 7])
     assert all(p.is_random_next == (p.a.document != p.b.document) for p in drawn)
 
 

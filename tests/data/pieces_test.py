@@ -46,12 +46,12 @@ PARAGRAPHS = st.lists(
 def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
     separator = "\n\n" if form == "wrapped" else "\n"
     document = Document(separator.join(map(" ".join, paragraphs)), form)
-    found = chunks.cut(document, most, "en")
+    found = chunks.cut_document(document, most, "en")
     assert [word for piece in found for word in piece.text.split()] == (
         document.text.split()
     )
-    assert [s for piece in found for s in corpus.sentences(piece, "en")] == (
-        corpus.sentences(document, "en")
+    assert [s for piece in found for s in corpus.split_sentences(piece, "en")] == (
+        corpus.split_sentences(document, "en")
     )
     for piece in found:
         assert piece.form == form
@@ -60,7 +60,7 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
             assert len(piece.text.encode()) <= most
     if len(document.text.encode()) <= most:
         assert found == [document]
-    assert chunks.cut(document, 0, "en") == [document]
+    assert chunks.cut_document(document, 0, "en") == [document]
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
         shared_data, tmp_path, *(f"corpus/gutenberg/{b}.txt" for b in books)
     )
     config.corpus.nsp = False
-    folder = prepare.prepare(config, 128).folder
+    folder = prepare.prepare_pairs(config, 128).folder
     lengths = np.array([len(a) for s in ("train", "dev") for a, _ in rows(folder, s)])
     # All rows of a chunk have one length, except its last one. A chunk of about 6,500
     # tokens counts by its tokens. 0.1 of some 190 chunks: deviation 0.02.
@@ -98,10 +98,10 @@ def test_one_file_is_a_corpus(shared_data, tmp_path):
     )
     folder = out.strip().removeprefix("prepared: ")
     written = {split: rows(folder, split) for split in ("train", "dev")}
-    (book,) = corpus.documents((f"text:{path}",), Path())
+    (book,) = corpus.read_documents((f"text:{path}",), Path())
     tokenizer = tokenization.load(shared_data(VOCABULARY))
     encoded = tokenizer.encode_batch(
-        corpus.sentences(book, "en"), add_special_tokens=False
+        corpus.split_sentences(book, "en"), add_special_tokens=False
     )
     tokens = Counter(token for encoding in encoded for token in encoding.ids)
     found = Counter(int(t) for split in written.values() for a, _ in split for t in a)

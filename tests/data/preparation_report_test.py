@@ -17,7 +17,7 @@ def test_the_report_s_figures_are_the_folder_s(tmp_path):
     config = make_config(tmp_path, **{"tokenizer.vocab_size": 20})
     folder = made(config)
     text = (folder / "report.txt").read_text()
-    assert text == f"{prepare.report(prepare.open_folder(folder))}\n"
+    assert text == f"{prepare.report_text(prepare.open_folder(folder))}\n"
     rows = read(folder, "train")
     tokens = np.concatenate([tokens for a, b, _ in rows for tokens in (a, b)])
     assert f"a pair of train: {len(tokens) / len(rows):.1f} tokens" in text

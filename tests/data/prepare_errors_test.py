@@ -27,7 +27,7 @@ def test_one_document_is_too_few(config, tmp_path):
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
 def test_interruption_leaves_nothing(config, monkeypatch, exception):
-    vocabulary.prepare(config)
+    vocabulary.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
 
     def stop(*args):
@@ -40,7 +40,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
 
 
 def test_full_disk_leaves_nothing(config, monkeypatch):
-    vocabulary.prepare(config)
+    vocabulary.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
 
     class FullDisk:

@@ -26,7 +26,7 @@ def documents_of(tokenizer, tokens):
 
 def test_what_is_written(config):
     folder = made(config)
-    tokenizer = vocabulary.prepare(config)
+    tokenizer = vocabulary.prepare_tokenizer(config)
     # [UNK] may occur: the vocabulary is small and has not seen the dev split.
     special = set(tokenization.special_ids(tokenizer)) - {
         tokenizer.token_to_id("[UNK]")
@@ -66,7 +66,7 @@ def test_splits_share_no_document(config):
     path = Path(config.corpus.data_dir).parent / "vocab.txt"
     path.write_text("\n".join(pieces) + "\n")
     config.tokenizer.vocab_file = str(path)
-    tokenizer = vocabulary.prepare(config)
+    tokenizer = vocabulary.prepare_tokenizer(config)
     folder = made(config)
     found: dict[str, set[str]] = {}
     for split in ("train", "dev"):
@@ -94,7 +94,7 @@ def test_without_sentence_pairs(config):
 
 def test_a_finished_folder_is_not_made_again(config, monkeypatch):
     folder = made(config)
-    monkeypatch.setattr(corpus, "documents", None)  # would fail if called
+    monkeypatch.setattr(corpus, "read_documents", None)  # would fail if called
     assert made(config) == folder
 
 
@@ -132,18 +132,20 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
 
 
 def test_a_folder_is_opened_without_its_text(config, tmp_path):
-    data = prepare.prepare(config, LENGTH)
+    data = prepare.prepare_pairs(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
     name = data.folder.name
-    again = prepare.reopen(config, LENGTH, name, data.tokenizer)
+    again = prepare.reopen_pairs(config, LENGTH, name, data.tokenizer)
     assert again.folder == data.folder
     assert again.report == data.report
     assert again.tokenizer.to_str() == data.tokenizer.to_str()
-    other = tokenization.build([*tokenization.SPECIAL_TOKENS, "a"], lowercase=True)
-    assert prepare.reopen(config, LENGTH, name, other) is None
-    assert prepare.reopen(config, 48, name) is None
-    assert prepare.reopen(config, LENGTH, "") is None
-    assert prepare.reopen(config, LENGTH, "pairs-0") is None
+    other = tokenization.build_tokenizer(
+        [*tokenization.SPECIAL_TOKENS, "a"], lowercase=True
+    )
+    assert prepare.reopen_pairs(config, LENGTH, name, other) is None
+    assert prepare.reopen_pairs(config, 48, name) is None
+    assert prepare.reopen_pairs(config, LENGTH, "") is None
+    assert prepare.reopen_pairs(config, LENGTH, "pairs-0") is None
 
 
 @pytest.mark.slow
@@ -154,7 +156,7 @@ def test_number_of_cores_changes_nothing(config, tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 2000)
     results = []
     for cores in (1, 2):
-        monkeypatch.setattr(workers, "cores", lambda cores=cores: cores)
+        monkeypatch.setattr(workers, "available_cores", lambda cores=cores: cores)
         config.corpus.data_dir = str(tmp_path / f"on{cores}")
         results.append(made(config))
     assert names(results[0]) == names(results[1])
@@ -171,13 +173,13 @@ def test_special_tokens_in_the_text_are_text(config, tmp_path):
         "\n\n".join(f"{n} [MASK] b.\n[SEP] {n} [CLS]." for n in "cdefghij")
     )
     rows = read(made(config), "train")
-    special = set(tokenization.special_ids(vocabulary.prepare(config)))
+    special = set(tokenization.special_ids(vocabulary.prepare_tokenizer(config)))
     for a, b, _ in rows:
         assert not (special - {1}) & {*map(int, a), *map(int, b)}  # 1: [UNK]
 
 
 def test_trained_vocabulary_is_kept_and_described(config, capfd):
-    vocabulary.prepare(config)
+    vocabulary.prepare_tokenizer(config)
     said = capfd.readouterr().err
     assert "trained a vocabulary of 300 pieces on 0.0 MB of text" in said
     (name,) = names(config.corpus.data_dir)
@@ -188,7 +190,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     assert metadata["special_ids"] == special
     # Two of the 12 documents are held out: the vocabulary has not seen them.
     assert metadata["sample"]["texts"] == 10
-    vocabulary.prepare(config)
+    vocabulary.prepare_tokenizer(config)
     assert capfd.readouterr().err == ""
 
 
@@ -219,7 +221,7 @@ def test_chunks_hold_two_documents_and_no_crumbs(monkeypatch):
         sizes = [rng.choice([5, 30, 150]) for _ in range(rng.randint(4, 40))]
         documents = [[corpus.Document("x" * size, "wrapped")] for size in sizes]
         filled = list(
-            chunks.chunks(documents, lambda i: "train" if i % 4 < 2 else "dev")
+            chunks.group_chunks(documents, lambda i: "train" if i % 4 < 2 else "dev")
         )
         for split in ("train", "dev"):
             mine = [chunk for chunk in filled if chunk.split == split]

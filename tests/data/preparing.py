@@ -42,7 +42,7 @@ def names(folder):
 
 def made(config, length=LENGTH):
     """Prepares a config's data and returns the folder."""
-    return prepare.prepare(config, length).folder
+    return prepare.prepare_pairs(config, length).folder
 
 
 def read(folder, split):

@@ -22,7 +22,8 @@ def test_english_leaves_out_code_and_rules():
         a     b
         """
     assert (
-        pydocs.english(text) == "Adds numbers.\n\nExamples\nSome words, then\n\na     b"
+        pydocs.clean_docstring(text)
+        == "Adds numbers.\n\nExamples\nSome words, then\n\na     b"
     )
 
 
@@ -41,7 +42,7 @@ async def h():
     """Last."""
 '''
     expected = "Module.\n\nClass.\n\nMethod.\n\nInner.\n\nLast."
-    assert pydocs.docstrings(ast.parse(code)) == expected
+    assert pydocs.module_docstrings(ast.parse(code)) == expected
 
 
 @pytest.fixture
@@ -60,11 +61,11 @@ def few_files(tmp_path, monkeypatch):
 
 
 def test_extract_keeps_its_result(few_files, monkeypatch):
-    path = pydocs.extract(few_files / "data")
+    path = pydocs.extract_docstrings(few_files / "data")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{"module": "good.py", "text": "Good text."}]
     monkeypatch.setattr(pydocs, "_read_files", None)  # would fail if called
-    assert pydocs.extract(few_files / "data") == path
+    assert pydocs.extract_docstrings(few_files / "data") == path
 
 
 def test_which_files_are_read():

@@ -8,16 +8,16 @@ from tensorflow_datasets.proto import tf_example_pb2
 from bert_jax.data import records
 
 IDS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
-FEATURES = records.features()
+FEATURES = records.record_features()
 
 
 def serialize(tokens_a, tokens_b, is_random_next):
     """Both cut from one document, with ids before, between and behind them."""
-    ids = records.varints(np.array([3, *tokens_a, 300, *tokens_b, 0], np.int32))
+    ids = records.encode_varints(np.array([3, *tokens_a, 300, *tokens_b, 0], np.int32))
     middle = 2 + len(tokens_a)
     a = ids.part(1, middle - 1)
     b = ids.part(middle, middle + len(tokens_b))
-    return records.serialize(a, b, is_random_next)
+    return records.serialize_pair(a, b, is_random_next)
 
 
 def in_order(record):
@@ -40,7 +40,7 @@ def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
     assert list(read["tokens_a"]) == tokens_a
     assert list(read["tokens_b"]) == tokens_b
     assert read["is_random_next"] == is_random_next
-    pairs = records.parse([theirs, ours])
+    pairs = records.parse_records([theirs, ours])
     assert pairs.tokens.dtype == np.int32
     assert pairs.tokens.tolist() == 2 * (tokens_a + tokens_b)
     assert pairs.lengths.tolist() == 2 * [[len(tokens_a), len(tokens_b)]]
@@ -48,5 +48,5 @@ def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
 
 
 def test_no_records_are_no_pairs():
-    pairs = records.parse([])
+    pairs = records.parse_records([])
     assert [array.shape for array in pairs] == [(0,), (0, 2), (0,)]

@@ -112,7 +112,7 @@ def test_groups_hold_each_row_once_from_short_to_long(lengths, rows, width):
     assert [lengths[i] for i in order] == sorted(lengths)
     for number, (group, tokens) in enumerate(groups):
         assert tokens == size.length(max(lengths[i] for i in group), 512)
-        most = size.at(tokens)
+        most = size.max_rows(tokens)
         assert len(group) == most or (number == 0 and 0 < len(group) < most)
 
 
@@ -126,7 +126,7 @@ def test_lengths_of_answers_are_few_where_compiling_is_slow(width, most, count):
 
 def test_a_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
     rows = {
-        width: [BatchSize(16, width).at(n) for n in (64, 128, 256, 512, 4096)]
+        width: [BatchSize(16, width).max_rows(n) for n in (64, 128, 256, 512, 4096)]
         for width in (128, 256, 768, 1024)
     }
     assert rows == {
@@ -135,4 +135,4 @@ def test_a_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
         768: [16, 8, 3, 1, 1],
         1024: [16, 6, 2, 1, 1],
     }
-    assert BatchSize(32).at(4096) == 32
+    assert BatchSize(32).max_rows(4096) == 32

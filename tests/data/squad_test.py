@@ -48,7 +48,7 @@ def test_what_is_read(tmp_path):
         "a.json.gz": gzip.compress(json.dumps(GOOD).encode("ascii")),
     }.items():
         (tmp_path / name).write_bytes(content)
-        examples, counts = squad.read(tmp_path / name)
+        examples, counts = squad.read_questions(tmp_path / name)
         context = GOOD["data"][0]["paragraphs"][0]["context"]
         assert examples == [
             squad_row("7", "What is hot?", context, [gold_answer("lait", 8)]),
@@ -94,7 +94,7 @@ ROWS = [
 @pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
 def test_rows(tmp_path, content, name):
     (tmp_path / name).write_text(content, encoding="utf-8")
-    examples, counts = squad.read(tmp_path / name)
+    examples, counts = squad.read_questions(tmp_path / name)
     rome = gold_answer("Rome", 13)
     answers = [[rome, gold_answer("in Rome", 10)], [], [rome], None]
     assert [example["answers"] for example in examples] == answers
@@ -109,8 +109,8 @@ def test_rows_of_parquet(tmp_path):
     table = importlib.import_module("pyarrow").Table.from_pylist(rows)
     parquet.write_table(table, tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    expected = squad.read(tmp_path / "a.jsonl")
-    assert squad.read(tmp_path / "a.parquet") == expected
+    expected = squad.read_questions(tmp_path / "a.jsonl")
+    assert squad.read_questions(tmp_path / "a.parquet") == expected
 
 
 PLAIN = (
@@ -137,12 +137,15 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
         "answers": [{"text": composed(answer, text), "answer_start": start}],
     }
     (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
-    (example,), _ = squad.read(tmp_path / "a.json")
+    (example,), _ = squad.read_questions(tmp_path / "a.json")
     (found,) = example["answers"]
     expected = composed(answer, context)
     begin = len(composed(before, context))
     assert found["text"] == expected
-    assert squad.find(example["context"], found) == (begin, begin + len(expected))
+    assert squad.find_answer(example["context"], found) == (
+        begin,
+        begin + len(expected),
+    )
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -170,7 +173,7 @@ def test_answers_counted_otherwise_beside_equal_ones(
         ],
     }
     (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
-    (example,), _ = squad.read(tmp_path / "a.json")
+    (example,), _ = squad.read_questions(tmp_path / "a.json")
     (found,) = example["answers"]
     assert found["text"] == unicodedata.normalize(context, answer)
     assert found["answer_start"] == len(unicodedata.normalize(context, before))
@@ -191,7 +194,7 @@ def test_answers_counted_otherwise_beside_equal_ones(
     ],
 )
 def test_real_files(shared_data, name, questions, unanswered, repeated):
-    examples, counts = squad.read(shared_data(name))
+    examples, counts = squad.read_questions(shared_data(name))
     assert len(examples) == questions
     assert sum(not example["answers"] for example in examples) == unanswered
     assert sum(example["is_impossible"] for example in examples) == unanswered
@@ -199,7 +202,7 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
     moved = 0
     for example in examples:
         for answer in example["answers"]:
-            begin, end = squad.find(example["context"], answer)
+            begin, end = squad.find_answer(example["context"], answer)
             found = example["context"][begin:end]
             assert found.split() == answer["text"].split()
             moved += not example["context"].startswith(
@@ -228,13 +231,13 @@ def test_real_files(shared_data, name, questions, unanswered, repeated):
 )
 def test_answers_near_their_place(answer, found):
     context = "the big  \ncat the"
-    place = squad.find(context, answer)
+    place = squad.find_answer(context, answer)
     assert (place and context[slice(*place)]) == found
 
 
 def test_of_several_places_the_nearest():
-    assert squad.find("aa bb aa bb aa", gold_answer("aa", 5)) == (6, 8)
-    assert squad.find("aa bb aa bb aa", gold_answer("bb", 5)) == (3, 5)
+    assert squad.find_answer("aa bb aa bb aa", gold_answer("aa", 5)) == (6, 8)
+    assert squad.find_answer("aa bb aa bb aa", gold_answer("bb", 5)) == (3, 5)
 
 
 @given(st.text(alphabet="ab \n", max_size=30), st.data())
@@ -242,7 +245,7 @@ def test_an_answer_that_stands_there_is_found_there(context, data):
     start = data.draw(st.integers(0, len(context)))
     end = data.draw(st.integers(start, len(context)))
     text = context[start:end]
-    place = squad.find(context, gold_answer(text, start))
+    place = squad.find_answer(context, gold_answer(text, start))
     if text.strip():
         assert place[0] == start + len(text) - len(text.lstrip())
         assert context[slice(*place)] == text.strip()
@@ -279,7 +282,7 @@ def test_bad_files(tmp_path, content, message):
     path = tmp_path / "bad.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError) as error:
-        squad.read(path)
+        squad.read_questions(path)
     assert str(error.value).startswith(str(path))
     assert message in str(error.value)
     assert "\n" not in str(error.value)

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bert_jax.data.tables import Wanted, read_table
+from bert_jax.data.tables import ColumnSpec, read_table
 from bert_jax.errors import UserError
 
 FIELDS = {
@@ -23,12 +23,12 @@ FIELDS = {
 
 
 def rows(source, columns=()):
-    return [record.fields for record in read_table(source, Wanted(tuple(columns)))]
+    return [record.fields for record in read_table(source, ColumnSpec(tuple(columns)))]
 
 
 def error(source, columns=()):
     with pytest.raises(UserError) as caught:
-        read_table(source, Wanted(tuple(columns)))
+        read_table(source, ColumnSpec(tuple(columns)))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -56,7 +56,7 @@ def test_every_kind_and_form(tmp_path, kind, form):
     source = write(tmp_path, name, content)
     records = read_table(
         source,
-        Wanted(("text", "label")),
+        ColumnSpec(("text", "label")),
     )
     assert [record.fields for record in records] == [
         {"text": 'one\u2028a, "b"', "label": "x"},
@@ -71,7 +71,7 @@ def test_every_kind_and_form(tmp_path, kind, form):
 def test_a_field_may_hold_lines_and_a_megabyte(tmp_path):
     long = "word\n" * 200_000
     source = write(tmp_path, "a.csv", f'label,text\n0,"{long}"\n1,"a\r\nb"\n')
-    first, second = read_table(source, Wanted(("text",)))
+    first, second = read_table(source, ColumnSpec(("text",)))
     assert first.fields["text"] == long
     assert second == (f"{source}:200003", {"label": "1", "text": "a\nb"})
 
@@ -97,7 +97,7 @@ def test_csv_as_python_writes_it(tmp_path, table):
     source = write(tmp_path, "a.csv", file.getvalue())
     records = read_table(
         source,
-        Wanted(("a", "b", "c")),
+        ColumnSpec(("a", "b", "c")),
     )
     assert [tuple(record.fields.values()) for record in records] == table
     line = 2
@@ -144,7 +144,7 @@ def test_a_file_that_is_cut_off(tmp_path):
 def test_a_file_without_a_header_has_numbers(tmp_path, kind):
     lines = FIELDS[kind].encode().partition(b"\n")[2]
     source = write(tmp_path, f"a{kind}.gz", gzip.compress(b"\xef\xbb\xbf" + lines))
-    assert read_table(source, Wanted(("1",), ("0",))) == [
+    assert read_table(source, ColumnSpec(("1",), ("0",))) == [
         (f"{source}:1", {"0": 'one\u2028a, "b"', "1": "x"}),
         (f"{source}:2", {"0": "two\x85\0", "1": "y"}),
     ]
@@ -179,7 +179,7 @@ def test_other_separators(tmp_path, separator):
 def test_a_format_by_name(tmp_path, form, content, name):
     data = content.encode()
     source = write(tmp_path, name, gzip.compress(data) if name[-3:] == ".gz" else data)
-    wanted = Wanted(("text", "label"), format=form)
+    wanted = ColumnSpec(("text", "label"), format=form)
     text = "a, b" if form == "csv" else '"a'
     assert [r.fields for r in read_table(source, wanted)] == [
         {"text": text, "label": "x"}
@@ -198,7 +198,7 @@ def test_tsv_with_quotes_of_csv(tmp_path, caplog):
     ]
     csv.writer(file, delimiter="\t", lineterminator="\n").writerows(table)
     source = write(tmp_path, "a.tsv", file.getvalue())
-    records = read_table(source, Wanted(("text", "label"), format="csv"))
+    records = read_table(source, ColumnSpec(("text", "label"), format="csv"))
     assert [tuple(record.fields.values()) for record in records] == table[1:]
     assert not caplog.messages
     lines = file.getvalue().split("\n")
@@ -212,7 +212,7 @@ def test_fields_beyond_those_of_the_first_line(tmp_path, caplog):
     """As in the STS benchmark's files."""
     lines = ["news\t5.0\ta\tb", 'news\t1.0\t"c\td\tsource\t', "x\t2.0\te\tf\tg"]
     source = write(tmp_path, "sts.csv", "\n".join(lines))
-    records = read_table(source, Wanted(("2", "3", "1"), format="tsv"))
+    records = read_table(source, ColumnSpec(("2", "3", "1"), format="tsv"))
     assert [record.fields["3"] for record in records] == ["b", "d", "f"]
     assert {len(record.fields) for record in records} == {4}
     (said,) = caplog.messages
@@ -231,7 +231,7 @@ def test_tfds(tmp_path, make_builder):
         {"text": "", "label": -1, "endings": [], "number": 2},
     ]
     source = f"tfds:{make_builder(tmp_path, 'mine', given, features)}:train"
-    first, second = read_table(source, Wanted(("text", "label")))
+    first, second = read_table(source, ColumnSpec(("text", "label")))
     assert first == (f"{source}:1", {**given[0], "label": "pos"})
     assert second == (f"{source}:2", {**given[1], "label": None})
     json.dumps([first, second])  # nothing of numpy is left

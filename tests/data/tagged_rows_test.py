@@ -7,7 +7,7 @@ import pytest
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.ner.data import as_columns
-from bert_jax.tasks.ner.data import read as read_columns
+from bert_jax.tasks.ner.data import read_sentences as read_columns
 
 ROWS = [
     {"id": 1, "tokens": ["EU", "rejects"], "ner_tags": ["B-ORG", "O"]},

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data.texts import (
-    films,
+    film_urls,
     hold_out,
     read_folders,
     read_texts,
@@ -183,16 +183,16 @@ def archive(tmp_path):
 def test_films_of_the_archive(archive):
     folder, films_of = archive
     texts = read_folders(folder)
-    found = films(folder, texts)
+    found = film_urls(folder, texts)
     for text, film in zip(texts, found, strict=True):
         _, index = text["text"].split()
         number = films_of[text["label"]][int(index)]
         assert film == f"http://film/{number}/usercomments"
     (folder / "pos" / "6_9.txt").write_text("one too many")
     with pytest.raises(UserError, match=r"urls_pos.txt: no line for .*pos/6_9.txt"):
-        films(folder, read_folders(folder))
+        film_urls(folder, read_folders(folder))
     (folder / "urls_neg.txt").unlink()
-    assert films(folder, read_folders(folder)) is None
+    assert film_urls(folder, read_folders(folder)) is None
 
 
 def test_folders(tmp_path):

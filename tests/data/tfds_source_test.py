@@ -25,7 +25,7 @@ def home(tmp_path, monkeypatch):
 
 
 def glue_records(name, source, split):
-    found = glue.read(name, str(source), split, Counter())
+    found = glue.read_split(name, str(source), split, Counter())
     return [(row["text"], row["text_b"], row["label"]) for row in found]
 
 
@@ -57,7 +57,7 @@ def test_questions_of_squad(home, shared_data):
     official = shared_data("squad/tiny-squad1.json")
     files = dict.fromkeys(("train", "dev"), official)
     home(files)
-    expected, _ = squad.read(official)
-    found, counts = squad.read("tfds:squad/v1.1:validation")
+    expected, _ = squad.read_questions(official)
+    found, counts = squad.read_questions("tfds:squad/v1.1:validation")
     assert sorted(found, key=str) == sorted(expected, key=str) != []
     assert not counts

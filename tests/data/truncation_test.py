@@ -10,7 +10,7 @@ from bert_jax.tokenization.byte_level import ByteLevel
 
 def test_head_and_tail_of_512():
     """Sun et al. 2019: the first 128 and the last 382."""
-    kept = truncation.truncated(list(range(1000)), 510, "head_tail")
+    kept = truncation.truncate_tokens(list(range(1000)), 510, "head_tail")
     assert kept == [*range(128), *range(1000 - 382, 1000)]
 
 

@@ -30,7 +30,7 @@ def test_first_ranks_that_fit(sizes, budget, seed):
         kept.append((index, text))
     expected = [text for _, text in sorted(kept)]
     texts = [text for _, text in documents]
-    assert vocabulary.sample(texts, budget, seed) == expected
+    assert vocabulary.sample_documents(texts, budget, seed) == expected
 
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "catalogue", "of", "cats"]
@@ -49,7 +49,7 @@ def test_trained_vocabulary(size, special, tmp_path):
     assert tokens == ["[CLS]", "cats", "[MASK]", "[SEP]"]
     # The text is too small for that many tokens.
     assert tokenizer.id_to_token(size - 1).startswith("[unused")
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     assert len((tmp_path / "vocab.txt").read_text().splitlines()) == size
     again = WORDPIECE.train(DOCUMENTS, size, lowercase=True)
     assert again.to_str() == tokenizer.to_str()
@@ -92,6 +92,6 @@ def test_accents_may_be_kept_in_lower_case():
     stripped = WORDPIECE.train(texts, 60, True)
     assert "사과" not in stripped.get_vocab() and "cafe" in stripped.get_vocab()
     for rules in (True, False), (False, True), (False, False):
-        assert not tokenization.build(
+        assert not tokenization.build_tokenizer(
             list(kept.get_vocab()), *rules
         ).normalizer.strip_accents

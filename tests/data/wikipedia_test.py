@@ -77,7 +77,7 @@ def test_passages_only():
     leads = ("The ferry carried:", "Its owners were, one after the other:")
     expected = [line for line in expected if line not in leads]
     assert len(expected) == 8
-    assert wikipedia.paragraphs(text).split("\n") == expected
+    assert wikipedia.article_paragraphs(text).split("\n") == expected
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_passages_only():
 )
 def test_other_languages_and_ends(passage):
     text = f"หัวข้อ\n{passage}\n\n Liste"
-    assert wikipedia.paragraphs(text) == passage.strip()
+    assert wikipedia.article_paragraphs(text) == passage.strip()
 
 
 def test_an_appendix_ends_with_the_next_heading():
@@ -100,7 +100,7 @@ def test_an_appendix_ends_with_the_next_heading():
         "It is a river of the north.\n\nNotes\nOrr (1920). A Book of Rivers.\n\n"
         "Course\nThe river rises in the Grey Hills."
     )
-    assert wikipedia.paragraphs(text) == (
+    assert wikipedia.article_paragraphs(text) == (
         "It is a river of the north.\nThe river rises in the Grey Hills."
     )
 
@@ -110,8 +110,8 @@ def test_tfds_wikipedia_is_read_without_them(tmp_path, make_builder):
     page = {"text": "\n".join(line for _, line in labelled()), "title": "Halden Ferry"}
     nothing = {"text": "List of ferries\n\n A\n B", "title": "List"}
     home = make_builder(tmp_path, "wikipedia", [nothing, page], features)
-    (document,) = corpus.documents((f"tfds:{home}",), tmp_path)
-    sentences = corpus.sentences(document, "en")
+    (document,) = corpus.read_documents((f"tfds:{home}",), tmp_path)
+    sentences = corpus.split_sentences(document, "en")
     assert sentences[0].startswith("Halden Ferry (also")
     assert sentences[-1].startswith("The population fell")
     assert not any("Quill" in s or "Category" in s for s in sentences)

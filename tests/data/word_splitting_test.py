@@ -14,7 +14,7 @@ from bert_jax.data.word_splitting import (
     USUAL,
     WordSplitter,
     bert_words,
-    learn,
+    learn_rule,
     words_of_tokens,
 )
 from bert_jax.tokenization.byte_level import ANGLED
@@ -35,7 +35,7 @@ Mr. Brown met K.L. Weber in St. Louis ; they do n't talk .
 She 's in Ulm , Bonn , Kiel and Jena - or so !
 They left on Monday ... Mr. Lee was there .
 """
-ENGLISH = learn([line.split() for line in TREEBANK.splitlines()])
+ENGLISH = learn_rule([line.split() for line in TREEBANK.splitlines()])
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_as_in_a_treebank(text, words):
 def test_words_between_spaces_stay():
     """As in training data that somebody split at white space."""
     lines = ["In Rome, he (a man) said: no.", "Paris? Well, no."] * 2
-    rule = learn([line.split() for line in lines])
+    rule = learn_rule([line.split() for line in lines])
     assert split(rule, "(Ulm, Bonn) no!") == ["(Ulm,", "Bonn)", "no!"]
 
 
@@ -77,18 +77,18 @@ def test_words_between_spaces_stay():
     ],
 )
 def test_each_style_its_own(training, text, words):
-    rule = learn([line.split() for line in training.split("|")])
+    rule = learn_rule([line.split() for line in training.split("|")])
     assert split(rule, text) == words.split()
 
 
 def test_scripts_without_spaces():
     words = ["我", "住在", "北京", "。"]
-    rule = learn([words, ["他", "在", "北京大学", "BERT"]])
+    rule = learn_rule([words, ["他", "在", "北京大学", "BERT"]])
     assert split(rule, "我在北京大学。他住在BERT") == [
         *("我", "在", "北京大学", "。", "他", "住在", "BERT")
     ]
-    assert split(learn([list("我住在北京。")]), "他在NBA 2") == [*"他在NBA2"]
-    thai = learn([["ผม", "อยู่", "ที่", "กรุงเทพ"]])
+    assert split(learn_rule([list("我住在北京。")]), "他在NBA 2") == [*"他在NBA2"]
+    thai = learn_rule([["ผม", "อยู่", "ที่", "กรุงเทพ"]])
     assert split(thai, "ผมอยู่กรุงเทพ") == ["ผม", "อยู่", "กรุงเทพ"]
     assert split(CHARACTERS, "ที่นี่") == ["ที่", "นี่"]
 
@@ -126,8 +126,8 @@ words = st.text(
 @given(st.lists(st.lists(words, min_size=1), max_size=8), words, st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_every_text_is_split_at_least_at_spaces(sentences, text, known):
-    rule = learn(sentences)
-    assert learn(sentences) == rule == json.loads(json.dumps(rule))
+    rule = learn_rule(sentences)
+    assert learn_rule(sentences) == rule == json.loads(json.dumps(rule))
     text = " ".join(sentences[0]) if known and sentences else text
     found = split(rule, text)
     assert "".join(found) == "".join(text.split())

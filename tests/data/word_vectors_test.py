@@ -35,10 +35,10 @@ def counted_slowly(pairs, pieces):
 @pytest.fixture(scope="module")
 def data(micro):
     """The prepared pairs, and the numbers of a loop."""
-    prepared = prepare.prepare(configuration.load(micro, []), 32)
+    prepared = prepare.prepare_pairs(configuration.load_config(micro, []), 32)
     files = sorted(map(str, prepared.folder.glob("*train.array_record*")))
     source = ArrayRecordDataSource(files)
-    pairs = records.parse(source.__getitems__(list(range(len(source)))))
+    pairs = records.parse_records(source.__getitems__(list(range(len(source)))))
     return prepared, counted_slowly(pairs, len(prepared.token_counts()))
 
 
@@ -47,7 +47,7 @@ def test_counts_are_those_of_a_loop(data, monkeypatch, at_a_time):
     monkeypatch.setattr(word_vectors, "_RECORDS", at_a_time)
     prepared, expected = data
     contexts = np.argsort(-prepared.token_counts())[[7, 2, 4]]
-    found = word_vectors.near(prepared, contexts)
+    found = word_vectors.count_cooccurrences(prepared, contexts)
     assert expected[:, contexts].sum() > 100
     np.testing.assert_allclose(found, expected[:, contexts], rtol=1e-12)
 
@@ -59,7 +59,7 @@ def test_information_is_that_of_the_formula(data):
     with np.errstate(divide="ignore", invalid="ignore"):
         pmi = np.log(joint / np.outer(joint.sum(1), smoothed / smoothed.sum()))
     expected = np.where(np.isnan(pmi), 0, np.maximum(pmi, 0))
-    found = word_vectors.information(counts)
+    found = word_vectors.positive_pmi(counts)
     np.testing.assert_allclose(found, expected, atol=1e-12)
     assert (found > 0).any() and (found == 0).any()
 
@@ -70,9 +70,9 @@ def test_factors_are_those_of_numpy():
     expected = (left * sizes**0.5)[:, :6]
     expected -= expected.mean(0)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    found = word_vectors.factors(values, 6)
+    found = word_vectors.singular_vectors(values, 6)
     np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-9)
-    np.testing.assert_array_equal(found, word_vectors.factors(values, 6))
+    np.testing.assert_array_equal(found, word_vectors.singular_vectors(values, 6))
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,8 @@ def test_a_run_starts_from_counted_vectors(start):
     assert_close(table[seen], length * vectors[seen])
     random = np.linalg.norm(table[~seen], axis=1)
     assert (random > 0).all() and random.std() > 1e-3  # drawn as ever
-    (line,) = metrics.read(folder / "run", "train")
-    (dev,) = metrics.read(folder / "run", "dev")
+    (line,) = metrics.read_metrics(folder / "run", "train")
+    (dev,) = metrics.read_metrics(folder / "run", "dev")
     assert line["masked_lm_loss"] == pytest.approx(dev["unigram_loss"], abs=0.5)
     bias = bert.params["masked_lm"]["bias"]
     assert np.log(np.exp(bias).sum()) == pytest.approx(0, abs=1e-5)

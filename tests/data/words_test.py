@@ -35,7 +35,7 @@ def by_words(found):
 @pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_any_text(lowercase):
-    tokenizer = tokenization.build(VOCABULARY, lowercase)
+    tokenizer = tokenization.build_tokenizer(VOCABULARY, lowercase)
     own = words.Words(tokenizer)
 
     @settings(max_examples=500, deadline=None)
@@ -67,7 +67,7 @@ def test_real_text(shared_data, name):
 
 @pytest.mark.parametrize("change", ["normalizer", "added"])
 def test_a_tokenizer_that_looks_across_spaces(change):
-    tokenizer = tokenization.build(VOCABULARY, True)
+    tokenizer = tokenization.build_tokenizer(VOCABULARY, True)
     if change == "normalizer":
         tokenizer.normalizer = normalizers.Replace("a b", "ab")
     else:

@@ -59,7 +59,7 @@ def test_items_are_taken_as_they_are_needed():
 
     results = workers.ordered_map(scaled, 1, items())
     next(results)
-    assert len(taken) <= max(3, workers.cores() + 1)
+    assert len(taken) <= max(3, workers.available_cores() + 1)
     results.close()
     assert not multiprocessing.active_children()
 

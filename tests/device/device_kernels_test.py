@@ -69,14 +69,14 @@ def test_fused(processor, shape, precision, rate, kind):
     """With dropout too: the same elements are dropped."""
     seen = sees(kind, *shape[:2])
     causal = kind == "causal"
-    compared(choose.fused, shape, precision, seen, rate, causal, processor)
+    compared(choose.fused_attention, shape, precision, seen, rate, causal, processor)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("window", [1, 16, 70])
 def test_windows_of_fused(processor, shape, window):
-    seen = sees("packed", *shape[:2]).within(window)
-    compared(choose.fused, shape, "highest", seen, 0.0, False, processor)
+    seen = sees("packed", *shape[:2]).with_window(window)
+    compared(choose.fused_attention, shape, "highest", seen, 0.0, False, processor)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -92,14 +92,14 @@ def test_cudnn(device, processor, shape, causal):
     if device != "gpu":
         pytest.skip("cuDNN is for NVIDIA's GPUs")
     seen = sees("padded", *shape[:2])
-    compared(choose.cudnn, shape, "bfloat16", seen, 0.0, causal, processor)
+    compared(choose.cudnn_attention, shape, "bfloat16", seen, 0.0, causal, processor)
 
 
 def test_the_same_bits_twice():
     """Of each kernel's gradients: no sum's order depends on the moment."""
     shape = (4, 128, 12, 64)
     given, seen = values(shape, "bfloat16"), sees("padded", *shape[:2])
-    attentions = [einsum_attention, choose.fused]
+    attentions = [einsum_attention, choose.fused_attention]
     for attend in attentions:
         first = results(attend, given, seen, 0.0, False)
         for _ in range(5):

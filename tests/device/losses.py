@@ -16,7 +16,7 @@ def losses(attention: str, dtype: str, steps: int) -> list[float]:
     """
     config = our_step.sized_config("2/128", 64, 16)
     config.model.attention, config.model.dtype = attention, dtype
-    fuses = attention == "fused" and layers.platform() == "gpu"
+    fuses = attention == "fused" and layers.platform_name() == "gpu"
     config.model.epilogue = "fused" if fuses else "xla"
     step = our_step.OurStep(config, [our_step.random_batch(config)])
     return [step(1) for _ in range(steps)]

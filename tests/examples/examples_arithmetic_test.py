@@ -26,7 +26,7 @@ SMALL = dict(
 def registered():
     """The entries that the files add on import are gone after the first test."""
     pre_norm.LAYERS["pre_norm"] = pre_norm.PreNorm
-    rotary.POSITIONS["rotary"] = rotary.Positions(turned=rotary.turned)
+    rotary.POSITIONS["rotary"] = rotary.Positions(rotate=rotary.turned)
 
 
 def encode(config, params, *given):
@@ -156,7 +156,7 @@ def by_place(config, queries, keys, ids):
 
 @pytest.mark.parametrize(("name", "shift"), [("rotary", 0), ("rotary", 9), ("own", 0)])
 def test_rows_that_are_packed_are_as_alone(name, shift):
-    rotary.POSITIONS["own"] = rotary.Positions(turned=by_place)
+    rotary.POSITIONS["own"] = rotary.Positions(rotate=by_place)
     config = bert_config(**SMALL, positions=name)
     params = spread(Bert(config))
     assert "position_embeddings" not in params["embeddings"]
@@ -169,7 +169,7 @@ def test_rows_that_are_packed_are_as_alone(name, shift):
     wide = {k: np.pad(v, ((0, 0), (0, 16))) for k, v in batch.items()}
     shared = packing.share_rows(wide, np.array([[True, True], [True, True]]), 0)
     shared["position_ids"] = shared["position_ids"] + shift
-    packed = Packed.of({name: jnp.asarray(x) for name, x in shared.items()})
+    packed = Packed.from_batch({name: jnp.asarray(x) for name, x in shared.items()})
     names = ("input_ids", "input_mask", "segment_ids")
     given = (*(shared[name] for name in names), None, packed)
     found = encode(config, params, *given).sequence
@@ -185,7 +185,7 @@ def test_rows_that_are_packed_are_as_alone(name, shift):
 
 def test_replaced_tokens(corpus, tmp_path):
     """The losses of a loop over tokens. The tied table learns from both."""
-    task = tasks.create(toys.config("replaced", corpus, tmp_path / "data"))
+    task = tasks.create_task(toys.config("replaced", corpus, tmp_path / "data"))
     task.resolve()
     task.training_data()
     batch = {k: jnp.asarray(v) for k, v in loader.batch_at(task.config, 1).items()}
@@ -240,7 +240,7 @@ def test_replaced_tokens(corpus, tmp_path):
 
 def test_each_layer_learns_less_than_the_one_above(corpus, tmp_path):
     """A step of Adam by hand, times 0.9 for each layer from the top."""
-    config = toys.configuration.defaults()
+    config = toys.configuration.with_defaults()
     config.optimizer.name = "bert_adam"
     model = Bert(bert_config(**SMALL))
     params = {"bert": spread(model), "head": {"kernel": jnp.ones((3, 2))}}

@@ -47,7 +47,9 @@ def test_spans_of_words_within_the_budget():
     drawn = []
 
     def numbers(count):
-        drawn.append(masking.uniform(5, b"mask", 0 * budget, np.arange(rows), count))
+        drawn.append(
+            masking.row_uniforms(5, b"mask", 0 * budget, np.arange(rows), count)
+        )
         return drawn[0]
 
     shares = common.get_config().masking

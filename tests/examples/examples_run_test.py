@@ -48,7 +48,7 @@ def test_example_learns_and_answers(trained, name, tmp_path):
     workdir = trained(name)
     found = losses(workdir)
     assert len(found) == 12 and found[-1] < found[0]
-    dev = metrics.read(workdir, "dev")[-1]
+    dev = metrics.read_metrics(workdir, "dev")[-1]
     names = ("masked_lm_loss", "perplexity", "masked_lm_accuracy", "unigram_loss")
     assert dev["perplexity"] == pytest.approx(np.exp(dev["masked_lm_loss"]))
     assert all(np.isfinite(dev[name]) for name in names)

@@ -34,4 +34,4 @@ def flags(corpus: Path, data: Path, **fields) -> list[str]:
 
 
 def config(name: str, corpus: Path, data: Path, **fields):
-    return configuration.load(path(name), flags(corpus, data, **fields))
+    return configuration.load_config(path(name), flags(corpus, data, **fields))

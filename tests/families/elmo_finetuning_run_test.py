@@ -85,7 +85,7 @@ def test_it_learns_and_elmo_stays(folder, trained):
     assert "words: read by their characters, cut at punctuation, cased" in err
     assert "distinct words of more than 8 bytes, cut: 1" in err
     assert losses(workdir).min() < 0.1 * losses(workdir)[0]
-    assert max(line["accuracy"] for line in metrics.read(workdir, "dev")) > 0.9
+    assert max(line["accuracy"] for line in metrics.read_metrics(workdir, "dev")) > 0.9
     params, step = restored(workdir)
     _, before = released.read(folder / "elmo")
     jax.tree.map(np.testing.assert_array_equal, params["elmo"], before)
@@ -101,7 +101,7 @@ def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
     workdir, _, _ = trained
     out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
     assert json.loads(out.splitlines()[-1])["accuracy"] == pytest.approx(
-        metrics.read(workdir, "dev")[-1]["accuracy"]
+        metrics.read_metrics(workdir, "dev")[-1]["accuracy"]
     )
     target = tmp_path / "answers.jsonl"
     here(f"--workdir={workdir}", "--mode=predict", f"--output={target}",

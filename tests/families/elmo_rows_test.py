@@ -11,7 +11,7 @@ ELMO = "configs/finetune/text.py:model=elmo,size=tiny"
 
 
 def words(*fields, length=50):
-    config = configuration.load(ELMO, fields)
+    config = configuration.load_config(ELMO, fields)
     return word_rows.Words(word_rows.rule(config), length)
 
 

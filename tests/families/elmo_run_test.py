@@ -31,7 +31,7 @@ def test_it_learns(trained):
     _, workdir = trained
     found = losses(workdir)
     assert len(found) == 20 and found[-5:].mean() < found[:5].mean()
-    (dev,) = metrics.read(workdir, "dev")
+    (dev,) = metrics.read_metrics(workdir, "dev")
     both = dev["forward_loss"] + dev["backward_loss"]
     assert dev["lm_loss"] == dev["loss"] == pytest.approx(both / 2, rel=1e-6)
     assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
@@ -41,7 +41,7 @@ def test_it_learns(trained):
 def test_a_finished_run_is_evaluated(trained):
     _, workdir = trained
     out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
-    (dev,) = metrics.read(workdir, "dev")
+    (dev,) = metrics.read_metrics(workdir, "dev")
     found = json.loads(out.splitlines()[-1])
     assert found["step"] == 20
     for name in ("loss", "forward_loss", "unigram_loss", "lm_accuracy"):

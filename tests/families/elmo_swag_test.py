@@ -24,7 +24,9 @@ EXAMPLES = [
 
 
 def make(*fields):
-    return tasks.create(configuration.load(SPEC, [f"--config.{f}" for f in fields]))
+    return tasks.create_task(
+        configuration.load_config(SPEC, [f"--config.{f}" for f in fields])
+    )
 
 
 def params_of(task):
@@ -49,7 +51,7 @@ def test_each_ending_is_a_row_with_its_context():
 
 def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
     task = make(*SIZES)
-    table = task.table(task.encode(EXAMPLES, "train"))
+    table = task.make_rows(task.encode(EXAMPLES, "train"))
     params, run = params_of(task), jax.jit(task.logits)
     batch = table.batch(np.arange(3), 24)
     found = np.asarray(run(params, batch)["logits"])
@@ -60,7 +62,7 @@ def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
         special.logsumexp(own) - own[e["label"]]
         for own, e in zip(found, EXAMPLES, strict=False)
     ]
-    losses = jax.jit(task.losses)({"logits": found}, batch)[:2]
+    losses = jax.jit(task.row_losses)({"logits": found}, batch)[:2]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 

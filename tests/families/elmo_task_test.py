@@ -28,7 +28,7 @@ def make_task(**fields):
     config.train.batch_size = 2
     for name, value in fields.items():
         config.update_from_flattened_dict({name: value})
-    return tasks.create(config)
+    return tasks.create_task(config)
 
 
 def batch_of(rows=2, length=5):
@@ -176,7 +176,7 @@ def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
     assert scores["loss"] == pytest.approx(float(each.sum() / count / 2), rel=1e-5)
     assert scores["perplexity"] == pytest.approx(np.exp(scores["loss"]))
     assert scores["unigram_loss"] == pytest.approx(np.log(20), rel=1e-5)
-    assert task.quality(scores) == -scores["loss"]
+    assert task.selection_value(scores) == -scores["loss"]
 
 
 @pytest.mark.slow

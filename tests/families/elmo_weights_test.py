@@ -7,7 +7,7 @@ import elmo_numpy
 import numpy as np
 import pytest
 
-from bert_jax.convert.weights import find
+from bert_jax.convert.weights import find_source
 from bert_jax.errors import UserError
 from families.elmo import characters
 from families.elmo import loading as elmo
@@ -91,8 +91,8 @@ def test_a_config_json_beside_them_is_another_programs(released):
     config = elmo.load(place).config
     (place / "config.json").write_text('{"model": {"type": "biattentive"}}')  # AllenNLP
     assert elmo.load(place).config == config
-    assert find(place).shape()["model.hidden_size"] == config.hidden_size
-    assert "elmo" in find(place).load().params
+    assert find_source(place).shape()["model.hidden_size"] == config.hidden_size
+    assert "elmo" in find_source(place).load().params
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from scipy import special
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.tasks.ner.scores import entities
+from bert_jax.tasks.ner.scores import find_entities
 from families.elmo import crf
 from tests.tasks.small_squad import gold_answer, squad_row
 
@@ -29,7 +29,7 @@ def make(tmp_path):
             fields += (f"task.train_file={tmp_path / 'train.conll'}",)
         own = [f"--config.{field}" for field in (*SIZES, *fields)]
         spec = f"configs/finetune/{spec},model=elmo,size=tiny"
-        return tasks.create(configuration.load(spec, own))
+        return tasks.create_task(configuration.load_config(spec, own))
 
     return task
 
@@ -62,7 +62,7 @@ def test_bio_allows_what_conlleval_reads_the_same_way():
         ours &= all(bool(allowed.between[a, b]) for a, b in itertools.pairwise(path))
         names = [TAGS[i] for i in path]
         begun = sum(name[0] == "B" for name in names)
-        assert ours == (len(entities(names)) == begun)
+        assert ours == (len(find_entities(names)) == begun)
 
 
 @pytest.mark.slow
@@ -77,10 +77,10 @@ def test_a_sentence_is_read_and_tagged_whole(make):
         [0, 1, 1, 1, 0],
         [-1, 1, 3, 0, -1],
     ]
-    batch = task.table(features).batch(np.arange(3), 8)
+    batch = task.make_rows(features).batch(np.arange(3), 8)
     params = params_of(task)
     found = jax.jit(task.logits)(params, batch)
-    losses = jax.jit(task.losses)(found, batch)
+    losses = jax.jit(task.row_losses)(found, batch)
     between, begins, ends = (np.asarray(found[n]) for n in crf.Transitions._fields)
     tags = [[1, 3, 0], [0, 2]]
     for row, gold in enumerate(tags):
@@ -98,7 +98,7 @@ def test_a_sentence_is_read_and_tagged_whole(make):
     assert float(losses[2]) == 0.0
     outputs = jax.jit(task.outputs)(params, batch)
     rows = [{"tags": np.asarray(outputs["tags"])[row]} for row in range(2)]
-    answers = task.answers(task.examples("train"), features, rows)
+    answers = task.decode_answers(task.examples("train"), features, rows)
     assert [len(tags) for tags in answers] == [3, 2]
     assert all(tags[0] != "I-X" for tags in answers)
     (empty,) = answerer(task.predictor(), params).answer([{"text": ""}])
@@ -134,7 +134,7 @@ def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
     task = make("ner.py:", "task.max_seq_length=8", lines=lines)
     task.resolve()
     features = task.encode(task.examples("train"), "train")
-    batch = task.table(features).batch(np.arange(len(features)), 8)
+    batch = task.make_rows(features).batch(np.arange(len(features)), 8)
     begins = batch["input_ids"] == task.word_ids(["w0"])[0]
     best = np.where(begins, task.labels.index("B-X"), task.labels.index("I-X"))
     logits = 9.0 * np.eye(len(task.labels), dtype=np.float32)[best]
@@ -143,7 +143,7 @@ def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
     found = jax.tree.map(jnp.asarray, found | {"first": zeros, "last": zeros})
     monkeypatch.setattr(task, "logits", lambda params, batch: found)
     tags = np.asarray(jax.jit(task.outputs)({}, batch)["tags"])
-    answers = task.answers(
+    answers = task.decode_answers(
         task.examples("train"), features, [{"tags": x} for x in tags]
     )
     assert answers == [["B-X", *["I-X"] * 19]]
@@ -178,19 +178,19 @@ def test_answers_are_words_of_the_context(make):
             first, last = (x - window.first + window.span.start for x in (start, end))
             texts.add(context[window.offsets[first, 0] : window.offsets[last, 1]])
     assert texts == {"Li Paix"}
-    batch = task.table(features).batch(np.arange(len(features) + 1), 16)
+    batch = task.make_rows(features).batch(np.arange(len(features) + 1), 16)
     params = params_of(task)
     found = jax.jit(task.logits)(params, batch)
     least = np.finfo(np.float32).min
     legal = np.asarray(found["start_logits"]) != least
     assert legal[:, 0].all() and not legal[0, 1:5].any() and legal[0, 5:-1].all()
-    assert np.isfinite(jax.jit(task.losses)(found, batch)).all()
+    assert np.isfinite(jax.jit(task.row_losses)(found, batch)).all()
     nulls = np.asarray(found["start_logits"])[: len(features), 0]
     assert len(set(nulls.tolist())) > 1  # it depends on the texts
     outputs = [{k: np.asarray(v)[i] for k, v in found.items()}
                for i in range(len(features))]  # fmt: skip
     for example, answer in zip(
-        examples, task.answers(examples, features, outputs), strict=True
+        examples, task.decode_answers(examples, features, outputs), strict=True
     ):
         for guess in answer.guesses:
             if guess.text:

@@ -57,19 +57,23 @@ def finetuned(pretrained, tmp_path_factory):
 def test_pre_training_reads_running_text(micro_gpt, pretrained):
     config = json.loads((pretrained / "config.json").read_text())
     assert config["model"]["architecture"] == "gpt" and config["model"]["causal"]
-    lines = metrics.read(pretrained, "train")
+    lines = metrics.read_metrics(pretrained, "train")
     assert lines[-1]["lm_loss"] < lines[0]["lm_loss"] == lines[0]["loss"]
-    dev = metrics.read(pretrained, "dev")[-1]
+    dev = metrics.read_metrics(pretrained, "dev")[-1]
     assert {"perplexity", "lm_accuracy", "unigram_loss"} <= dev.keys()
     assert (pretrained / "vocab.json").exists()
     assert not (pretrained / "vocab.txt").exists()
-    batch = loader.batch_at(configuration.load(str(micro_gpt), []), 0)
+    batch = loader.batch_at(configuration.load_config(str(micro_gpt), []), 0)
     assert batch["input_ids"].max() < 117  # the three special tokens come last
     full = batch["input_mask"].all(axis=1)
     assert full.any() and batch["segment_ids"].max() == 0
     tokenizer = tokenization.load(pretrained / "tokenizer.json")
     row = tokenizer.decode(batch["input_ids"][full][0].tolist())
-    corpus = configuration.load(str(micro_gpt), []).corpus.sources[0].partition(":")[2]
+    corpus = (
+        configuration.load_config(str(micro_gpt), [])
+        .corpus.sources[0]
+        .partition(":")[2]
+    )
     with open(corpus, encoding="utf-8") as file:
         text = " ".join(file.read().split())
     assert " ".join(row.split()[1:-1]) in text
@@ -97,12 +101,12 @@ def test_it_goes_on_from_a_text(pretrained, tmp_path):
 @pytest.mark.slow
 def test_fine_tuning_adds_the_language_model(finetuned):
     folder, out, _ = finetuned
-    line = metrics.read(folder / "run", "train")[-1]
+    line = metrics.read_metrics(folder / "run", "train")[-1]
     parts = line["classification_loss"] + line["auxiliary_lm_loss"]
     assert line["loss"] == pytest.approx(parts)
-    first = metrics.read(folder / "run", "train")[0]
+    first = metrics.read_metrics(folder / "run", "train")[0]
     assert line["auxiliary_lm_loss"] < first["auxiliary_lm_loss"]
-    assert metrics.read(folder / "run", "dev")[-1]["accuracy"] > 0.9
+    assert metrics.read_metrics(folder / "run", "dev")[-1]["accuracy"] > 0.9
     assert "accuracy" in out
 
 
@@ -116,7 +120,7 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     gold = [json.loads(x)["label"] for x in (folder / "dev.jsonl").open()]
     accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
     assert accuracy == pytest.approx(
-        metrics.read(folder / "run", "dev")[-1]["accuracy"]
+        metrics.read_metrics(folder / "run", "dev")[-1]["accuracy"]
     )
     here("--mode=evaluate", at)
     kept = f"--config.predict.attentions={tmp_path / 'kept'}"

@@ -34,7 +34,7 @@ SIZES = {
 def pieces(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
     learnt = BYTE_PAIRS.train([TEXT] * 2, 120, lowercase=True)
-    tokenization.save(learnt, folder)
+    tokenization.save_tokenizer(learnt, folder)
     return folder / "vocab.json"
 
 
@@ -45,7 +45,7 @@ def make(pieces):
         own = (f"--config.tokenizer.vocab_file={pieces}", *sizes)
         fields = ("--config.task.max_seq_length=20", *own, *fields)
         spec = f"configs/finetune/{spec},model=gpt,size=tiny"
-        return tasks.create(configuration.load(spec, fields))
+        return tasks.create_task(configuration.load_config(spec, fields))
 
     return task
 
@@ -153,7 +153,7 @@ def test_a_number_for_real_pairs(make, shared_data):
     task = make("glue.py:task=stsb", "--config.task.data_dir="
                 f"{shared_data('glue/STS-B')}")  # fmt: skip
     assert task.config.task.both_orders and task.row_shape == (2, 20)
-    examples = task.read("dev")[:64]
+    examples = task.read_rows("dev")[:64]
     loss, clf_h, head, features = compare(task, examples, 2)
     scores = clf_h.reshape(64, 2, -1).sum(1) @ head["kernel"] + head["bias"]
     labels = np.array([example["label"] for example in examples])
@@ -252,7 +252,7 @@ def test_a_question_stands_before_its_context(make):
         outputs.append({f"{name}_logits": logits[row, :, side]
                         for side, name in enumerate(("start", "end"))})  # fmt: skip
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-    answers = task.answers(examples, features, outputs)
+    answers = task.decode_answers(examples, features, outputs)
     last = logits[len(X) - 1, len(features[-1].columns["input_ids"]) - 1]
     assert answers[1].null_score == pytest.approx(last.sum())
 
@@ -261,7 +261,7 @@ def test_a_question_stands_before_its_context(make):
 def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
     """6,202 of 6,224. The others are parts of words, as "8" in "20-18"."""
     path = str(shared_data("squad/dev-v1.1.json"))
-    examples = [e for e in squad.read(path)[0] if not e["context"].isascii()]
+    examples = [e for e in squad.read_questions(path)[0] if not e["context"].isascii()]
     texts = list(dict.fromkeys(example["context"] for example in examples))
     tokenizer = BYTE_PAIRS.train(texts, 1000, lowercase=True)
     tokenizer.encode_special_tokens = True
@@ -275,11 +275,13 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
         for number, answer in enumerate(example["answers"])
         if answer not in example["answers"][:number]
     ]
-    contexts = squad_windows.contexts([one["context"] for one in each], tokenize)
+    contexts = squad_windows.tokenize_contexts(
+        [one["context"] for one in each], tokenize
+    )
     golds = tokenize([one["answers"][0]["text"].strip() for one in each])
     exact = 0
     for example, (ids, offsets), gold in zip(each, contexts, golds, strict=True):
-        place = squad.find(example["context"], example["answers"][0])
+        place = squad.find_answer(example["context"], example["answers"][0])
         first, last = squad_windows.answer_tokens(
             example["context"], place, ids, offsets, gold.ids
         )
@@ -290,7 +292,9 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
 
 
 def test_the_published_values():
-    config = configuration.load("configs/finetune/glue.py:task=qqp,model=gpt", [])
+    config = configuration.load_config(
+        "configs/finetune/glue.py:task=qqp,model=gpt", []
+    )
     optimizer, task = config.optimizer, config.task
     assert (optimizer.learning_rate, optimizer.warmup_fraction) == (6.25e-5, 0.002)
     assert (optimizer.name, optimizer.schedule) == ("openai_adam", "openai_linear")
@@ -304,7 +308,7 @@ def test_the_published_values():
     all_of_them = ("text.py:", "swag.py:", "imdb.py:", "glue.py:task=rte,", "ner.py:",
                    "squad.py:", "squad.py:version=2.0,")  # fmt: skip
     for name in all_of_them:
-        other = configuration.load(f"configs/finetune/{name}model=gpt", [])
+        other = configuration.load_config(f"configs/finetune/{name}model=gpt", [])
         assert other.optimizer.learning_rate == 6.25e-5
         assert (other.train.batch_size, other.train.num_epochs) == (32, 3.0)
         assert not other.task.both_orders

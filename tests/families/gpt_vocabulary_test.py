@@ -42,7 +42,7 @@ def trained(size=300):
 def folder(tmp_path_factory):
     """A vocab.json and merges.txt as released: without the special tokens."""
     folder = tmp_path_factory.mktemp("vocabulary")
-    tokenization.save(trained(), folder)
+    tokenization.save_tokenizer(trained(), folder)
     (folder / "tokenizer.json").unlink()
     return folder
 
@@ -56,7 +56,7 @@ def real(shared_data, tmp_path_factory):
     paragraphs = [p for text in texts for p in text.split("\n") if p]
     folder = tmp_path_factory.mktemp("real")
     learnt = BYTE_PAIRS.train(paragraphs[::2], 2000, lowercase=True)
-    tokenization.save(learnt, folder)
+    tokenization.save_tokenizer(learnt, folder)
     return folder, paragraphs
 
 
@@ -131,7 +131,7 @@ def test_the_special_tokens_come_last_and_stand_around_texts(folder):
 
 def test_a_work_directory_gives_the_same_vocabulary_back(folder, tmp_path):
     tokenizer = tokenization.load(folder / "vocab.json")
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     again = tokenization.of_folder(tmp_path)
     assert again.to_str() == tokenizer.to_str()
     released = {"<unk>", *byte_pairs.SPECIAL_TOKENS}

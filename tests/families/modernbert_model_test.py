@@ -146,7 +146,7 @@ def test_recomputed_layers_give_the_same_gradients():
 
 
 def base(**more):
-    config = configuration.load("configs/modernbert.py", [])
+    config = configuration.load_config("configs/modernbert.py", [])
     for name, value in more.items():
         config.model[name] = value
     return BertConfig.create(config.model, 50_368)

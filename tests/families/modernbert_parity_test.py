@@ -76,8 +76,8 @@ def test_outputs_at_2048_tokens(torch, both, tmp_path):
 def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
     given = fields(architecture, "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
-    tokenization.save(_vocabulary(given["vocab_size"]), folder)
-    weights.find(folder).export(tmp_path / "ours")
+    tokenization.save_tokenizer(_vocabulary(given["vocab_size"]), folder)
+    weights.find_source(folder).export(tmp_path / "ours")
     expected, found = drawn(given), load_file(tmp_path / "ours" / "model.safetensors")
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -92,8 +92,8 @@ def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
 def test_a_pipeline_opens_an_export(transformers, tmp_path):
     given = fields("ModernBertForMaskedLM", "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
-    tokenization.save(_vocabulary(300), folder)
-    weights.find(folder).export(tmp_path / "ours")
+    tokenization.save_tokenizer(_vocabulary(300), folder)
+    weights.find_source(folder).export(tmp_path / "ours")
     fills = transformers.pipeline("fill-mask", str(tmp_path / "ours"))
     theirs = fills("the quick [MASK] jumps")
     (ours,) = pretrained.load(tmp_path / "ours").fill_mask("the quick [MASK] jumps")

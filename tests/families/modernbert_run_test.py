@@ -104,7 +104,9 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     rows = [json.loads(line) for line in out.splitlines()]
     gold = [json.loads(x)["label"] for x in (finetuned / "dev.jsonl").open()]
     accuracy = np.mean([r["label"] == g for r, g in zip(rows, gold, strict=True)])
-    assert accuracy == metrics.read(finetuned / "run", "dev")[-1]["accuracy"] > 0.9
+    assert (
+        accuracy == metrics.read_metrics(finetuned / "run", "dev")[-1]["accuracy"] > 0.9
+    )
     asked = [{k: row[k] for k in ("text", "text_b")} for row in rows]
     with runs.served(finetuned / "run") as (address, process):
         answers = runs.ask(f"{address}/predict", json.dumps(asked).encode())

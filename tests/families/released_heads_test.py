@@ -57,7 +57,7 @@ def released(torch, transformers, tmp_path):
                 loud = "norm" in name.lower() and name.endswith("weight")
                 parameter.copy_(values.uniform_(0.5, 2.0) if loud else values)
         model.save_pretrained(tmp_path)
-        tokenization.save(ours, tmp_path)
+        tokenization.save_tokenizer(ours, tmp_path)
         theirs = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(tmp_path / "tokenizer.json"),
             pad_token=ours.id_to_token(special["pad"]),

@@ -65,7 +65,9 @@ def saved(folder, architecture="RobertaForMaskedLM", size="tiny", **fields):
     """Saves `made` with a tokenizer of as many tokens. Returns the model."""
     model = made(architecture, size, **fields)
     model.save_pretrained(folder)
-    tokenization.save(ANGLED.train([TEXT] * 3, PIECES, lowercase=False), folder)
+    tokenization.save_tokenizer(
+        ANGLED.train([TEXT] * 3, PIECES, lowercase=False), folder
+    )
     return model
 
 
@@ -91,7 +93,7 @@ def test_outputs_and_gradients(architecture, size, tmp_path):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_export_is_the_folder_that_was_read(transformers, architecture, tmp_path):
     saved(tmp_path / "saved", architecture)
-    weights.find(tmp_path / "saved").export(tmp_path / "out")
+    weights.find_source(tmp_path / "saved").export(tmp_path / "out")
     before = load_file(tmp_path / "saved" / "model.safetensors")
     after = load_file(tmp_path / "out" / "model.safetensors")
     assert after.keys() == before.keys()
@@ -114,7 +116,7 @@ def test_a_pipeline_opens_an_export_and_answers_alike(
     transformers, architecture, task, text, tmp_path
 ):
     saved(tmp_path / "saved", architecture)
-    weights.find(tmp_path / "saved").export(tmp_path / "out")
+    weights.find_source(tmp_path / "saved").export(tmp_path / "out")
     theirs = transformers.pipeline(task, model=str(tmp_path / "out"))(text)
     ours = bert_jax.load(tmp_path / "out")
     encoded = ours.encode([text])
@@ -144,7 +146,7 @@ def test_a_taggers_export_reads_words_as_it_was_trained(transformers, marks, tmp
     words = ["the", "lazy", "dogs", ",", "x"]
     expected = [own.encode(f" {w}", add_special_tokens=False).ids for w in words]
     tokenizer = byte_level.before_words(own)
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
     first, *found, last = theirs(words, is_split_into_words=True).input_ids
     assert found == [index for pieces in expected for index in pieces]

@@ -80,7 +80,7 @@ def exported(run, folder):
 
 
 def test_pre_training_predicts_masked_pieces(pretrained):
-    lines = metrics.read(pretrained, "train")
+    lines = metrics.read_metrics(pretrained, "train")
     assert lines[-1]["masked_lm_loss"] < lines[0]["masked_lm_loss"]
     assert "next_sentence_loss" not in lines[0]
     assert (pretrained / "merges.txt").exists()
@@ -93,7 +93,7 @@ def test_pre_training_predicts_masked_pieces(pretrained):
 def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     run, source = tmp_path / "run", f"--input={tmp_path / 'dev.jsonl'}"
     runs.run(config(), run, PAIRS, "--config.checkpoint.save_every=60")
-    accuracy = metrics.read(run, "dev")[-1]["accuracy"]
+    accuracy = metrics.read_metrics(run, "dev")[-1]["accuracy"]
     assert accuracy > 0.9
     at = f"--workdir={run}"
     out, _ = here("--mode=predict", at, source)
@@ -126,7 +126,10 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
     np.testing.assert_array_equal(
         losses(tmp_path / "killed"), losses(tmp_path / "straight")
     )
-    dev = [metrics.read(tmp_path / name, "dev")[-1] for name in ("killed", "straight")]
+    dev = [
+        metrics.read_metrics(tmp_path / name, "dev")[-1]
+        for name in ("killed", "straight")
+    ]
     assert dev[0]["accuracy"] == dev[1]["accuracy"]
 
 
@@ -140,7 +143,7 @@ def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(data))
     runs.run(own, run, *SHORT, "--config.train.num_steps=30")
-    assert metrics.read(run, "dev")[-1]["exact_match"] == 100
+    assert metrics.read_metrics(run, "dev")[-1]["exact_match"] == 100
     (found,) = bert_jax.load(run).predict([QUESTION])
     assert (found["answer"], found["start"], found["end"]) == ("fox", 4, 7)
     folder = exported(run, tmp_path / "model")
@@ -170,10 +173,10 @@ def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):
     off = [f"--config.model.{name}_dropout_prob=0.0" for name in DROPOUTS]
     for texts in (1, 4):
         shared = f"--config.task.texts_per_row={texts}"
-        task = tasks.create(configuration.load(own, [PAIRS, shared, *off]))
+        task = tasks.create_task(configuration.load_config(own, [PAIRS, shared, *off]))
         task.resolve()
         batch = next(task.batches(0, slice(None), 0))
-        assert task.counted(batch)[0] == texts
+        assert task.count_positions(batch)[0] == texts
         params = initial_params(task.init_params)
         params = jax.tree.map(lambda x: 2 * x, params)  # loud
         logits = np.asarray(jax.jit(task.logits)(params, batch)["logits"])

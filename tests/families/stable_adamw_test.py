@@ -70,7 +70,7 @@ def test_updates_are_the_algorithm_s():
 
 
 def scheduled(**fields):
-    config = configuration.load("configs/modernbert.py", [])
+    config = configuration.load_config("configs/modernbert.py", [])
     config.train.num_steps = 1000
     config.optimizer.update(
         {"learning_rate": 0.5, "warmup_steps": 100, "decay_fraction": 0.4, **fields}

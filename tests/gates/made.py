@@ -244,7 +244,7 @@ def prepared(name: str, folder: Path) -> dict[str, str]:
     from bert_jax.config import configuration
     from bert_jax.data import loader
 
-    config = configuration.load(str(write_preparation(name, folder)), [])
+    config = configuration.load_config(str(write_preparation(name, folder)), [])
     batches = [loader.batch_at(config, step) for step in (0, 1, 9)]
     batches.append(loader.batch_at(config, 0, "dev"))
     (pairs,) = (folder / "data").glob("pairs-*")

@@ -86,7 +86,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
 @pytest.mark.parametrize("length", [64, 128])
 @pytest.mark.parametrize("kind", ["padded", "packed", "causal"])
 def test_a_program_of_a_whole_row(length, kind, monkeypatch):
-    monkeypatch.setattr(fused, "tiling", lambda *_: fused.Tiling(64, whole=True))
+    monkeypatch.setattr(fused, "tile_sizes", lambda *_: fused.Tiling(64, whole=True))
     given = inputs((1, length, 2, 64), "float32")
     seen = sees("packed" if kind == "causal" else kind, 1, length)
     found, expected = (
@@ -102,12 +102,12 @@ def test_a_program_of_a_whole_row(length, kind, monkeypatch):
 def test_windows_are_the_einsum_s(shape, window, causal):
     given, length = inputs(shape, "float32"), shape[1]
     ids = jnp.tile(jnp.arange(length) >= 3 * length // 4, (shape[0], 1)).astype(int)
-    seen = Seen(ids, ids).within(window)
+    seen = Seen(ids, ids).with_window(window)
     found, expected, whole = (
         results(attend, given, kept, 0.1, causal)
         for attend, kept in (
             *((interpreted, seen), (of_einsum, seen)),
-            (of_einsum, seen.within(0)),
+            (of_einsum, seen.with_window(0)),
         )
     )
     assert_alike(found, expected)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AxisType
 
-from bert_jax.models.kernels.lookup import lookup, pick, sum_by_row
+from bert_jax.models.kernels.lookup import gather_by_blocks, lookup_rows, sum_by_row
 from bert_jax.training import sharding
 from tests.close import assert_close
 
@@ -50,8 +50,8 @@ def test_a_lookup_s_gradient_is_a_gather_s(devices, dtype):
         output, pull = jax.vjp(lambda table: look(table, ids), table)
         return output, *pull(given)
 
-    looks = (lookup, lambda table, ids: jnp.take(table, ids, axis=0))
-    with sharding.activate(mesh):
+    looks = (lookup_rows, lambda table, ids: jnp.take(table, ids, axis=0))
+    with sharding.activate_mesh(mesh):
         found, expected = (
             jax.jit(jax.vmap(partial(gradient, look)))(table, ids, given)
             for look in looks
@@ -70,7 +70,7 @@ def test_gradients_of_picked_places_are_added_where_they_meet(tail):
     places = jnp.asarray([[0, 3, 0, 0], [6, 6, 1, 2]])
     given = jnp.asarray(rng.normal(size=(2, 4, *tail)), jnp.float32)
     every = places.reshape(2, 4, *[1] * len(tail))
-    output, pull = jax.vjp(lambda x: pick(7, x, every), x)
+    output, pull = jax.vjp(lambda x: gather_by_blocks(7, x, every), x)
     row = np.arange(2)[:, None]
     np.testing.assert_array_equal(output, np.asarray(x)[row, places])
     expected = np.zeros(x.shape)

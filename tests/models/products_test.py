@@ -14,7 +14,7 @@ from jax.interpreters import partial_eval
 from micro import init_pretraining, small_config
 
 from bert_jax.models.heads import BertForPreTraining
-from bert_jax.models.matmul import linear, product
+from bert_jax.models.matmul import linear, multiplied_einsum
 from tests.close import assert_close
 
 SPECS = {
@@ -34,7 +34,9 @@ def arrays(spec: str, dtype: str) -> list[jax.Array]:
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("bfloat16", 2**-7)])
 def test_values_and_gradients(spec, dtype, error):
     a, b = arrays(spec, dtype)
-    found, gradients = jax.vjp(lambda a, b: product(spec, a, b, "float32"), a, b)
+    found, gradients = jax.vjp(
+        lambda a, b: multiplied_einsum(spec, a, b, "float32"), a, b
+    )
     assert found.dtype == jnp.float32
     wide = [np.asarray(x, np.float64) for x in (a, b)]
     assert_close(found, np.einsum(spec, *wide))

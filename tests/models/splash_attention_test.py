@@ -35,7 +35,7 @@ interpreted = partial(splash_attention, interpret=True)
 )
 def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):
     *given, gradient = values(shape, "float32")
-    seen = sees(kind, *shape[:2]).within(window)
+    seen = sees(kind, *shape[:2]).with_window(window)
 
     def results(attend):
         output, pull = jax.vjp(attend, *given)
@@ -53,7 +53,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):
 def test_a_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
-    seen = Seen.tokens(jnp.zeros((1, 8), jnp.int32))
+    seen = Seen.from_input_mask(jnp.zeros((1, 8), jnp.int32))
     output, pull = jax.vjp(lambda *three: interpreted(*three, seen.ids), *given)
     mean = given[2].sum(axis=1, keepdims=True) / 128  # with the kernel's own padding
     assert_close(output, jnp.broadcast_to(mean, output.shape))
@@ -62,7 +62,7 @@ def test_a_row_of_padding_alone_is_finite():
 
 @pytest.fixture
 def as_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(layers, "platform", lambda: "tpu")
+    monkeypatch.setattr(layers, "platform_name", lambda: "tpu")
     monkeypatch.setattr(choose, "LONGEST_WHOLE_ROW", 0)
     monkeypatch.setattr(splash, "splash_attention", interpreted)
 
@@ -91,7 +91,7 @@ def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
 
 @pytest.mark.slow
 def test_dropout_is_never_left_out_in_silence(as_on_a_tpu):
-    x, seen = jnp.ones((1, 8, 1, 16)), Seen.tokens(jnp.ones((1, 8), jnp.int32))
+    x, seen = jnp.ones((1, 8, 1, 16)), Seen.from_input_mask(jnp.ones((1, 8), jnp.int32))
     fused = attention.ATTENTIONS["fused"]
     with pytest.raises(ValueError, match=r"fused: has no dropout here; rate=0\.1"):
         fused(x, x, x, seen, 0.1, jax.random.key(0))

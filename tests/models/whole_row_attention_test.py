@@ -28,7 +28,7 @@ def assert_alike(found, expected):
 def compared(shape, dtype, rate, kind, window=0):
     """Outputs and gradients: those of einsum, with the same elements dropped."""
     given = values(shape, dtype)
-    seen = sees("packed" if kind == "causal" else kind, *shape[:2]).within(window)
+    seen = sees("packed" if kind == "causal" else kind, *shape[:2]).with_window(window)
 
     def whole_rows(*three_and_rest):
         *three, seen, rate, key, causal = three_and_rest
@@ -70,7 +70,7 @@ def test_windows_are_the_einsum_s(kind):
 
 @pytest.fixture
 def as_on_a_tpu(monkeypatch):
-    monkeypatch.setattr(layers, "platform", lambda: "tpu")
+    monkeypatch.setattr(layers, "platform_name", lambda: "tpu")
     monkeypatch.setattr(whole_row, "whole_row_attention", interpreted)
 
 

@@ -14,13 +14,13 @@ from bert_jax.runtime import failures, storage
 @pytest.mark.parametrize("place", ["gs://small/file.txt", "file.txt"])
 def test_a_file_is_replaced_whole_or_not_at_all(place, here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = storage.path(place)
-    with storage.replacing(path) as file:
+    path = storage.storage_path(place)
+    with storage.replace_file(path) as file:
         file.write("one\n")
-    with pytest.raises(ZeroDivisionError), storage.replacing(path) as file:
+    with pytest.raises(ZeroDivisionError), storage.replace_file(path) as file:
         file.write(f"half of {1 / 0}")
     assert path.read_bytes() == b"one\n"
-    with storage.replacing(path) as file:
+    with storage.replace_file(path) as file:
         file.write("two\n")
     assert path.read_bytes() == b"two\n"
     left = here.names("small") or [path.name for path in tmp_path.iterdir()]
@@ -32,24 +32,27 @@ def test_a_file_is_replaced_whole_or_not_at_all(place, here, tmp_path, monkeypat
 def test_what_cannot_be_written_is_said(here):
     here.refuse = lambda method, url: 403 if method == "POST" else None
     with pytest.raises(OSError, match="refused") as caught:
-        storage.write_atomically(storage.path("gs://bucket/file"), "text")
-    assert failures.describe(caught.value)[1].startswith("bucket: ")
+        storage.write_atomically(storage.storage_path("gs://bucket/file"), "text")
+    assert failures.describe_failure(caught.value)[1].startswith("bucket: ")
 
 
 @pytest.mark.slow
 def test_a_corpus_in_a_bucket_is_identified_by_its_versions(here):
-    sources, data = ("text:gs://books/**/*.txt",), storage.path("gs://books/data")
+    sources, data = (
+        ("text:gs://books/**/*.txt",),
+        storage.storage_path("gs://books/data"),
+    )
     here.upload("books", "b/2.txt", b"Two.")
     here.upload("books", "b/3.txt/a folder, too", b"Three.")
     here.upload("books", "a/1.txt", b"One.")
-    first = corpora.identity(sources, data)
-    found = corpora.documents(sources, storage.path("gs://books"))
+    first = corpora.text_identity(sources, data)
+    found = corpora.read_documents(sources, storage.storage_path("gs://books"))
     assert [document.text for document in found] == ["One.", "Two."]
     here.requests.clear()
-    assert corpora.identity(sources, data) == first
+    assert corpora.text_identity(sources, data) == first
     assert not any("alt=media" in str(request) for request in here.requests)
     here.upload("books", "a/1.txt", b"Six.")
-    assert corpora.identity(sources, data) != first
+    assert corpora.text_identity(sources, data) != first
 
 
 def test_a_file_of_many_lines_is_read_with_few_requests(here):

@@ -31,7 +31,10 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
     assert "cache miss for 'jit_train_step'" not in err.lower()
     assert runs.losses(workdir).tolist() == runs.losses(plain).tolist()
     assert len(runs.losses(workdir)) == 20
-    (ours,), (theirs,) = metrics.read(workdir, "dev"), metrics.read(plain, "dev")
+    (ours,), (theirs,) = (
+        metrics.read_metrics(workdir, "dev"),
+        metrics.read_metrics(plain, "dev"),
+    )
     assert ours | {"time": 0} == theirs | {"time": 0}
 
 

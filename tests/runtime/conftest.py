@@ -20,7 +20,7 @@ def here(gcs, monkeypatch):
     for name, value in gcs.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setitem(fsspec.config.conf, "gcs", {"token": "anon"})
-    storage.check("--workdir", "gs://bucket/run")
+    storage.check_path("--workdir", "gs://bucket/run")
     fsspec.filesystem("gcs").clear_instance_cache()
     yield gcs
     gcs.refuse = None

@@ -38,7 +38,7 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     # It resumes without the Hub and without the cache.
     del fake_hub.models[NAME]
     shutil.rmtree(tmp_path / "cache")
-    hub.snapshot.cache_clear()
+    hub.download_snapshot.cache_clear()
     command = (f"--config.init_from=hf:{NAME}", "--config.checkpoint.keep=2")
     run(micro, tmp_path / "run", *command)
     fake_hub.models[NAME] = {"main": exported}
@@ -55,17 +55,17 @@ def test_a_second_start_reads_the_cache_and_needs_no_network(
     fake_hub, exported, monkeypatch
 ):
     fake_hub.models[NAME] = {"main": exported}
-    first = weights.read(f"hf:{NAME}")
+    first = weights.read_weights(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
-    hub.snapshot.cache_clear()
-    weights.read(f"hf:{NAME}")
+    hub.download_snapshot.cache_clear()
+    weights.read_weights(f"hf:{NAME}")
     assert gets(fake_hub, "model.safetensors") == 1
     fake_hub.refused[NAME] = "RepoNotFound"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    hub.snapshot.cache_clear()
-    assert weights.read(f"hf:{NAME}").config == first.config
+    hub.download_snapshot.cache_clear()
+    assert weights.read_weights(f"hf:{NAME}").config == first.config
     # The cache's own folder, which is full of links, may be named as well.
-    assert weights.read(hub.path(f"hf:{NAME}")).config == first.config
+    assert weights.read_weights(hub.model_folder(f"hf:{NAME}")).config == first.config
 
 
 @pytest.mark.slow
@@ -74,11 +74,11 @@ def test_a_revision_is_kept(fake_hub, exported):
     other = {**exported, "config.json": json.dumps({**config, "x": 1}).encode()}
     fake_hub.models[NAME] = {"main": exported, "old": other}
     for name, expected in (("", "main"), ("@old", "old")):
-        found = hub.path(f"hf:{NAME}{name}")
+        found = hub.model_folder(f"hf:{NAME}{name}")
         assert ("x" in json.loads((found / "config.json").read_text())) == bool(name)
         commit = fake_hub.commit(NAME, expected)
-        assert hub.resolved(f"hf:{NAME}{name}") == f"hf:{NAME}@{commit}"
-        assert hub.path(f"hf:{NAME}@{commit}") == found
+        assert hub.resolve_revision(f"hf:{NAME}{name}") == f"hf:{NAME}@{commit}"
+        assert hub.model_folder(f"hf:{NAME}@{commit}") == found
 
 
 @pytest.mark.slow
@@ -88,9 +88,9 @@ def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.refused["people/closed"] = "GatedRepo"
 
     def refuses(name, message):
-        hub.snapshot.cache_clear()
+        hub.download_snapshot.cache_clear()
         with pytest.raises(UserError, match=message) as caught:
-            hub.path(name)
+            hub.model_folder(name)
         assert name in str(caught.value) and "\n" not in str(caught.value)
 
     refuses("hf:bert", "OWNER/NAME")

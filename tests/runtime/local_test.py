@@ -25,7 +25,7 @@ def program(*each):
 def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
     show = "print(*(os.environ[n] for n in names), os.environ['XLA_FLAGS'][-7:])"
     names = "names = ('BERT_JAX_PROCESSES', 'BERT_JAX_PROCESS_ID'); "
-    assert local.run(3, 4, program(*[names + show] * 3)) == 0
+    assert local.run_processes(3, 4, program(*[names + show] * 3)) == 0
     assert capfd.readouterr() == ("3 0 count=4\n", "")
 
 
@@ -38,7 +38,7 @@ def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
     ],
 )
 def test_the_first_that_fails(capfd, each, status, said):
-    assert local.run(2, 1, program(*each)) == status
+    assert local.run_processes(2, 1, program(*each)) == status
     assert capfd.readouterr() == ("", said)
 
 
@@ -54,7 +54,7 @@ def test_a_signal_reaches_every_process(tmp_path, capfd):
 
     thread = threading.Thread(target=send)
     thread.start()
-    assert local.run(2, 1, program(wait, wait)) == 143
+    assert local.run_processes(2, 1, program(wait, wait)) == 143
     thread.join()
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
     assert capfd.readouterr() == ("", "")

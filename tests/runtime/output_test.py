@@ -13,7 +13,7 @@ from bert_jax.tasks import row_files
 
 
 def write(place, text="text\n"):
-    with storage.replacing(storage.output(str(place))) as file:
+    with storage.replace_file(storage.output_path(str(place))) as file:
         file.write(text)
 
 
@@ -32,7 +32,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, no_room, length):
     for whole in (write, storage.write_atomically):
         with pytest.raises(OSError, match="File too large") as found:
             whole(place, "x" * length)
-        assert failures.describe(found.value) == (
+        assert failures.describe_failure(found.value) == (
             2,
             f"{place}: File too large; make room there and run the same command again",
         )
@@ -45,12 +45,12 @@ def test_a_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
     monkeypatch.setattr(sys, "stdout", os.fdopen(file, "w", closefd=False))
     with (
         pytest.raises(OSError, match="File too large") as found,
-        row_files.output("-") as output,
+        row_files.open_output("-") as output,
     ):
         output.write("x")
         output.flush()
     os.close(file)
-    assert failures.describe(found.value)[1].startswith("standard output: ")
+    assert failures.describe_failure(found.value)[1].startswith("standard output: ")
 
 
 def test_what_cannot_be_a_file_is_refused(tmp_path):
@@ -60,4 +60,4 @@ def test_what_cannot_be_a_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("loop", "to_folder", "nowhere", "missing/file", ".", "pipe"):
         with pytest.raises(UserError, match="must be a file in an existing folder"):
-            storage.output(str(Path(tmp_path, name)))
+            storage.output_path(str(Path(tmp_path, name)))

@@ -29,7 +29,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
     )
     (first, _, err), (second, others_out, others_err) = finish_all(stopped)
     assert (first, second) == (143, 143), err + others_err
-    saved = metrics.read(workdir, "train")[-1]["step"]
+    saved = metrics.read_metrics(workdir, "train")[-1]["step"]
     assert 14 <= saved < 20 and (workdir / "checkpoints" / str(saved)).is_dir()
     assert f"saved step {saved}" in err
     assert others_out == ""
@@ -54,7 +54,7 @@ def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path)
     one, two = losses(plain), losses(workdir)
     np.testing.assert_allclose(two[0], one[0], rtol=1e-6)
     np.testing.assert_allclose(two, one, rtol=1e-4)
-    (line,), (other,) = (metrics.read(path, "dev") for path in (plain, workdir))
+    (line,), (other,) = (metrics.read_metrics(path, "dev") for path in (plain, workdir))
     for name in line.keys() - {"time"}:
         assert other[name] == pytest.approx(line[name], rel=1e-5), name
     names = {path.name.split(".")[0] for path in workdir.iterdir()}

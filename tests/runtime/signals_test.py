@@ -24,18 +24,18 @@ def send(number):
 @pytest.fixture
 def handlers():
     ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
-    with signals.handled():
+    with signals.handle_signals():
         yield
     signal.signal(signal.SIGHUP, ignored)
 
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
 def test_a_signal_waits_for_the_check_of_a_run(handlers, number):
-    with signals.deferred():
+    with signals.defer_signals():
         send(number)
         done = True
         with pytest.raises(Interrupted) as interrupted:
-            signals.check()
+            signals.raise_if_interrupted()
     assert done and interrupted.value.signal_number == number
 
 
@@ -44,11 +44,11 @@ def test_elsewhere_a_signal_acts_at_once_and_only_once(handlers):
         send(signal.SIGTERM)
     send(signal.SIGTERM)
     with pytest.raises(Interrupted):
-        signals.check()
+        signals.raise_if_interrupted()
 
 
 def test_a_second_ctrl_c_is_of_python(handlers):
-    with signals.deferred():
+    with signals.defer_signals():
         send(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             send(signal.SIGINT)

@@ -38,7 +38,9 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
     here.download("bucket", tmp_path)
     # The order of the records hangs on the seed alone, so the losses are the disk's.
     assert losses(tmp_path / "run").tolist() == losses(plain).tolist()
-    dev = [metrics.read(folder, "dev")[-1] for folder in (tmp_path / "run", plain)]
+    dev = [
+        metrics.read_metrics(folder, "dev")[-1] for folder in (tmp_path / "run", plain)
+    ]
     assert dev[0] | {"time": 0} == dev[1] | {"time": 0}
     names = {path.name.partition(".")[0] for path in (tmp_path / "run").iterdir()}
     assert names >= {"config", "vocab", "tokenizer", "events"}
@@ -70,7 +72,7 @@ def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
 @pytest.fixture
 def two_checkpoints(here):
     """Saved in a separate bucket: 1 and 2, each full of its step's number."""
-    folder = storage.path(f"gs://saved{len(here.blobs)}/run")
+    folder = storage.storage_path(f"gs://saved{len(here.blobs)}/run")
     with Checkpoints(folder, 2) as checkpoints:
         for step in (1, 2):
             checkpoints.save({"params": {"x": jnp.full(3, step)}}, step)

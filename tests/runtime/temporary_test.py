@@ -8,14 +8,14 @@ from bert_jax.runtime import storage
 
 
 def write(target):
-    with storage.replacing(target) as opened:
+    with storage.replace_file(target) as opened:
         opened.write("whole")
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
     target.write_text("before")
-    with pytest.raises(ZeroDivisionError), storage.replacing(target) as opened:
+    with pytest.raises(ZeroDivisionError), storage.replace_file(target) as opened:
         opened.write("half")
         assert target.read_text() == "before"
         raise ZeroDivisionError

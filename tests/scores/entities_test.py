@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bert_jax.tasks.ner.scores import (
     Entity,
-    entities,
     entity_scores,
+    find_entities,
     is_tag,
     tag_accuracy,
 )
@@ -161,9 +161,9 @@ def test_equal_to_seqeval():
                     sentence
                 )
             ]
-            assert entities(sentence) == theirs
+            assert find_entities(sentence) == theirs
             bilou = [tag[0].translate(BILOU) + tag[1:] for tag in sentence]
-            assert entities(bilou) == theirs
+            assert find_entities(bilou) == theirs
         with warnings.catch_warnings():  # nothing found, or nothing there
             warnings.simplefilter("ignore")
             theirs = [
@@ -208,7 +208,7 @@ def write_tags(found, length, scheme):
 @settings(max_examples=300, deadline=None)
 def test_every_scheme_gives_back_its_entities(sentence, scheme):
     found, length = sentence
-    assert entities(write_tags(found, length, scheme)) == found
+    assert find_entities(write_tags(found, length, scheme)) == found
 
 
 def test_words_are_compared_one_by_one():
@@ -233,4 +233,4 @@ def test_what_is_a_tag(tag):
 def test_what_is_no_tag(tag):
     assert not is_tag(tag)
     with pytest.raises(KeyError):
-        entities(["O", tag])
+        find_entities(["O", tag])

@@ -16,7 +16,7 @@ def test_scores_are_those_of_trec_eval():
             for _ in range(5)
         )
     ]
-    found = retrieval.scores(similarities, judgements)
+    found = retrieval.retrieval_scores(similarities, judgements)
     # Reciprocal ranks 1/6, 1/117, 1/6, 1/10 and 1/91, of which those within 10 count.
     assert found == pytest.approx(
         {
@@ -29,6 +29,6 @@ def test_scores_are_those_of_trec_eval():
 
 def test_a_query_without_a_relevant_document_does_not_count():
     similarities = np.array([[0.1, 0.9], [0.3, 0.2]])
-    found = retrieval.scores(similarities, [{0: 0.0}, {1: 1.0}])
+    found = retrieval.retrieval_scores(similarities, [{0: 0.0}, {1: 1.0}])
     assert found["mrr@10"] == 0.5 and found["recall@100"] == 1.0
-    assert retrieval.scores(similarities, [{}, {0: 0.0}]) == {}
+    assert retrieval.retrieval_scores(similarities, [{}, {0: 0.0}]) == {}

@@ -154,9 +154,9 @@ QUESTIONS = st.lists(
 @example("The", "")
 @example("\u0130", "i\u0307")
 def test_one_answer(prediction, gold):
-    assert squad.normalize(gold) == plain(gold)
+    assert squad.normalize_answer(gold) == plain(gold)
     assert squad.exact_match(prediction, gold) == exact(prediction, gold)
-    assert squad.f1(prediction, gold) == overlap_1(prediction, gold)
+    assert squad.word_f1(prediction, gold) == overlap_1(prediction, gold)
     assert squad.f1_or_none(prediction, gold) == overlap_2(prediction, gold)
 
 
@@ -167,10 +167,10 @@ def test_both_scripts(questions, repeated):
     names = [str(number // (2 if repeated else 1)) for number in range(len(questions))]
     golds = [(n, q[0]) for n, q in zip(names, questions, strict=True)]
     predictions = {n: q[1] for n, q in zip(names, questions, strict=True)}
-    assert squad.version2(predictions, golds) == script_2(golds, predictions)
+    assert squad.score_version2(predictions, golds) == script_2(golds, predictions)
     some = dict(list(predictions.items())[1:])
     golds = [(name, answers or [""]) for name, answers in golds]
-    assert squad.version1(some, golds) == script_1(golds, some)
+    assert squad.score_version1(some, golds) == script_1(golds, some)
 
 
 @pytest.mark.slow
@@ -239,22 +239,22 @@ def test_real_answers(shared_data, name):
         for name, answers in golds
     }
     if name == "dev-v1.1":
-        found = squad.version1(predictions, golds)
+        found = squad.score_version1(predictions, golds)
         assert found == script_1(golds, predictions)
     else:
-        found = squad.version2(predictions, golds)
+        found = squad.score_version2(predictions, golds)
         assert found == script_2(golds, predictions)
     assert 30 < found["exact_match"] < found["f1"] < 80
 
 
 def test_by_hand():
     golds = [("q", ["Denver Broncos", "the Denver Broncos of 2015"])]
-    assert squad.version1({"q": "Broncos of 2015"}, golds) == {
+    assert squad.score_version1({"q": "Broncos of 2015"}, golds) == {
         "exact_match": 0.0,
         "f1": pytest.approx(100 * 2 * 1.0 * 0.75 / 1.75),
     }
-    assert squad.version2({"q": ""}, [("q", ["the"])])["f1"] == 100.0
-    assert squad.version1({"q": ""}, [("q", ["the"])]) == {
+    assert squad.score_version2({"q": ""}, [("q", ["the"])])["f1"] == 100.0
+    assert squad.score_version1({"q": ""}, [("q", ["the"])]) == {
         "exact_match": 100.0,
         "f1": 0.0,
     }

@@ -117,7 +117,7 @@ class Padded(Predictor):
         self.answerer = answerer(self, np.int32(1), rows=16)
         self.answerer.size = BatchSize(16, width)
 
-    def parse(self, row):
+    def parse_row(self, row):
         return len(row["text"].split())
 
     def encode(self, examples, split):

@@ -110,12 +110,12 @@ def test_a_page_of_another_site_is_refused(
 
 @pytest.fixture(scope="module")
 def server_of_names():
-    application = server.application
+    application = server.make_application
 
     def named(batcher, about, host, *hosts):
         return application(batcher, about, "Mine.example", "Bert.example")
 
-    with mock.patch.object(server, "application", named), serving() as port:
+    with mock.patch.object(server, "make_application", named), serving() as port:
         yield port
 
 
@@ -183,7 +183,7 @@ def test_an_answer_that_nobody_reads_does_not_keep_the_server():
 @pytest.mark.parametrize("host", ["no such name", "192.0.2.1", "a" * 300])
 def test_an_address_that_is_not_here_is_one_line(host):
     with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
-        server.listen(host, 0)
+        server.open_port(host, 0)
 
 
 def test_without_its_packages_it_says_how_to_install_them():

@@ -28,7 +28,7 @@ ROWS = [
     {"text": "it </script><script>alert(1)</script> \" ' & \u202e 🦊 שלום"},
 ]
 
-TOKENIZER = tokenization.build(
+TOKENIZER = tokenization.build_tokenizer(
     [*tokenization.SPECIAL_TOKENS, *map(chr, range(0x4E00, 0x4E00 + 45))],
     lowercase=True,
 )
@@ -255,7 +255,7 @@ def small_task(config, vocabulary):
         config.task.max_query_length, config.task.doc_stride = 4, 3
     if "labels" in config.task:
         config.task.labels = ("O", "B-X")
-    return tasks.create(config)
+    return tasks.create_task(config)
 
 
 @pytest.mark.slow

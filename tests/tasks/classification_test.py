@@ -28,7 +28,7 @@ class Texts(Text):
         super().__init__(config)
         self.given = list(examples)
 
-    def read(self, split):
+    def read_rows(self, split):
         return self.given if split in ("train", "dev") else None
 
 
@@ -103,9 +103,9 @@ def loss(task, logits, labels):
     """Name, sum and weight of the loss, the last row being filling."""
     weights = jnp.ones(len(logits)).at[-1].set(0.0)
     batch = {"label": jnp.array(labels), "row_weights": weights}
-    losses = task.losses({"logits": jnp.array(logits)}, batch)
+    losses = task.row_losses({"logits": jnp.array(logits)}, batch)
     ((name, weight),) = task.loss_weights(batch).items()
-    return name, float(jnp.sum(task.weights(batch) * losses)), float(weight)
+    return name, float(jnp.sum(task.row_weights(batch) * losses)), float(weight)
 
 
 @pytest.mark.slow
@@ -174,7 +174,9 @@ def test_from_records_to_scores(make, tmp_path, kind):
     batches = list(task.evaluation_batches("dev", 0, slice(None)))
     fetched = [jax.device_get(outputs(batch)) for batch in batches]
     results, ordered = task.results("dev", fetched), task.by_feature("dev", fetched)
-    answers = task.answers(task.examples("dev"), task.features("dev"), ordered)
+    answers = task.decode_answers(
+        task.examples("dev"), task.encode_examples("dev"), ordered
+    )
     together = Rows(task.encode(examples, "dev"), task.padding)
     (logits,) = outputs(together.batch(np.arange(5), 8)).values()
     np.testing.assert_allclose(np.array(answers), logits, atol=1e-5)
@@ -194,7 +196,7 @@ def test_from_records_to_scores(make, tmp_path, kind):
     results.write(tmp_path)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     for index, (line, answer) in enumerate(zip(lines, answers, strict=True)):
-        row, result = json.loads(line), task.result(examples[index], answer)
+        row, result = json.loads(line), task.format_answer(examples[index], answer)
         label = result.get("label", result.get("labels", result.get("score")))
         assert (row["index"], row["label"]) == (index, label)
         assert row.get("scores") == result.get("scores")
@@ -203,15 +205,15 @@ def test_from_records_to_scores(make, tmp_path, kind):
 
 def test_answers_for_people(make):
     example = text_row(0, "a")
-    result = make().result(example, np.array([0.0, np.log(3)], np.float32))
+    result = make().format_answer(example, np.array([0.0, np.log(3)], np.float32))
     assert result["label"] == "yes"
     assert result["scores"] == pytest.approx({"no": 0.25, "yes": 0.75})
     task = make(kind="multilabel", labels=("a", "b", "c"))
-    result = task.result(example, np.array([0.0, -1000.0, 1000.0], np.float32))
+    result = task.format_answer(example, np.array([0.0, -1000.0, 1000.0], np.float32))
     assert result["labels"] == ["a", "c"]
     assert result["scores"] == {"a": 0.5, "b": 0.0, "c": 1.0}
     task = make(kind="regression", labels=("score",))
-    assert task.result(example, np.array([2.5], np.float32)) == {"score": 2.5}
+    assert task.format_answer(example, np.array([2.5], np.float32)) == {"score": 2.5}
 
 
 def labelled(*labels):
@@ -219,17 +221,17 @@ def labelled(*labels):
 
 
 def test_the_majority_baseline(make):
-    numbers = make().baseline("dev", labelled(1, 0, 1))
+    numbers = make().baseline_scores("dev", labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
     assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
     task = make(kind="multilabel", labels=("a", "b"))
-    numbers = task.baseline("dev", labelled((1, 0), (1, 1), (1, 0)))
+    numbers = task.baseline_scores("dev", labelled((1, 0), (1, 1), (1, 0)))
     expected = {"f1": 6 / 7, "accuracy": 2 / 3, "macro_f1": 0.5}
     assert numbers == pytest.approx(expected | {"f1:a": 1.0, "f1:b": 0.0})
     task = make(kind="regression", labels=("score",))
-    numbers = task.baseline("dev", labelled(1.0, 2.5, 0.0))
+    numbers = task.baseline_scores("dev", labelled(1.0, 2.5, 0.0))
     assert numbers == {"pearson": 0.0, "spearman": 0.0}
-    assert make().baseline("dev", labelled(None)) == {}
+    assert make().baseline_scores("dev", labelled(None)) == {}
 
 
 @pytest.mark.parametrize("names", [("no", "yes"), ("10", "9"), ("b", "a")])
@@ -249,13 +251,13 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names):
         assert numbers["accuracy"] == metrics.accuracy_score(gold, guessed)
         correlation = metrics.matthews_corrcoef(gold, guessed)
         assert numbers["matthews"] == pytest.approx(correlation)
-        baseline = task.baseline("dev", examples)["f1"]
+        baseline = task.baseline_scores("dev", examples)["f1"]
         assert baseline == pytest.approx(majority)
 
 
 def test_a_row_that_is_wrong(make):
     with pytest.raises(ValueError, match='"text" is required'):
-        make().parse({"text": 1})
+        make().parse_row({"text": 1})
 
 
 def test_pairs_for_a_model_of_one_segment(make):

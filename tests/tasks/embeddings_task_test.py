@@ -14,7 +14,7 @@ from small_texts import shrunk
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.models.layers import pool
+from bert_jax.models.layers import pool_tokens
 from bert_jax.tasks.embeddings import losses
 from bert_jax.tasks.embeddings.task import Embeddings
 from bert_jax.training import sharding, step
@@ -42,7 +42,7 @@ def pairs(**fields):
 
 
 def batch_of(task, size):
-    rows = Rows(task.features("train"), task.padding)
+    rows = Rows(task.encode_examples("train"), task.padding)
     return rows.batch(np.arange(size), task.max_seq_length)
 
 
@@ -56,9 +56,9 @@ def test_losses_are_those_of_sentence_transformers():
     found = [
         losses.info_nce(vectors[:, :2], weights, 0.05),
         losses.info_nce(vectors, weights, 0.05),
-        losses.cosent(vectors[:, :2], weights, scores, 0.05),
+        losses.cosent_loss(vectors[:, :2], weights, scores, 0.05),
         losses.squared_error(vectors[:, :2], weights, scores),
-        losses.triplet(vectors, weights, 0.5),
+        losses.triplet_loss(vectors, weights, 0.5),
     ]
     expected = [10.122700591570855, 11.653536177038639, 16.997117179411234]
     expected += [0.5274899329881038, 0.7423521213174576]
@@ -71,9 +71,9 @@ def test_rows_that_fill_a_batch_are_no_negatives():
     scores, weights = jnp.arange(6) / 5, jnp.array([1, 1, 1, 1, 0, 0], jnp.float32)
     for loss, rest in (
         (losses.info_nce, (0.05,)),
-        (losses.cosent, (scores, 0.05)),
+        (losses.cosent_loss, (scores, 0.05)),
         (losses.squared_error, (scores,)),
-        (losses.triplet, (0.5,)),
+        (losses.triplet_loss, (0.5,)),
     ):
         few = tuple(x[:4] if isinstance(x, jax.Array) else x for x in rest)
         texts = vectors[:, :2] if loss is losses.squared_error else vectors
@@ -104,7 +104,7 @@ def test_negatives_are_those_of_the_whole_batch(make, fields):
             optimizer=optax.sgd(1.0),
             micro_batches=micro_batches,
         )
-        with sharding.activate(mesh):
+        with sharding.activate_mesh(mesh):
             placed = sharding.place_batch(batch, mesh, 8)
             return jax.jit(function)(state, placed, 0, 1.0)
 
@@ -126,7 +126,7 @@ def test_pooling_by_hand():
     hidden = rng.normal(size=(3, 5, 4)).astype(np.float32)
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 0, 0, 0]])
     cls, whole, inner = (
-        pool(jnp.asarray(hidden), jnp.asarray(mask), name)
+        pool_tokens(jnp.asarray(hidden), jnp.asarray(mask), name)
         for name in ("cls", "mean_all", "mean")
     )
     np.testing.assert_array_equal(cls, hidden[:, 0])
@@ -169,7 +169,7 @@ def test_scores_and_predictions(make, tmp_path):
     )
     assert np.linalg.norm(alone["vector"]) == pytest.approx(1.0, rel=1e-6)
     assert pair["similarity"] == pytest.approx(similarities[0], rel=1e-5)
-    task.write(tmp_path, "dev", examples, answers)
+    task.write_predictions(tmp_path, "dev", examples, answers)
     lines = (tmp_path / "dev.jsonl").read_text().splitlines()
     assert json.loads(lines[1])["gold"] == 1.0
 

@@ -119,7 +119,7 @@ def test_names_of_prediction_files(make, tmp_path, name):
         folder = tmp_path / split
         task = make(name)
         answer = np.zeros(max(1, len(task.labels)), np.float32)
-        task.write(folder, split, [text_row("7", "a")], [answer])
+        task.write_predictions(folder, split, [text_row("7", "a")], [answer])
         assert [path.name for path in folder.iterdir()] == [file]
         assert (folder / file).read_text().startswith("index\tprediction\n7\t")
 
@@ -127,23 +127,25 @@ def test_names_of_prediction_files(make, tmp_path, name):
 def test_predictions_are_names_or_numbers(make, tmp_path):
     examples = [text_row(i, "a", "b") for i in range(3)]
     answers = list(np.eye(3, dtype=np.float32))
-    make("mnli").write(tmp_path, "test", examples, answers)
+    make("mnli").write_predictions(tmp_path, "test", examples, answers)
     expected = "index\tprediction\n0\tcontradiction\n1\tentailment\n2\tneutral\n"
     assert (tmp_path / "MNLI-m.tsv").read_text() == expected
-    make("mrpc").write(tmp_path, "test", examples[:2], [a[:2] for a in answers[:2]])
+    make("mrpc").write_predictions(
+        tmp_path, "test", examples[:2], [a[:2] for a in answers[:2]]
+    )
     assert (tmp_path / "MRPC.tsv").read_text() == "index\tprediction\n0\t0\n1\t1\n"
 
 
 def test_scores_to_submit_lie_between_0_and_5(make, tmp_path):
     examples = [text_row(i, "a", "b") for i in range(3)]
     answers = [np.array([value], np.float32) for value in (-0.25, 5.5, 2.75)]
-    make("stsb").write(tmp_path, "test", examples, answers)
+    make("stsb").write_predictions(tmp_path, "test", examples, answers)
     assert (tmp_path / "STS-B.tsv").read_text().split()[2:] == [
         *("0", "0.0"),
         *("1", "5.0"),
         *("2", "2.75"),
     ]
-    make("stsb").write(tmp_path, "dev", examples, answers)
+    make("stsb").write_predictions(tmp_path, "dev", examples, answers)
     assert "0\t-0.25\n1\t5.5\n" in (tmp_path / "stsb-dev.tsv").read_text()
 
 
@@ -171,7 +173,7 @@ def test_labels_in_the_order_of_the_weights(make, tmp_path):
     task = make("mnli", labels=order)
     assert task.labels == order
     answer = np.array([0.0, 1.0, 0.0], np.float32)
-    task.write(tmp_path, "ax", [text_row(0, "a", "b")], [answer])
+    task.write_predictions(tmp_path, "ax", [text_row(0, "a", "b")], [answer])
     assert (tmp_path / "AX.tsv").read_text().endswith("0\tneutral\n")
     with pytest.raises(UserError, match=r"config.task.labels=.*mnli has contradiction"):
         make("mnli", labels=("yes", "no"))
@@ -190,17 +192,17 @@ def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
         numbers = task.scores("dev", examples, answers)
         expected = metrics.f1_score(gold, guessed, pos_label="1")
         assert numbers["f1"] == pytest.approx(expected)
-        assert task.quality(numbers) == numbers["f1"]
+        assert task.selection_value(numbers) == numbers["f1"]
         majority = max(("0", "1"), key=gold.count)
         baseline = metrics.f1_score(gold, [majority] * len(gold), pos_label="1")
-        assert task.baseline("dev", examples)["f1"] == pytest.approx(baseline)
+        assert task.baseline_scores("dev", examples)["f1"] == pytest.approx(baseline)
 
 
 def test_rows_of_a_task_of_pairs_have_two_texts(make):
     with pytest.raises(ValueError, match='"text_b" is required'):
-        make("mrpc").parse({"text": "a", "textb": "b"})
-    assert make("mrpc").parse({"text": "a", "text_b": ""})["text_b"] == ""
-    assert make("cola").parse({"text": "a"}) == {"text": "a", "text_b": None}
+        make("mrpc").parse_row({"text": "a", "textb": "b"})
+    assert make("mrpc").parse_row({"text": "a", "text_b": ""})["text_b"] == ""
+    assert make("cola").parse_row({"text": "a"}) == {"text": "a", "text_b": None}
 
 
 def test_splits_of_mnli(make, tmp_path):

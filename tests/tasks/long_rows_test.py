@@ -41,8 +41,8 @@ def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
     some, more = "a b " * 22_000, "b a " * 30_000
     for pair, first in {(some, more): 4, (more, some): 5, (more, more): 4}.items():
         a, b = (vocabulary.encode(text).ids[1:-1] for text in pair)
-        found = columns(task, task.parse({"text": pair[0], "text_b": pair[1]}))
-        special = task.special
+        found = columns(task, task.parse_row({"text": pair[0], "text_b": pair[1]}))
+        special = task.special_tokens
         ids = [*a[:first], special.sep, special.sep, *b[: 9 - first], special.sep]
         assert found["input_ids"].tolist() == [special.cls, *ids]
 
@@ -52,10 +52,10 @@ def test_a_blank_in_a_text_that_is_too_long(task):
     model = BertForPreTraining(config)
     asked = FillMask(task.config, model, task.tokenizer)
     with pytest.raises(ValueError, match=r"^\d{5} tokens with .* 32 positions"):
-        asked.parse({"text": LONG["words"]})
+        asked.parse_row({"text": LONG["words"]})
     with pytest.raises(ValueError, match=r"^4\d tokens with"):
-        asked.parse({"text": "a " * 40})
-    parsed = asked.parse({"text": f"{LONG['spaces']} [MASK]", "text_b": ""})
+        asked.parse_row({"text": "a " * 40})
+    parsed = asked.parse_row({"text": f"{LONG['spaces']} [MASK]", "text_b": ""})
     assert len(parsed.info.masks) == 1 and parsed.info.is_pair
     assert len(set(parsed.columns["input_ids"][-2:])) == 1  # two [SEP]
 
@@ -63,8 +63,8 @@ def test_a_blank_in_a_text_that_is_too_long(task):
 def test_vectors_of_a_text_that_is_too_long(task):
     model = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     asked = Extractor(task.config, model, task.tokenizer)
-    ids = next(task.tokenize([LONG["words"]])).ids
-    found = asked.parse({"text": LONG["words"]}).columns["input_ids"]
+    ids = next(task.tokenize_texts([LONG["words"]])).ids
+    found = asked.parse_row({"text": LONG["words"]}).columns["input_ids"]
     assert found[1:-1].tolist() == ids[:30]
-    words = asked.parse({"words": ["a", LONG["words"], "b"]})
+    words = asked.parse_row({"words": ["a", LONG["words"], "b"]})
     assert len(words.columns["input_ids"]) == 32

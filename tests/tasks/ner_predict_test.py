@@ -98,7 +98,7 @@ def test_a_text_is_split_as_the_training_data(task, tmp_path):
     record = made.training_data().record
     (tmp_path / "data.json").write_text(json.dumps(record))
     opened = task(train=train, labels=labels)
-    opened.facts.update(folder.read_facts(tmp_path, 7))
+    opened.fitted.update(folder.read_facts(tmp_path, 7))
     text = "P.U. a-c, U.U. cd."
     (answer,) = ask(opened, [{"text": text}])
     assert answer["words"] == ["P.U.", "a-c", ",", "U.U.", "cd", "."]
@@ -131,7 +131,7 @@ def test_a_text_without_words_has_no_tags(task):
 
 def test_rows_are_no_context_of_each_other(task):
     made = task(document_context=True)
-    rows = [made.parse({"words": ["a"]}), made.parse({"text": "b c"})]
+    rows = [made.parse_row({"words": ["a"]}), made.parse_row({"text": "b c"})]
     features = made.encode(rows, "predict")
     assert [pieces(made, f)[1:-1] for f in features] == [["a"], ["b", "c"]]
 
@@ -142,4 +142,4 @@ def test_rows_are_no_context_of_each_other(task):
 )
 def test_rows_that_are_wrong(task, row):
     with pytest.raises(ValueError, match=r'"words"|"text"'):
-        task().parse(row)
+        task().parse_row(row)

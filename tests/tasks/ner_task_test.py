@@ -9,7 +9,7 @@ from ner_tasks import TRAIN, encoded, pieces, task_in
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner.task import parts, widen
+from bert_jax.tasks.ner.task import add_context, cut_words
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ def test_words_of_no_piece_and_of_many_keep_their_tags(task):
     assert all(len(f.columns["input_ids"]) <= 20 for f in features)
     # As words of the text, not as the special tokens.
     assert sum(pieces(made, f).count("[SEP]") for f in features) == len(features)
-    answers = made.answers(made.examples("dev"), features, gold_outputs(made, features))
+    answers = made.decode_answers(
+        made.examples("dev"), features, gold_outputs(made, features)
+    )
     assert answers == [["B-X", "I-X", "O", "B-Y"]]
     assert made.notices == {
         "dev: words without a piece, [UNK]": 1,
@@ -119,12 +121,12 @@ def test_windows(data):
     begin = data.draw(st.integers(0, len(sizes) - 1))
     end = data.draw(st.integers(begin + 1, len(sizes)))
     around = data.draw(st.integers(0, begin)), data.draw(st.integers(end, len(sizes)))
-    found = list(parts(sizes, begin, end, room))
+    found = list(cut_words(sizes, begin, end, room))
     assert [i for part in found for i in range(*part)] == list(range(begin, end))
     if sum(sizes[begin:end]) <= room:
         assert found == [(begin, end)]
     for part in found:
-        left, right = widen(sizes, part, around, room)
+        left, right = add_context(sizes, part, around, room)
         assert around[0] <= left <= part[0] < part[1] <= right <= around[1]
         rest = room - sum(sizes[left:right])
         assert rest >= 0
@@ -139,7 +141,7 @@ def test_gold_logits_give_full_marks(task, fields):
     made = task(dev=DOCUMENTS.replace("c O\nd O", "c B-X\nd I-X"), **fields)
     features = encoded(made, "dev")
     examples = made.examples("dev")
-    answers = made.answers(examples, features, gold_outputs(made, features))
+    answers = made.decode_answers(examples, features, gold_outputs(made, features))
     scores = made.scores("dev", examples, answers)
     assert scores == dict.fromkeys(("precision", "recall", "f1", "accuracy"), 1.0)
 
@@ -156,14 +158,14 @@ def test_scores_and_the_file(task, tmp_path):
         "f1": pytest.approx(2 / 3),
         "accuracy": pytest.approx(2 / 3),
     }
-    made.write(tmp_path / "predictions", "dev", examples, answers)
+    made.write_predictions(tmp_path / "predictions", "dev", examples, answers)
     text = (tmp_path / "predictions" / "dev.conll").read_text()
     assert text == "a\tB-X\tB-X\nb\tI-X\tI-X\n\nc\tB-Y\tO\n"
 
 
 def test_baseline_is_the_majority_tag(task):
     made = task(dev="a\tB-X\n\nb\tO\nc\tO\nd\tO\n")
-    baseline = made.baseline("dev", made.examples("dev"))
+    baseline = made.baseline_scores("dev", made.examples("dev"))
     assert baseline == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "accuracy": 0.75}
 
 
@@ -172,7 +174,9 @@ def test_parts_of_speech(task):
     assert made.main_score == "accuracy"
     examples = made.examples("dev")
     assert made.scores("dev", examples, [["NN", "V"]]) == {"accuracy": 0.5}
-    assert made.result(made.parse({"words": ["a"]}), ["NN"]) == {"tags": ["NN"]}
+    assert made.format_answer(made.parse_row({"words": ["a"]}), ["NN"]) == {
+        "tags": ["NN"]
+    }
 
 
 def test_a_test_file_without_tags(task, tmp_path):
@@ -180,8 +184,8 @@ def test_a_test_file_without_tags(task, tmp_path):
     examples = made.examples("test")
     assert "labels" not in encoded(made, "test")[0].columns
     assert made.scores("test", examples, [["O", "O"], ["B-X"]]) == {}
-    assert made.baseline("test", examples) == {}
-    made.write(tmp_path, "test", examples, [["O", "O"], ["B-X"]])
+    assert made.baseline_scores("test", examples) == {}
+    made.write_predictions(tmp_path, "test", examples, [["O", "O"], ["B-X"]])
     assert (tmp_path / "test.conll").read_text() == "a O\nb O\n\nc B-X\n"
 
 
@@ -232,11 +236,15 @@ def test_the_loss_is_the_mean_over_tagged_words(task):
     shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     losses = [-np.log(shares[0, 1, 2]), -np.log(shares[0, 3, 0])]
     losses += [-np.log(shares[1, 0, 1]), -np.log(shares[1, 1, 1])]
-    found = made.losses({"logits": jnp.array(logits)}, batch) * made.weights(batch)
+    found = made.row_losses({"logits": jnp.array(logits)}, batch) * made.row_weights(
+        batch
+    )
     assert float(jnp.sum(found)) == pytest.approx(np.sum(losses), rel=1e-6)
     assert made.loss_weights(batch) == {"tagging_loss": 4}
     batch["row_weights"] = jnp.array([1.0, 0.0])
-    found = made.losses({"logits": jnp.array(logits)}, batch) * made.weights(batch)
+    found = made.row_losses({"logits": jnp.array(logits)}, batch) * made.row_weights(
+        batch
+    )
     assert float(jnp.sum(found)) == pytest.approx(np.sum(losses[:2]), rel=1e-6)
     assert made.loss_weights(batch) == {"tagging_loss": 2}
 

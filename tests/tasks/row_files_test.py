@@ -8,7 +8,7 @@ import lzma
 
 import pytest
 
-from bert_jax.data.tables import Wanted
+from bert_jax.data.tables import ColumnSpec
 from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 
@@ -16,7 +16,7 @@ FIELDS = {"text": 'a "b",\nc', "id": "7"}
 
 
 def read(path):
-    return [json.loads(text) for _, text in row_files.lines(str(path))]
+    return [json.loads(text) for _, text in row_files.located_lines(str(path))]
 
 
 def test_tables_and_lines_become_rows(tmp_path):
@@ -26,7 +26,7 @@ def test_tables_and_lines_become_rows(tmp_path):
         rows.writeheader()
         rows.writerows([FIELDS, FIELDS | {"id": ""}])
     assert read(table) == [FIELDS, FIELDS | {"id": ""}]
-    (place, _), *_ = row_files.lines(str(table))
+    (place, _), *_ = row_files.located_lines(str(table))
     assert place == f"{table}:2"
     tabs = tmp_path / "rows.tsv.gz"
     tabs.write_bytes(gzip.compress(b'text\tid\n"a\t1\n'))
@@ -41,13 +41,13 @@ def test_tables_and_lines_become_rows(tmp_path):
 
 def test_what_is_only_read_is_not_written():
     with pytest.raises(UserError, match=r"only \.jsonl, \.csv and \.tsv are written"):
-        row_files.writer("a.csv.gz", io.StringIO())
+        row_files.row_writer("a.csv.gz", io.StringIO())
 
 
 def test_a_table_without_a_header(tmp_path):
     table = tmp_path / "rows.tsv"
     table.write_text("a b\t1\n0\t2\n")
-    found = row_files.lines(str(table), Wanted(("0",), ("1",)))
+    found = row_files.located_lines(str(table), ColumnSpec(("0",), ("1",)))
     assert [(place, json.loads(text)) for place, text in found] == [
         (f"{table}:1", {"0": "a b", "1": "1"}),
         (f"{table}:2", {"0": "0", "1": "2"}),
@@ -62,7 +62,7 @@ ROWS = [
 
 def written(target, rows):
     file = io.StringIO()
-    write = row_files.writer(target, file)
+    write = row_files.row_writer(target, file)
     for row in rows:
         write(row)
     return file.getvalue()
@@ -105,13 +105,13 @@ def test_rows_with_other_fields_make_no_table():
 
 def test_a_label_of_the_row_stays_as_gold():
     row, answer = {"text": "a", "score": 5.0}, {"score": 2.5}
-    found = row_files.answered(row, answer)
+    found = row_files.answered_row(row, answer)
     assert found == {"text": "a", "gold": 5.0, "score": 2.5}
-    again = row_files.answered(found, {"score": 3.0})  # by another model
+    again = row_files.answered_row(found, {"score": 3.0})  # by another model
     assert again == {"text": "a", "gold": 5.0, "input_score": 2.5, "score": 3.0}
-    third = row_files.answered(again, {"score": 4.0})
+    third = row_files.answered_row(again, {"score": 4.0})
     assert third == again | {"input_input_score": 3.0, "score": 4.0}
-    assert row_files.answered({"text": "a"}, answer) == {"text": "a", "score": 2.5}
+    assert row_files.answered_row({"text": "a"}, answer) == {"text": "a", "score": 2.5}
 
 
 def test_no_field_of_the_row_is_lost(tmp_path):
@@ -120,7 +120,7 @@ def test_no_field_of_the_row_is_lost(tmp_path):
     table.write_text("text,label,gold,scores.pos,labels\ngood film,pos,x,9,many\n")
     answer = {"label": "neg", "scores": {"pos": 0.25, "neg": 0.75}}
     (row,) = read(table)
-    found = row_files.answered(row, answer)
+    found = row_files.answered_row(row, answer)
     assert found == {
         **{"text": "good film", "input_label": "pos", "gold": "x"},
         **{"input_scores.pos": "9", "labels": "many"},
@@ -141,9 +141,11 @@ def test_a_format_by_name(tmp_path, name, form, content, expected):
     path = tmp_path / name
     data = content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    ((_, row),) = row_files.lines(str(path), Wanted(format=form))
+    ((_, row),) = row_files.located_lines(str(path), ColumnSpec(format=form))
     assert json.loads(row) == expected
-    by_ending = row_files.lines(str(path), Wanted(format=form, overrides=False))
+    by_ending = row_files.located_lines(
+        str(path), ColumnSpec(format=form, overrides=False)
+    )
     if "." + form in name or name.endswith((".data", ".txt", ".gz")):
         assert json.loads(next(by_ending)[1]) == expected
     else:

@@ -42,5 +42,7 @@ def evaluated(task, params, split):
     batches = task.evaluation_batches(split, 0, slice(None))
     fetched = [jax.device_get(step(params, batch)) for batch in batches]
     ordered = task.by_feature(split, fetched)
-    answers = task.answers(task.examples(split), task.features(split), ordered)
+    answers = task.decode_answers(
+        task.examples(split), task.encode_examples(split), ordered
+    )
     return task.results(split, fetched), answers

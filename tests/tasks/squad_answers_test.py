@@ -84,7 +84,7 @@ def test_n_best_as_published(given, own, size, longest, null_answers, context):
         Window(Span(2, 4), 3, np.array([*~first[2:], True, True]), offsets),
     ]
     logits = [tuple(np.array(side, np.float32) for side in pair) for pair in given]
-    prediction = squad_answers.predict(
+    prediction = squad_answers.best_answers(
         context,
         windows,
         logits,
@@ -146,8 +146,8 @@ def test_gold_spans_as_logits(
     path = str(every(6, shared_data(f"squad/{name}.json"), tmp_path))
     config.task.train_file = config.task.dev_file = path
     task = Squad(config)
-    features, examples = task.features("train"), task.examples("dev")
-    predictions = task.answers(examples, features, list(gold_logits(features)))
+    features, examples = task.encode_examples("train"), task.examples("dev")
+    predictions = task.decode_answers(examples, features, list(gold_logits(features)))
 
     trained = [f for f in features if f.columns["start_positions"]]
     lengths = {
@@ -180,12 +180,12 @@ def test_gold_spans_as_logits(
     wanted = {"same": same, "within a word": within_a_word, "long": long}
     assert reasons == Counter(wanted)
 
-    task.learn("dev", predictions)
+    task.fit_to_rows("dev", predictions)
     numbers = task.scores("dev", examples, predictions)
     if version == "2.0":
         assert numbers["NoAns_exact"] == numbers["NoAns_f1"] == 100
         assert numbers["HasAns_exact"] > 99.7
-        assert task.facts["null_threshold"] == numbers["null_threshold"]
+        assert task.fitted["null_threshold"] == numbers["null_threshold"]
     else:
         assert numbers["exact_match"] > 99.6
     some = task.scores(
@@ -202,7 +202,7 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
     context = (
         "Un CAFE\u0301\u0302  \u00c9lan\u00a0a\u0000b\u200b \u4e2d\u6587 \U0001f600."
     )
-    example = task.parse({"context": context, "question": "?"})
+    example = task.parse_row({"context": context, "question": "?"})
     (feature,) = task.encode([example], "predict")
     tokens = len(feature.info.offsets)
     found = []
@@ -210,8 +210,8 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
         logits = np.zeros(len(feature.columns["input_ids"]), np.float32)
         logits[position] = 9
         output = {"start_logits": logits, "end_logits": logits}
-        (answer,) = task.answers([example], [feature], [output])
-        result = task.result(example, answer)
+        (answer,) = task.decode_answers([example], [feature], [output])
+        result = task.format_answer(example, answer)
         assert context[result["start"] : result["end"]] == result["answer"]
         found.append(result["answer"])
     assert (

@@ -143,7 +143,7 @@ class Published:
 def test_features_as_published(shared_data, tmp_path, name):
     vocabulary, path = shared_data(VOCABULARY), some_of(shared_data, tmp_path, name)
     task = task_for(path, vocabulary)
-    trained, features = task.features("train"), task.features("dev")
+    trained, features = task.encode_examples("train"), task.encode_examples("dev")
     published = Published(vocabulary)
     expected = (
         (paragraph["context"], feature)
@@ -191,7 +191,7 @@ def test_features_of_transformers(shared_data, tmp_path, name):
     task = task_for(path, vocabulary)
     (tmp_path / "vocab.txt").write_bytes(vocabulary.read_bytes())
     theirs = transformers.BertTokenizerFast.from_pretrained(tmp_path)
-    examples, features = task.examples("dev"), iter(task.features("dev"))
+    examples, features = task.examples("dev"), iter(task.encode_examples("dev"))
     for example in examples:
         question = len(theirs(example["question"], add_special_tokens=False).input_ids)
         encoded = theirs(
@@ -220,8 +220,8 @@ def test_features_of_transformers(shared_data, tmp_path, name):
 
 @given(st.integers(0, 80), st.integers(1, 30), st.integers(1, 40))
 def test_windows_cover_every_token_and_one_owns_it(tokens, room, stride):
-    found = squad_windows.spans(tokens, room, stride)
-    owned = squad_windows.owned(found, tokens)
+    found = squad_windows.window_spans(tokens, room, stride)
+    owned = squad_windows.max_context(found, tokens)
     assert all(0 <= length <= room for _, length in found)
     for position in range(tokens):
         owners = [
@@ -236,7 +236,7 @@ def test_an_answer_is_in_a_window_whole_or_not_at_all():
     offsets = np.zeros((20, 2), np.int32)
     window = Window(Span(4, 3), 7, np.ones(3, bool), offsets)
     found = {
-        answer: squad_windows.positions(window, answer)
+        answer: squad_windows.answer_positions(window, answer)
         for answer in [(3, 4), (4, 4), (4, 6), (6, 6), (6, 7), (7, 7), None]
     }
     assert found == {
@@ -308,7 +308,9 @@ def test_a_token_beyond_the_answer_widens_it_to_a_word():
         "##\u3046\u3048",
         "##\u304a\u304b",
     ]
-    tokenizer = tokenization.build([*tokenization.SPECIAL_TOKENS, *pieces], True)
+    tokenizer = tokenization.build_tokenizer(
+        [*tokenization.SPECIAL_TOKENS, *pieces], True
+    )
     # In the script with spaces the whole word, in the other one the token.
     assert labelled(tokenizer, "xy abcd-xy xy", (5, 6))[1] == (3, 10)
     assert labelled(tokenizer, "xy \u3042\u3044\u3046\u3048\u304a\u304b xy", (5, 6))[
@@ -324,14 +326,14 @@ def test_labels_are_those_of_run_squad(shared_data, name):
     """Of whole files, except prices, of which it takes the sign too, as its tokens of
     "27,814" alone are others than in "\u20ac27,814"."""
     tokenizer = tokenization.load(shared_data(VOCABULARY))
-    examples, _ = data.read(shared_data(f"squad/{name}.json"))
+    examples, _ = data.read_questions(shared_data(f"squad/{name}.json"))
     unlike = []
     for context, some in itertools.groupby(examples, lambda x: x["context"]):
         encoding = tokenizer.encode(context, add_special_tokens=False)
         ids, offsets = np.array(encoding.ids), np.array(encoding.offsets)
         spaces = [i for i, letter in enumerate(context) if letter in " \t\r\n\u202f"]
         for example in some:
-            begin, end = place = data.find(context, example["answers"][0])
+            begin, end = place = data.find_answer(context, example["answers"][0])
             answer = tokenizer.encode(context[begin:end], add_special_tokens=False).ids
             low = max((i + 1 for i in spaces if i < begin), default=0)
             high = min((i for i in spaces if i >= end), default=len(context))

@@ -47,7 +47,7 @@ def test_loss_by_hand_whatever_the_padding(config, write):
         ("a b c d", "e?", [("b c", 2)]), ("a b c d e f g h a b c", "e?", [("h", 14)])
     )
     task = Squad(config)
-    features = task.features("train")
+    features = task.encode_examples("train")
     assert [f.example for f in features] == [0, 1, 1, 1]
     rng = np.random.default_rng(0)
     rows = Rows(features, task.padding)
@@ -61,14 +61,14 @@ def test_loss_by_hand_whatever_the_padding(config, write):
     for length in (12, 20):
         batch = rows.batch(np.arange(5), length)  # the last row fills it up
         batch = jax.tree.map(jnp.asarray, batch)
-        losses = task.losses(
+        losses = task.row_losses(
             {
                 "start_logits": jnp.asarray(logits[0, :, :length]),
                 "end_logits": jnp.asarray(logits[1, :, :length]),
             },
             batch,
         )
-        loss = jnp.sum(task.weights(batch) * losses)
+        loss = jnp.sum(task.row_weights(batch) * losses)
         assert float(loss) == pytest.approx(total, rel=1e-6)
         assert task.loss_weights(batch) == {"span_loss": 4}
 
@@ -82,7 +82,7 @@ def test_answers_in_windows(config, write):
         ("", "a", []),
     )
     task = Squad(config)
-    features = task.features("train")
+    features = task.encode_examples("train")
     found = [
         (f.example, f.columns["start_positions"], f.columns["end_positions"])
         for f in features
@@ -104,23 +104,23 @@ def test_without_null_answers(config, write):
     config.task.train_file = write(("c b", "a", []), ("c b", "a", [("c", 0)]))
     config.task.dev_file = config.task.train_file
     task = Squad(config)
-    assert [f.example for f in task.features("train")] == [1]
+    assert [f.example for f in task.encode_examples("train")] == [1]
     examples = task.examples("dev")
     outputs = [
         {"start_logits": logits, "end_logits": logits}
         for logits in np.float32([[0, 0, 0, 1, 2, 0], [0, 0, 0, 2, 1, 0]])
     ]
-    answers = task.answers(examples, task.features("dev"), outputs)
+    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
     assert [answer.guesses[0].text for answer in answers] == ["b", "c"]
     assert task.scores("dev", examples, answers) == {"exact_match": 100.0, "f1": 100.0}
-    assert task.baseline("dev", examples) == {}
+    assert task.baseline_scores("dev", examples) == {}
     assert task.notices == {
         "train: questions without an answer (task.null_answers is off), left out": 1,
         "dev: questions without an answer, not scored": 1,
     }
     config.task.train_file = write(("a b", "c", []))
     with pytest.raises(UserError, match=r"file\.json: no question has an answer.*null"):
-        Squad(config).features("train")
+        Squad(config).encode_examples("train")
 
 
 def test_unlabelled_questions_have_no_scores(config, write):
@@ -128,9 +128,9 @@ def test_unlabelled_questions_have_no_scores(config, write):
     task = Squad(config)
     examples = task.examples("dev")
     output = {name: np.zeros(6, np.float32) for name in ("start_logits", "end_logits")}
-    answers = task.answers(examples, task.features("dev"), [output])
+    answers = task.decode_answers(examples, task.encode_examples("dev"), [output])
     assert task.scores("dev", examples, answers) == {}
-    assert task.facts == {}
+    assert task.fitted == {}
 
 
 def test_files_and_threshold(config, write, tmp_path):
@@ -147,7 +147,7 @@ def test_files_and_threshold(config, write, tmp_path):
             ([2, 0, 0, 0, 2, 0], [2, 0, 0, 0, 2, 0]),
         )
     ]
-    answers = task.answers(examples, task.features("dev"), outputs)
+    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
     assert task._threshold == 0
     numbers = task.scores("dev", examples, answers)
     assert numbers == {
@@ -161,7 +161,7 @@ def test_files_and_threshold(config, write, tmp_path):
         "best_f1": 100.0,
         "null_threshold": 0.0,
     }
-    assert task.baseline("dev", examples) == {
+    assert task.baseline_scores("dev", examples) == {
         "exact_match": pytest.approx(100 / 3),
         "f1": pytest.approx(100 / 3),
         "HasAns_exact": 0.0,
@@ -169,8 +169,8 @@ def test_files_and_threshold(config, write, tmp_path):
         "NoAns_exact": 100.0,
         "NoAns_f1": 100.0,
     }
-    task.facts["null_threshold"] = -1.0  # as a work directory's
-    task.write(tmp_path / "p", "dev", examples, answers)
+    task.fitted["null_threshold"] = -1.0  # as a work directory's
+    task.write_predictions(tmp_path / "p", "dev", examples, answers)
     read = {p.name: json.loads(p.read_text()) for p in (tmp_path / "p").iterdir()}
     assert read["predictions.json"] == {"0": "b", "1": "", "2": ""}
     assert read["null_odds.json"] == {"0": -4.0, "1": 1.0, "2": 0.0}
@@ -186,14 +186,14 @@ def test_files_and_threshold(config, write, tmp_path):
         "nbest_predictions.json",
         "null_odds.json",
     }
-    result = task.result(examples[2], answers[2])
+    result = task.format_answer(examples[2], answers[2])
     assert (result["answer"], result["start"], result["end"]) == ("", None, None)
     assert result["null_score"] == 4.0
 
 
 def test_mistakes_are_named(config):
     with pytest.raises(ValueError, match='"context" is required'):
-        Squad(config).parse({"question": "a"})
+        Squad(config).parse_row({"question": "a"})
     config.task.max_query_length = 9
     with pytest.raises(
         UserError, match=r"config.task.max_query_length=9: at most .* 8"
@@ -226,13 +226,13 @@ def test_scores_are_those_of_the_written_files(config, write, tmp_path):
         {name: rng.normal(size=8).astype(np.float32) * 3 for name in names}
         for names in [("start_logits", "end_logits")] * 30
     ]
-    answers = task.answers(examples, task.features("dev"), outputs)
-    task.learn("dev", answers)
+    answers = task.decode_answers(examples, task.encode_examples("dev"), outputs)
+    task.fit_to_rows("dev", answers)
     numbers = task.scores("dev", examples, answers)
-    task.write(tmp_path, "dev", examples, answers)
+    task.write_predictions(tmp_path, "dev", examples, answers)
     predictions = json.loads((tmp_path / "predictions.json").read_text())
     golds = [(e["id"], [gold["text"] for gold in e["answers"]]) for e in examples]
-    assert numbers.items() >= scores.version2(predictions, golds).items()
+    assert numbers.items() >= scores.score_version2(predictions, golds).items()
     assert numbers["f1"] == pytest.approx(numbers["best_f1"])
     odds = json.loads((tmp_path / "null_odds.json").read_text())
     threshold = numbers["null_threshold"]

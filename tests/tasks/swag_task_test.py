@@ -38,7 +38,7 @@ def params(config):
 def task_of(config, examples, split="dev"):
     """A task with these records and no file."""
     task = Swag(config)
-    task.read = lambda name: examples if name == split else None
+    task.read_rows = lambda name: examples if name == split else None
     return task
 
 
@@ -132,8 +132,8 @@ def test_scores_and_files(config, tmp_path):
         np.array(x, np.float32) for x in ([0, 1, 2, 0], [1, 1, 0, 0], [4, 0, 3, 0])
     ]
     assert task.scores("dev", EXAMPLES, answers) == {"accuracy": pytest.approx(2 / 3)}
-    assert task.baseline("dev", EXAMPLES) == {"accuracy": pytest.approx(2 / 3)}
-    task.write(tmp_path, "dev", EXAMPLES, answers)
+    assert task.baseline_scores("dev", EXAMPLES) == {"accuracy": pytest.approx(2 / 3)}
+    task.write_predictions(tmp_path, "dev", EXAMPLES, answers)
     rows = [json.loads(line) for line in (tmp_path / "dev.jsonl").open()]
     assert [(row["index"], row["label"], row["gold"]) for row in rows] == [
         (0, 2, 2),
@@ -177,7 +177,7 @@ def test_rows_with_the_official_columns(config):
     row = {"sent1": "A b.", "sent2": "C", "gold-source": "gold", "label": "2"}
     row |= {f"ending{n}": f"d{n}." for n in range(4)}
     endings = [f"C d{n}." for n in range(4)]
-    assert Swag(config).parse(row) == choice_row("A b.", endings)
+    assert Swag(config).parse_row(row) == choice_row("A b.", endings)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_rows_with_the_official_columns(config):
 )
 def test_rows_that_are_no_choices(config, row):
     with pytest.raises(ValueError, match="required"):
-        Swag(config).parse(row)
+        Swag(config).parse_row(row)
 
 
 def test_files_are_read_by_split(config, tmp_path):
@@ -197,12 +197,12 @@ def test_files_are_read_by_split(config, tmp_path):
     config.task.test_file = str(tmp_path / "test.jsonl")
     task = Swag(config)
     expected = choice_row("a", ("a", "b", "c", "d"), 1)
-    assert task.read("train") == [expected]
-    assert task.read("test") == [expected | {"label": None}]
-    assert task.read("dev") is None
+    assert task.read_rows("train") == [expected]
+    assert task.read_rows("test") == [expected | {"label": None}]
+    assert task.read_rows("dev") is None
     config.task.dev_file = config.task.test_file
     with pytest.raises(Exception, match="'label' is ''"):
-        task.read("dev")
+        task.read_rows("dev")
     assert task.phases()[0].shapes == {"input_ids": (16, 4, 12)}
     task.resolve()
     assert config.train.num_steps == 1

@@ -11,7 +11,7 @@ from scipy import special
 from sklearn import metrics, utils
 from small_texts import evaluated, rows_of, shrunk
 
-from bert_jax.data.tables import ANY, Wanted
+from bert_jax.data.tables import ANY, ColumnSpec
 from bert_jax.errors import UserError
 from bert_jax.tasks.text import Text
 from configs.finetune import text
@@ -42,17 +42,17 @@ def test_labels_are_found_and_kept(config):
     task = Text(config)
     task.resolve()
     assert config.task.labels == task.labels == ("-1", "9", "10")
-    assert [(x["id"], x["text"], x["label"]) for x in task.read("train")] == [
+    assert [(x["id"], x["text"], x["label"]) for x in task.read_rows("train")] == [
         (0, "a good b", 2),
         (1, "bad", 1),
         (2, "good good", 2),
         (3, "", 0),
     ]
-    assert task.read("dev") is None
-    assert task.read("test") is None
+    assert task.read_rows("dev") is None
+    assert task.read_rows("test") is None
     assert task.splits == ()
     config.task.labels = ("10", "9", "-1")  # named: their order is kept
-    assert [x["label"] for x in Text(config).read("train")] == [0, 1, 0, 2]
+    assert [x["label"] for x in Text(config).read_rows("train")] == [0, 1, 0, 2]
 
 
 def test_columns_by_number(config, tmp_path):
@@ -63,20 +63,20 @@ def test_columns_by_number(config, tmp_path):
     config.task.text, config.task.label = "2", "1"
     task = Text(config)
     task.resolve()
-    assert [(x["text"], task.labels[x["label"]]) for x in task.read("train")] == [
+    assert [(x["text"], task.labels[x["label"]]) for x in task.read_rows("train")] == [
         ("a good b", "10"),
         ("bad", "9"),
         ("c", "10"),
     ]
-    assert task.row_columns == Wanted(("2",), ("1",))
+    assert task.row_columns == ColumnSpec(("2",), ("1",))
     assert task.place_of_text({"0": "", "2": ""}) == (
         "column 2, counted from 0, of 2 (no header)"
     )
-    assert task.parse({"0": "x", "2": "good"})["text"] == "good"
-    assert task.parse({"text": "bad", "2": "good"})["text"] == "good"
+    assert task.parse_row({"0": "x", "2": "good"})["text"] == "good"
+    assert task.parse_row({"text": "bad", "2": "good"})["text"] == "good"
     assert not task.notices
     config.task.label = "label"  # from the run's data, while these rows have none
-    assert Text(config).row_columns == Wanted(("2",))
+    assert Text(config).row_columns == ColumnSpec(("2",))
 
 
 @pytest.mark.parametrize(
@@ -92,20 +92,20 @@ def test_names_of_numbered_labels(config, tmp_path, numbers, labels):
     assert task.labels == ("ham", "eggs")
     assert config.task.label_names == (f"{labels[0]}=ham", f"{labels[1]}=eggs")
     expected = [labels.index(number[0]) for number in numbers]
-    assert [x["label"] for x in task.read("train")] == expected
+    assert [x["label"] for x in task.read_rows("train")] == expected
     _, results, _ = evaluate(task, "dev")
     results.write(tmp_path)
     golds = [row["gold"] for row in rows_of(tmp_path / "dev.jsonl")]
     assert golds == [task.labels[index] for index in expected]
     # A later mode reads the recorded config, and no training data.
     config.task.train_file = ""
-    assert [x["label"] for x in Text(config).read("dev")] == expected
+    assert [x["label"] for x in Text(config).read_rows("dev")] == expected
 
 
 def test_names_of_a_released_model_s_labels(config, tmp_path):
     config.task.dev_file = write(tmp_path / "n.csv", [("a", "1"), ("b", "0")])
     config.task.labels = config.task.label_names = ("neg", "pos")
-    assert [x["label"] for x in Text(config).read("dev")] == [1, 0]
+    assert [x["label"] for x in Text(config).read_rows("dev")] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_names_that_do_not_fit(config, kind, names, words):
     with pytest.raises(UserError) as caught:
         task = Text(config)
         task.resolve()
-        task.read("train")
+        task.read_rows("train")
     assert words in str(caught.value)
 
 
@@ -172,12 +172,12 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
         tmp_path / "own.csv", TRAIN, header=("review", "label")
     )
     config.task.text = "review"
-    parse = Text(config).parse
+    parse = Text(config).parse_row
     for row in ({"review": "a good b"}, {"review": "a good b", **other}):
         assert parse(row) == {"text": "a good b", "text_b": None}
     assert parse(other) == {"text": "c c", "text_b": "d"}  # no column of the run's
     config.task.text_b = "reply"
-    parse = Text(config).parse
+    parse = Text(config).parse_row
     assert parse({"review": "a", "reply": "b", **other}) == {"text": "a", "text_b": "b"}
     with pytest.raises(ValueError, match='"text_b" is required'):
         parse({"review": "a", "repyl": "b"})
@@ -210,7 +210,11 @@ def test_several_labels(config, tmp_path):
     task = Text(config)
     task.resolve()
     assert task.labels == ("x", "y", "z")
-    assert [x["label"] for x in task.read("train")] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
+    assert [x["label"] for x in task.read_rows("train")] == [
+        (1, 1, 0),
+        (0, 0, 0),
+        (0, 0, 1),
+    ]
     batch = next(task.batches(0, slice(None), 0))
     assert batch["label"].shape == (32, 3)
     _, results, answers = evaluate(task, "dev")
@@ -240,7 +244,7 @@ def test_numbers(config, tmp_path, shared_data):
         "pearson": pytest.approx(-1),
         "spearman": pytest.approx(-1),
     }
-    task.write(tmp_path, "dev", examples, answers)
+    task.write_predictions(tmp_path, "dev", examples, answers)
     row = rows_of(tmp_path / "dev.jsonl")[7]
     assert row["gold"] == examples[7]["label"]
     assert row["label"] == pytest.approx(5 - examples[7]["label"], abs=1e-6)
@@ -260,7 +264,7 @@ def test_labels_of_dev_are_checked(config, tmp_path, kind, rows, notice):
     task = Text(config)
     task.resolve()
     with pytest.raises(UserError) as caught:
-        task.read("dev")
+        task.read_rows("dev")
     assert notice in str(caught.value)
     if "none of" in notice:
         assert "('-1', '9', '10')" in str(caught.value)
@@ -340,6 +344,6 @@ def test_class_weights_are_those_of_scikit_learn(config, tmp_path):
     )
     batch = {"label": labels, "row_weights": np.ones(len(labels), np.float32)}
     batch["row_weights"][0] = 0  # padding
-    found = np.asarray(task.weights({k: jnp.asarray(v) for k, v in batch.items()}))
+    found = np.asarray(task.row_weights({k: jnp.asarray(v) for k, v in batch.items()}))
     np.testing.assert_allclose(found[1:], expected[labels][1:], rtol=1e-6)
     assert found[0] == 0

@@ -36,7 +36,7 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
         if texts == 1:
             params = initial_params(task.init_params)
         rows = next(task.batches(0, slice(None), 0))
-        assert task.counted(rows)[0] == texts
+        assert task.count_positions(rows)[0] == texts
         batch = jax.tree.map(jnp.asarray, rows)
 
         def loss(params, task=task, batch=batch):
@@ -55,10 +55,10 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
 @pytest.mark.slow
 def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
     class Own(Texts):
-        def losses(self, logits, batch):
+        def row_losses(self, logits, batch):
             return jnp.abs(logits["logits"][:, 0] - batch["label"])
 
-        def weights(self, batch):
+        def row_weights(self, batch):
             return batch["row_weights"] * (1 + batch["label"])
 
     examples = [text_row(n, " ".join("abcd"[: 1 + n % 4]), None, n) for n in range(9)]

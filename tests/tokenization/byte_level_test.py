@@ -40,7 +40,7 @@ def trained(kind=ANGLED, size=300, lowercase=False):
 
 
 def saved(tmp_path, tokenizer):
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     return tmp_path
 
 
@@ -74,7 +74,7 @@ def test_pairs_stand_between_the_special_tokens(kind, around):
     encoding = tokenizer.encode("a", "b")
     assert encoding.tokens == around
     assert set(encoding.type_ids) == {0}
-    between = tokenization.between(tokenizer)
+    between = tokenization.separator_ids(tokenizer)
     assert [tokenizer.id_to_token(i) for i in between] == around[2:-2]
     assert tokenization.last_id(tokenizer) == tokenizer.token_to_id(around[-1])
 
@@ -157,7 +157,7 @@ def test_special_tokens_are_read_from_a_tokenizer(tmp_path):
     own.save(str(tmp_path / "tokenizer.json"))
     found = tokenization.load(tmp_path / "tokenizer.json")
     assert tokenization.special_ids(found) == (258, 257, 260, 261, 259)
-    assert tokenization.between(found) == (261,)
+    assert tokenization.separator_ids(found) == (261,)
     # Another model's own mark is a token anywhere, BERT's are text there.
     found.encode_special_tokens = True
     assert "<|endoftext|>" in found.encode("a<|endoftext|>b").tokens
@@ -173,15 +173,17 @@ def test_of_two_names_that_of_the_first_tokens_form_counts():
     ids = {"pad": "<pad>", "other": "[PAD]", "mask": "<mask>"}
     tokenizer = foreign("<s>", "</s>", roberta, **ids)
     assert tokenization.special_ids(tokenizer) == (257, 257, 260, 261, 259)
-    assert tokenization.between(tokenizer) == (261, 261)
+    assert tokenization.separator_ids(tokenizer) == (261, 261)
 
 
 def test_a_tokenizer_that_says_more_is_one_file(tmp_path):
     ids = {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
     own = foreign("[CLS]", "[SEP]", templated, **ids)
-    assert tokenization.files(own).keys() == {"tokenizer.json"}
-    assert tokenization.files(trained(lowercase=True)).keys() == {"tokenizer.json"}
-    assert len(tokenization.files(trained())) == 3
+    assert tokenization.tokenizer_files(own).keys() == {"tokenizer.json"}
+    assert tokenization.tokenizer_files(trained(lowercase=True)).keys() == {
+        "tokenizer.json"
+    }
+    assert len(tokenization.tokenizer_files(trained())) == 3
 
 
 def without_processor(form):
@@ -246,7 +248,7 @@ def real(shared_data, tmp_path_factory):
     with gzip.open(path, "rt", encoding="utf-8") as file:
         texts = [json.loads(next(file))["text"] for _ in range(150)]
     folder = tmp_path_factory.mktemp("real")
-    tokenization.save(ANGLED.train(texts, 5000, lowercase=False), folder)
+    tokenization.save_tokenizer(ANGLED.train(texts, 5000, lowercase=False), folder)
     return folder
 
 

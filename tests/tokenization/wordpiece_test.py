@@ -240,7 +240,7 @@ def test_case_and_line_ends(write):
 def test_saved_and_loaded(write, tmp_path):
     tokenizer = tokenization.load(write(SMALL), lowercase=False)
     tokenizer.enable_truncation(2)
-    tokenization.save(tokenizer, tmp_path)
+    tokenization.save_tokenizer(tokenizer, tmp_path)
     assert (tmp_path / "vocab.txt").read_text().split("\n") == [*SMALL, ""]
     for name in ("vocab.txt", "tokenizer.json"):
         again = tokenization.load(tmp_path / name, lowercase=False)
@@ -283,7 +283,7 @@ def test_a_line_is_an_id_and_the_last_of_equal_lines_counts(tmp_path, text):
     assert all(piece.startswith("[unused") for piece in spare)
     sentence = "[unused1] a abb [unused0] c d x"
     assert ours.encode(sentence).ids == theirs(sentence)["input_ids"]
-    tokenization.save(ours, tmp_path)
+    tokenization.save_tokenizer(ours, tmp_path)
     for name in ("vocab.txt", "tokenizer.json"):
         assert tokenization.load(tmp_path / name).get_vocab() == ours.get_vocab()
 

@@ -20,7 +20,7 @@ from bert_jax.workdir.checkpoint import Checkpoints
 def judged(values, factor):
     """Which of (loss, norm) are anomalies, and the running statistics in the end."""
     stats, found = anomaly.RunningStats(), []
-    judge = jax.jit(functools.partial(anomaly.detect, spike_factor=factor))
+    judge = jax.jit(functools.partial(anomaly.detect_anomaly, spike_factor=factor))
     for loss, norm in values:
         bad, stats, notes = judge(stats, jnp.float32(loss), jnp.float32(norm))
         found.append(bool(bad))
@@ -147,7 +147,7 @@ def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path,
     assert notes.startswith("error: step 14: loss nan") and "usually" in notes
     assert "batch_at(config, 13)" in notes and "Traceback" not in err
     assert saved(stopped) == [10]
-    (found,) = metrics.read(stopped, "anomaly")
+    (found,) = metrics.read_metrics(stopped, "anomaly")
     assert found["step"] == 14 and found["batch"] == 13
     skip = "--config.train.on_anomaly=skip"
     for workdir in (stopped, straight):
@@ -155,7 +155,7 @@ def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path,
     assert sorted(map(str, lines(stopped))) == sorted(map(str, lines(straight)))
     for x, y in zip(weights(stopped, 20), weights(straight, 20), strict=True):
         np.testing.assert_array_equal(x, y)
-    train = metrics.read(straight, "train")
+    train = metrics.read_metrics(straight, "train")
     bad = [line["step"] for line in train if not np.isfinite(line["loss"])]
     assert len(train) == 20 and bad == [14]
 
@@ -170,7 +170,7 @@ def test_moments_stay_whether_their_optimizer_chose_or_not(passes_on):
     before = adam.init(params)._replace(mu={"w": jnp.arange(3.0)})
 
     def after(bad, grads):
-        unless = anomaly.Unless(bad)
+        unless = anomaly.SelectUnlessBad(bad)
         update = optax.with_extra_args_support(adam).update
         _, state = update(grads, before, params, unless=unless)
         return unless(state, before)
@@ -189,7 +189,7 @@ def test_the_moments_are_computed_once_on_a_cpu():
     params = {"w": jnp.ones(3)}
 
     def after(bad, grads, state):
-        return adam.update(grads, state, params, unless=anomaly.Unless(bad))
+        return adam.update(grads, state, params, unless=anomaly.SelectUnlessBad(bad))
 
     lowered = jax.jit(after).lower(False, params, adam.init(params))
     (barrier,) = [x for x in lowered.as_text().split("\n") if "optimization_barr" in x]
@@ -202,7 +202,7 @@ def test_seeds_skip_each_on_its_own(micro, tmp_path, spoil):
     few = ("--config.train.seeds=2", "--config.train.num_steps=8")
     skip = "--config.train.on_anomaly=skip"
     run(micro, tmp_path / "both", *few, skip)
-    assert metrics.read(tmp_path / "both", "anomaly")[0]["seeds"] == 1
-    assert metrics.read(tmp_path / "both" / "seed_0", "anomaly") == []
-    (found,) = metrics.read(tmp_path / "both" / "seed_1", "anomaly")
+    assert metrics.read_metrics(tmp_path / "both", "anomaly")[0]["seeds"] == 1
+    assert metrics.read_metrics(tmp_path / "both" / "seed_0", "anomaly") == []
+    (found,) = metrics.read_metrics(tmp_path / "both" / "seed_1", "anomaly")
     assert found["step"] == 6 and found["batch"] == 5

@@ -189,9 +189,11 @@ def test_a_model_is_of_the_size_of_its_weights(folders, tmp_path):
 
 @pytest.mark.parametrize(("model", "ours"), [("bert", "a BERT"), ("gpt", "a GPT")])
 def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
-    own = configuration.load("configs/elmo.py:size=tiny", [])
+    own = configuration.load_config("configs/elmo.py:size=tiny", [])
     (tmp_path / "config.json").write_text(own.to_json())
-    given = configuration.load(f"configs/finetune/text.py:size=tiny,model={model}", [])
+    given = configuration.load_config(
+        f"configs/finetune/text.py:size=tiny,model={model}", []
+    )
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):
         run_config.config_of(tmp_path, given, [], asks=False)

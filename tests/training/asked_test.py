@@ -213,7 +213,9 @@ def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
     config["task"] |= {"dev_file": "", "dev_fraction": 0.2}
     (workdir / "config.json").write_text(json.dumps(config))
     found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={file}")
-    scored = {line["step"]: line["accuracy"] for line in metrics.read(workdir, "dev")}
+    scored = {
+        line["step"]: line["accuracy"] for line in metrics.read_metrics(workdir, "dev")
+    }
     assert found["accuracy"] == scored[found["step"]]
 
 

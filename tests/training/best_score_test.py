@@ -31,7 +31,7 @@ def make(tmp_path):
             for end, (steps, shapes) in zip(ends, phases, strict=True)
         ]
         task.phase_at.side_effect = functools.partial(Task.phase_at, task)
-        task.quality.side_effect = lambda numbers: numbers["q"]
+        task.selection_value.side_effect = lambda numbers: numbers["q"]
         return BestScore(task, tmp_path, ("dev",))
 
     return history
@@ -66,9 +66,9 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
     found = []
     for at, value in [(10, 3.0), (20, 2.0), (25, 1.0), (30, 1.0), (35, 0.5)]:
         history.add(at, {"q": value})
-        found.append(history.stops(2))
+        found.append(history.should_stop(2))
     assert found == [False, False, False, False, True]
-    assert not history.stops(0) and not history.stops(3)
+    assert not history.should_stop(0) and not history.should_stop(3)
     assert history.early_stop(35, 25) == (
         "early stop at step 35: 2 evaluations no better than step 25's; the result is "
         "that of step 25"
@@ -80,9 +80,9 @@ def test_nan_is_never_the_best(make):
     history = make((90, SHORT))
     values = [(10, math.nan), (20, 1.0), (30, math.nan), (40, 2.0)]
     assert adds(history, *values) == [True, True, False, True]
-    assert not history.stops(1)
+    assert not history.should_stop(1)
     assert adds(history, (50, math.nan), (60, math.nan)) == [False, False]
-    assert history.stops(2) and not history.stops(3)
+    assert history.should_stop(2) and not history.should_stop(3)
     assert "no better than step 40's" in history.early_stop(60, 60)
 
 
@@ -100,14 +100,14 @@ def test_nan_is_never_the_best(make):
 def test_what_the_best_checkpoint_maximizes(score, given, expected):
     config = tiny.get_config("plain")
     config.evaluate.score = score
-    assert Pretraining(config).quality(given) == expected
+    assert Pretraining(config).selection_value(given) == expected
 
 
 def test_a_score_that_is_not_reported():
     config = tiny.get_config("plain")
     config.evaluate.score = "macro_f2"
     with pytest.raises(UserError) as found:
-        Pretraining(config).quality({"step": 3, "loss": 1.0, "accuracy": 0.5})
+        Pretraining(config).selection_value({"step": 3, "loss": 1.0, "accuracy": 0.5})
     assert str(found.value) == (
         "config.evaluate.score=macro_f2: not reported on dev; choose one of loss, "
         "accuracy"

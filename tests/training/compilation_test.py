@@ -35,7 +35,7 @@ def compiled(name="bert_adam", **mesh):
     config.optimizer.name = name
     config.mesh.data = 1
     config.mesh.update(mesh)
-    task, grid = tasks.create(config), sharding.make_mesh(config)
+    task, grid = tasks.create_task(config), sharding.make_mesh(config)
     program = Step(task, grid)
     state = program.abstract
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.training.run import Due
+from bert_jax.training.run import EventSchedule
 from configs import tiny
 
 counts = st.integers(1, 40)
@@ -14,7 +14,7 @@ def make(num_steps, log, save, evaluate, rows, epoch):
     config.train.update(num_steps=num_steps, log_every=log, eval_every=evaluate)
     config.train.update(batch_size=rows, eval_every_epoch=bool(epoch))
     config.checkpoint.save_every = save
-    return Due(config, epoch)
+    return EventSchedule(config, epoch)
 
 
 @given(counts, counts, counts, st.integers(0, 40), counts, st.integers(0, 200))
@@ -25,15 +25,15 @@ def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
         epochs_end = any((seen + row + 1) % epoch == 0 for row in range(rows) if epoch)
         seen += rows
         last = step == num_steps
-        assert due.log(step) == (last or step in range(0, num_steps, log))
-        assert due.save(step) == (last or step in range(0, num_steps, save))
+        assert due.should_log(step) == (last or step in range(0, num_steps, log))
+        assert due.should_save(step) == (last or step in range(0, num_steps, save))
         at = bool(evaluate) and step in range(0, num_steps, evaluate)
-        assert due.evaluation(step) == (last or at or epochs_end)
+        assert due.should_evaluate(step) == (last or at or epochs_end)
         assert due.any_event(step) == (
-            due.log(step) or due.save(step) or due.evaluation(step)
+            due.should_log(step) or due.should_save(step) or due.should_evaluate(step)
         )
 
 
 def test_nothing_is_evaluated_before_the_first_step():
-    assert not make(10, 1, 1, 1, 8, 8).evaluation(0)
-    assert make(0, 1, 1, 0, 8, 0).evaluation(0)
+    assert not make(10, 1, 1, 1, 8, 8).should_evaluate(0)
+    assert make(0, 1, 1, 0, 8, 0).should_evaluate(0)

@@ -21,12 +21,12 @@ def make(monkeypatch):
         config = tiny.get_config("plain")
         config.train.seeds = 2
         task = mock.create_autospec(Task, instance=True)
-        task.facts, task.dev_splits = {"threshold": 0.0}, ("dev",)
+        task.fitted, task.dev_splits = {"threshold": 0.0}, ("dev",)
 
         def results(split, fetched, *, learns):
             if learns:
-                task.facts["threshold"] = float(fetched[0])
-            return Results({"score": task.facts["threshold"]})
+                task.fitted["threshold"] = float(fetched[0])
+            return Results({"score": task.fitted["threshold"]})
 
         task.results.side_effect = results
         monkeypatch.setattr(
@@ -42,7 +42,7 @@ def make(monkeypatch):
 def scores(task, evaluator, split, now=1):
     found = []
     for results in evaluator.results(jnp.array([3.0, 4.0]), split, now):
-        assert results.scores["score"] == task.facts["threshold"]
+        assert results.scores["score"] == task.fitted["threshold"]
         found.append(results.scores["score"])
     return found
 

@@ -18,7 +18,7 @@ def state_of(devices=1, seeds=1, **mesh):
     config.seed, config.train.seeds = 3, seeds
     config.mesh.update(data=-1, **mesh)
     grid = sharding.make_mesh(config, devices=jax.devices()[:devices])
-    program = Step(tasks.create(config), grid)
+    program = Step(tasks.create_task(config), grid)
     state = program.first_state()
     expected = sharding.shardings_of(program.seeds.abstract(program.abstract))
     assert sharding.shardings_of(state) == expected

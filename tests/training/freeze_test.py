@@ -44,8 +44,8 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
         total = sum(jnp.sum(x**2) for x in jax.tree.leaves(p["bert"]))
         return 50.0 * total + sum(jnp.sum(x**3) for x in jax.tree.leaves(p))
 
-    some = optimizer.make(config(name=name, frozen=prefixes))
-    alone = optimizer.make(config(name=name))
+    some = optimizer.make_optimizer(config(name=name, frozen=prefixes))
+    alone = optimizer.make_optimizer(config(name=name))
     held = optimizer.loss_of_the_rest(loss, prefixes)
     state, other = some.init(whole), alone.init(rest)
     moments = [x.shape for x in jax.tree.leaves(state) if x.shape]
@@ -72,9 +72,9 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
 
 
 def test_a_prefix_must_name_something_and_leave_something():
-    wrong = optimizer.make(config(frozen=("bert/layer",)))
+    wrong = optimizer.make_optimizer(config(frozen=("bert/layer",)))
     with pytest.raises(UserError, match="'bert/layer' names no parameter; there are "
                                         "bert/layer_0, bert/layer_01"):  # fmt: skip
         wrong.init(params())
     with pytest.raises(UserError, match="names all parameters"):
-        optimizer.make(config(frozen=("bert", "head"))).init(params())
+        optimizer.make_optimizer(config(frozen=("bert", "head"))).init(params())

@@ -16,14 +16,14 @@ from bert_jax.training import inference, sharding
 
 @pytest.fixture(scope="module")
 def mesh():
-    config = configuration.load("configs/tiny.py", ["--config.mesh.data=1"])
+    config = configuration.load_config("configs/tiny.py", ["--config.mesh.data=1"])
     return sharding.make_mesh(config, (), jax.devices()[:1])
 
 
 @pytest.mark.parametrize("whole", [1, 4, 13, 16])
 @pytest.mark.parametrize("count", [1, 3, 5, 12, 32, 33])
 def test_pieces_hold_each_row_once(count, whole):
-    found = list(inference.pieces(count, whole))
+    found = list(inference.split_batch(count, whole))
     rows = [row for part, _ in found for row in range(count)[part]]
     assert rows == list(range(count))
     assert len({of for _, of in found}) <= 3
@@ -40,7 +40,7 @@ class Sums(Predictor):
     def __init__(self):
         self.shapes = []
 
-    def parse(self, row):
+    def parse_row(self, row):
         raise NotImplementedError
 
     def encode(self, examples, split):
@@ -61,7 +61,7 @@ def test_rows_are_answered_in_their_order(count):
     rows = np.random.default_rng(0).integers(1, 99, (count, 300))
     assert asked.start(list(rows))() == [{"sum": 7 + row.sum()} for row in rows]
     assert all(3 * size <= 4 * count for size, _ in sums.shapes)
-    assert all(size <= asked.size.at(300) < 16 for size, _ in sums.shapes)
+    assert all(size <= asked.size.max_rows(300) < 16 for size, _ in sums.shapes)
     some = [row[: 1 + 7 * n] for n, row in enumerate(rows)]
     assert asked.start(some)() == [{"sum": 7 + row.sum()} for row in some]
 
@@ -70,7 +70,7 @@ def test_only_a_single_cpu_computes_in_pieces(mesh):
     assert inference.batch_size(mesh, 32, 768) == BatchSize(16, 768)
     assert inference.batch_size(mesh, 3, 768) == BatchSize(3, 768)
     two = sharding.make_mesh(
-        configuration.load("configs/tiny.py", ["--config.mesh.data=2"]),
+        configuration.load_config("configs/tiny.py", ["--config.mesh.data=2"]),
         (),
         jax.devices()[:2],
     )

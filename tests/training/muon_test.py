@@ -71,7 +71,7 @@ def reference(config, params, gradients, inputs):
 
 
 def after(config, params, gradients):
-    transformation = optimizer.make(config)
+    transformation = optimizer.make_optimizer(config)
     state = transformation.init(params)
 
     @jax.jit
@@ -117,6 +117,6 @@ def test_muon_is_numpys_and_adam_has_the_rest(stacked):
 
 
 def test_muon_refuses_a_model_without_an_encoder():
-    transformation = optimizer.make(make_config(**FIELDS))
+    transformation = optimizer.make_optimizer(make_config(**FIELDS))
     with pytest.raises(UserError, match="muon: no matrix of a Transformer encoder"):
         transformation.init({"elmo": {"forward": {"kernel": jnp.ones((3, 4))}}})

@@ -48,7 +48,7 @@ def test_updates_are_those_of_the_published_adam():
         "layer_norm": {"scale": rng.normal(size=3)},
     }
     ours = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
-    maker, rates = optimizer.make(own), optimizer.learning_rates(own)
+    maker, rates = optimizer.make_optimizer(own), optimizer.learning_rates(own)
     state, update = maker.init(ours), jax.jit(maker.update)
     m = jax.tree.map(np.zeros_like, params)
     v = jax.tree.map(np.zeros_like, params)

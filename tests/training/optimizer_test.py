@@ -106,7 +106,7 @@ def reference(config, params, gradients, dtype) -> dict[str, np.ndarray]:
 
 
 def run(config, params, gradients):
-    transformation = optimizer.make(config)
+    transformation = optimizer.make_optimizer(config)
 
     @jax.jit
     def step(params, state, gradient, rate):
@@ -179,7 +179,7 @@ def test_forty_steps_equal_numpy(fields, stacked):
 def test_layers_move_alike_whether_they_are_stacked_or_not(name):
     config = tiny.get_config("plain")
     config.model.update(vocab_size=20, hidden_size=8, intermediate_size=12)
-    init = jax.jit(tasks.create(config).init_params)
+    init = jax.jit(tasks.create_task(config).init_params)
     params = nn.meta.unbox(init(jax.random.key(0)))
     usual = jax.tree.map(np.cos, params)
     gradients = [usual, jax.tree.map(np.copy, usual)]
@@ -218,7 +218,7 @@ def test_decay_mask_is_by_name(stacked):
 
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
 def test_state_can_be_donated(name):
-    transformation = optimizer.make(make_config(name=name))
+    transformation = optimizer.make_optimizer(make_config(name=name))
     params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}
     state = transformation.init(params)
     update = jax.jit(transformation.update, donate_argnums=1)
@@ -236,7 +236,7 @@ def test_what_the_loss_does_not_use_stays(name):
     """Decay would shrink a pooler that gets no gradient. One that does, decays."""
     params = {"bert": {"pooler": {"kernel": jnp.ones((2, 2))}}}
     params |= {"poolers": {"kernel": jnp.ones((2, 2))}}
-    adam = optimizer.make(make_config(name=name), ("bert/pooler",))
+    adam = optimizer.make_optimizer(make_config(name=name), ("bert/pooler",))
     zeros, state = jax.tree.map(jnp.zeros_like, params), adam.init(params)
     for _ in range(3):
         updates, state = adam.update(zeros, state, params, learning_rate=0.1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from optimizer_config import make_config
 
-from bert_jax.config.phases import phases
+from bert_jax.config.phases import phases_of
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
 from configs import lamb
@@ -70,7 +70,7 @@ def test_the_recipes_of_lamb():
     }
     for step, rate in expected.items():
         np.testing.assert_allclose(schedule(step), rate, rtol=1e-6, err_msg=str(step))
-    assert [phase[:4] for phase in phases(config)] == [
+    assert [phase[:4] for phase in phases_of(config)] == [
         (0, 7038, 65536, 128),
         (7038, 8601, 32768, 512),
     ]

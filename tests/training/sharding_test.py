@@ -28,9 +28,9 @@ def small_config(**mesh):
 
 
 def abstract(config):
-    task = tasks.create(config)
+    task = tasks.create_task(config)
     mesh = sharding.make_mesh(config)
-    return abstract_state(task, optimizer.make(config), mesh)
+    return abstract_state(task, optimizer.make_optimizer(config), mesh)
 
 
 def spec(leaf):
@@ -153,7 +153,9 @@ def test_a_vocabulary_that_does_not_divide_stays_whole():
 
 
 def test_every_parameter_names_its_axes():
-    boxed = jax.eval_shape(tasks.create(small_config()).init_params, jax.random.key(0))
+    boxed = jax.eval_shape(
+        tasks.create_task(small_config()).init_params, jax.random.key(0)
+    )
     boxes = jax.tree.leaves(
         boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
     )

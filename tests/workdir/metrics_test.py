@@ -135,7 +135,7 @@ def test_a_full_disk_is_an_error_and_leaves_no_half_line_behind(tmp_path):
 
 
 def test_read_gives_the_numbers_of_a_split(tmp_path):
-    assert metrics.read(tmp_path, "dev") == []
+    assert metrics.read_metrics(tmp_path, "dev") == []
     writer = MetricWriter(tmp_path, resume_step=None, active=True)
     writer.write(1, "train", {"loss": 2.0})
     writer.write(1, "dev", {"loss": math.inf, "count": 3})
@@ -143,7 +143,7 @@ def test_read_gives_the_numbers_of_a_split(tmp_path):
     writer.close()
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "split": "dev", "lo')
-    lines = metrics.read(tmp_path, "dev")
+    lines = metrics.read_metrics(tmp_path, "dev")
     assert all(line.pop("time") > 0 for line in lines)
     assert lines == [
         {"step": 1, "loss": math.inf, "count": 3},

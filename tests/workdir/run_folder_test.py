@@ -13,29 +13,31 @@ from bert_jax.workdir import folder
 
 
 def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
-    config = configuration.load("configs/finetune/text.py:size=tiny", [])
+    config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
     config.task.name = "questions"
     config.train.num_steps = 7
     recorded = json.loads(json.dumps(config.to_dict()))
     del recorded["task"]["texts_per_row"]
     (tmp_path / "config.json").write_text(json.dumps(recorded))
-    assert folder.check(tmp_path, config) == 7
+    assert folder.check_run(tmp_path, config) == 7
     config.task.texts_per_row = 4
     with pytest.raises(UserError, match=r"task.texts_per_row \(1 there, 4 now\)"):
-        folder.check(tmp_path, config)
+        folder.check_run(tmp_path, config)
 
 
 def test_other_dev_data_than_a_run_began_with(tmp_path):
-    config = configuration.load("configs/finetune/text.py:size=tiny", [])
+    config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
     vocabulary = Tokenizer(WordLevel({"[UNK]": 0}, "[UNK]"))
     began = {"rows": "a", "dev": {"dev": "b"}}
-    folder.claim(tmp_path, config, vocabulary, began)
+    folder.claim_folder(tmp_path, config, vocabulary, began)
     for now, name in (
         ({"rows": "a", "dev": {"dev": "c"}}, "dev"),
         ({"rows": "c", "dev": {"dev": "b"}}, "training"),
     ):
         with pytest.raises(UserError, match=f"the {name} data is not what this run"):
-            folder.claim(tmp_path, config, vocabulary, now)
+            folder.claim_folder(tmp_path, config, vocabulary, now)
     assert folder.read_data(tmp_path) == began
     # Which splits are scored may change.
-    folder.claim(tmp_path, config, vocabulary, {"rows": "a", "dev": {"dev_mm": "c"}})
+    folder.claim_folder(
+        tmp_path, config, vocabulary, {"rows": "a", "dev": {"dev_mm": "c"}}
+    )

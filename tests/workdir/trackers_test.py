@@ -93,8 +93,8 @@ def test_a_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
 def test_a_package_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[mlflow\]'"):
-        trackers.require(("mlflow",))
-    trackers.require(())
+        trackers.require_package(("mlflow",))
+    trackers.require_package(())
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_a_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
     lines = {
         (line["step"], f"{split}/{name}"): value
         for split in ("train", "dev")
-        for line in metrics.read(folder, split)
+        for line in metrics.read_metrics(folder, split)
         for name, value in line.items()
         if name not in ("step", "time")
     }

@@ -24,13 +24,13 @@ _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
 
 
-def files(source: str, split: str) -> list[pathlib.Path]:
+def parquet_files(source: str, split: str) -> list[pathlib.Path]:
     """Returns a split's parquet files, in order, downloaded unless in the cache.
 
     The list is empty if the data set has none.
 
     Raises:
-      UserError: See `hub.snapshot`.
+      UserError: See `hub.download_snapshot`.
     """
     name, _, config = source.removeprefix(hub.PREFIX).partition(":")
     name = hub.PREFIX + name
@@ -40,18 +40,20 @@ def files(source: str, split: str) -> list[pathlib.Path]:
         for home in homes
         for end in ("-*.parquet", "/*.parquet")
     )
-    folder = hub.snapshot(name, "dataset", patterns)
+    folder = hub.download_snapshot(name, "dataset", patterns)
     paths = _matching(folder, patterns)
     if not paths and "@" not in name:
         converted = f"{name}@{_CONVERTED}"
         with contextlib.suppress(hub.NoRevision):
-            paths = _matching(hub.snapshot(converted, "dataset", patterns), patterns)
+            paths = _matching(
+                hub.download_snapshot(converted, "dataset", patterns), patterns
+            )
     return paths
 
 
-def required(source: str, split: str) -> list[pathlib.Path]:
-    """Returns `files`, or raises UserError if there are none."""
-    paths = files(source, split)
+def required_files(source: str, split: str) -> list[pathlib.Path]:
+    """Returns `parquet_files`, or raises UserError if there are none."""
+    paths = parquet_files(source, split)
     if not paths:
         raise UserError(
             f"{source}: no parquet files of a split {split}; its page on the Hub shows "
@@ -80,15 +82,16 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
 
     Raises:
-      UserError: It does not have this form. See also `required` and `rows`.
+      UserError: It does not have this form. See also `required_files` and
+        `parquet_rows`.
     """
-    for path in required(*_parts(source)):
-        yield from rows(path)
+    for path in required_files(*_parts(source)):
+        yield from parquet_rows(path)
 
 
 def has_split(source: str) -> bool:
     """Returns whether hf:OWNER/NAME[:CONFIG] has the SPLIT. Raises as `split_rows`."""
-    return bool(files(*_parts(source)))
+    return bool(parquet_files(*_parts(source)))
 
 
 def _parts(source: str) -> tuple[str, str]:
@@ -101,7 +104,7 @@ def _parts(source: str) -> tuple[str, str]:
     return f"{hub.PREFIX}{name}", split
 
 
-def rows(
+def parquet_rows(
     path: str | Path, *, columns: Sequence[str] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a parquet file, one at a time.
@@ -118,7 +121,7 @@ def rows(
     from pyarrow import parquet
 
     try:
-        with storage.reading(storage.path(path)) as file:
+        with storage.open_binary(storage.storage_path(path)) as file:
             table = parquet.ParquetFile(file)
             schema = table.schema_arrow
             for column in columns or ():

@@ -45,21 +45,23 @@ _RULE = re.compile(r"[-=~+^*#\s]+$")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def identity() -> list[Any]:
+def pydocs_versions() -> list[Any]:
     """Returns the versions that decide the extracted text."""
     return [FORMAT, platform.python_version(), sorted(_versions().items())]
 
 
-def extract(data_dir: storage.Path) -> storage.Path:
+def extract_docstrings(data_dir: storage.Path) -> storage.Path:
     """Returns a file of JSON lines with `module` and `text`, made if missing."""
-    path = data_dir / f"pydocs-{atomic_folder.fingerprint(identity())}.jsonl"
+    path = (
+        data_dir / f"pydocs-{atomic_folder.folder_fingerprint(pydocs_versions())}.jsonl"
+    )
     if path.exists():
         return path
     files = list(_files())
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
     storage.make_folder(data_dir)
     with (
-        storage.replacing(path) as file,
+        storage.replace_file(path) as file,
         contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as texts,
     ):
         file.writelines(texts)
@@ -101,15 +103,15 @@ def _read_files(_: None, files: list[tuple[str, str]]) -> str:
         for name, path in files:
             # Templates, and code for other versions of Python, cannot be parsed.
             with contextlib.suppress(SyntaxError, ValueError):
-                if text := docstrings(ast.parse(Path(path).read_bytes())):
+                if text := module_docstrings(ast.parse(Path(path).read_bytes())):
                     rows.append(json.dumps({"module": name, "text": text}) + "\n")
     gc.enable()
     return "".join(rows)
 
 
-def docstrings(tree: ast.Module) -> str:
+def module_docstrings(tree: ast.Module) -> str:
     """Returns a module's docstrings in source order, without code and rules."""
-    return "\n\n".join(filter(None, map(english, _docstrings(tree))))
+    return "\n\n".join(filter(None, map(clean_docstring, _docstrings(tree))))
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
@@ -121,7 +123,7 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
             yield from _docstrings(child)
 
 
-def english(docstring: str) -> str:
+def clean_docstring(docstring: str) -> str:
     """Returns a docstring without indentation, doctests (with output) and rules."""
     paragraphs = []
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):

@@ -18,7 +18,7 @@ from bert_jax.runtime import storage
 _NO_TENSORFLOW = "needs TensorFlow: install the extra (pip install '.[google]')"
 
 
-def prepared(name: str) -> Any:
+def prepared_builder(name: str) -> Any:
     """Returns the builder of a data set, which TFDS downloads and prepares if missing.
 
     Without TensorFlow, TFDS prepares data sets of single files (MRPC, SQuAD,
@@ -33,7 +33,7 @@ def prepared(name: str) -> Any:
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.read_only_builder import builder_from_files
 
-    if (storage.path(name) / "dataset_info.json").exists():
+    if (storage.storage_path(name) / "dataset_info.json").exists():
         return tfds.builder_from_directory(name)
     data_dir = os.environ.get("TFDS_DATA_DIR")  # TFDS reads it only when imported
     try:
@@ -56,7 +56,7 @@ def prepared(name: str) -> Any:
     return builder
 
 
-def examples(name: str, builder: Any, split: str) -> Iterator[Any]:
+def read_examples(name: str, builder: Any, split: str) -> Iterator[Any]:
     """Yields the records of a split, in order, without TensorFlow if possible.
 
     Args:
@@ -91,11 +91,12 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
 
     Raises:
-      UserError: It does not have this form. See also `prepared` and `examples`.
+      UserError: It does not have this form. See also `prepared_builder` and
+        `read_examples`.
     """
     name, split = _parts(source)
-    builder = prepared(name)
-    for example in examples(name, builder, split):
+    builder = prepared_builder(name)
+    for example in read_examples(name, builder, split):
         features = builder.info.features
         yield {k: _plain(features[k], value) for k, value in example.items()}
 
@@ -103,7 +104,7 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
 def has_split(source: str) -> bool:
     """Returns whether tfds:NAME has the SPLIT. Raises as `split_rows`."""
     name, split = _parts(source)
-    return split in prepared(name).info.splits
+    return split in prepared_builder(name).info.splits
 
 
 def _parts(source: str) -> tuple[str, str]:

@@ -29,7 +29,7 @@ _APPENDICES = {
 }
 
 
-def paragraphs(text: str) -> str:
+def article_paragraphs(text: str) -> str:
     """Returns the paragraphs of an article of Wikipedia, one per line.
 
     The format is that of `tfds:wikipedia` and `hf:wikimedia/wikipedia`, which come from

@@ -11,7 +11,7 @@ from bert_jax.models.config import LONGEST_WHOLE_ROW
 from bert_jax.types import DropoutKey
 
 
-def fused(
+def fused_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
@@ -22,7 +22,7 @@ def fused(
 ) -> tuple[Float[Array, "batch length heads head_dim"], None]:
     """Runs FlashAttention's method on a GPU. On a TPU it runs a kernel of whole rows,
     or JAX's splash attention for longer ones."""
-    if layers.platform() != "tpu":
+    if layers.platform_name() != "tpu":
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
         packed = jnp.stack([query, keys, value], axis=3)
@@ -39,7 +39,7 @@ def fused(
     return splash_attention(query, keys, value, *sees), None
 
 
-def cudnn(
+def cudnn_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],

@@ -22,7 +22,7 @@ def cudnn_attention(
 
     Args:
       query: Queries in bfloat16, like keys and values. head_dim is one of
-        `config.HEADS`.
+        `config.SUPPORTED_HEAD_DIMS`.
       seen: The id of a row's tokens, which come before its padding, and each key's. A
         row with only padding attends to its first position.
       causal: Whether a query attends to no position after its own.

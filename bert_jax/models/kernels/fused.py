@@ -19,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models.config import HIDDEN
+from bert_jax.models.config import MASK_VALUE
 from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.types import DropoutKey
@@ -39,7 +39,7 @@ class Tiling(NamedTuple):
     stages: int = 2  # loads ahead of the products, in the backward pass
 
 
-def tiling(length: int, size: int, dtype: Any) -> Tiling:
+def tile_sizes(length: int, size: int, dtype: Any) -> Tiling:
     """Returns the fastest blocks on an H200 for bfloat16 vectors of 64.
 
     Args:
@@ -78,7 +78,7 @@ def fused_attention(
     """Computes softmax attention of each query over the keys with its id.
 
     Args:
-      packed: Queries, keys and values. head_dim is one of `config.HEADS`.
+      packed: Queries, keys and values. head_dim is one of `config.SUPPORTED_HEAD_DIMS`.
       seen: Ids of queries and keys. One id for all queries of a row is faster.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.
@@ -91,7 +91,7 @@ def fused_attention(
     batch, length, heads, _, size = packed.shape
     query_ids: Array | None = None
     if seen[0].shape[1] == 1:  # the term added to a key's scores
-        key_ids = jnp.where(seen[0] == seen[1], 0.0, HIDDEN * _LOG2_E)
+        key_ids = jnp.where(seen[0] == seen[1], 0.0, MASK_VALUE * _LOG2_E)
     else:
         query_ids, key_ids = seen
     words: tuple[Array, ...] | None = None
@@ -101,14 +101,14 @@ def fused_attention(
         wider = ((0, 0), (0, padded), (0, 0), (0, 0), (0, 0))
         packed = jnp.pad(packed, wider)
         if query_ids is None:
-            key_ids = jnp.pad(key_ids, wider[:2], constant_values=HIDDEN * _LOG2_E)
+            key_ids = jnp.pad(key_ids, wider[:2], constant_values=MASK_VALUE * _LOG2_E)
         else:  # padding attends only to padding
             query_ids, key_ids = (
                 jnp.pad(x, wider[:2], constant_values=-1) for x in (query_ids, key_ids)
             )
         if words is not None:
             words = tuple(jnp.pad(word, ((0, 0), *wider[:2])) for word in words)
-    tiles = tiling(length + padded, size, packed.dtype)
+    tiles = tile_sizes(length + padded, size, packed.dtype)
     rate = rate if words else 0.0
     biased = bias is not None
     setting = _Setting(size**-0.5, causal, window, rate, tiles, biased, interpret)
@@ -327,7 +327,7 @@ class _Pair:
         setting, queries, keys = self.setting, self.queries, self.keys
         scores = self.products(queries.vectors, keys.vectors)
         scores *= setting.scale * _LOG2_E
-        hidden = HIDDEN * _LOG2_E
+        hidden = MASK_VALUE * _LOG2_E
         if queries.ids is None:
             added = self.of_key(keys.ids)
         else:

@@ -17,7 +17,7 @@ _BLOCK = 128  # sorted vectors that a matrix product sums
 
 
 @jax.custom_vjp
-def lookup(
+def lookup_rows(
     table: Float[Array, "rows hidden"], ids: Int[Array, "batch length"]
 ) -> Float[Array, "batch length hidden"]:
     """Returns the rows of the table that `ids` name. All ids are less than `rows`."""
@@ -25,7 +25,7 @@ def lookup(
 
 
 def _forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
-    return lookup(table, ids), (table, ids)
+    return lookup_rows(table, ids), (table, ids)
 
 
 def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
@@ -39,7 +39,7 @@ def _backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, None]:
     return sums.sum(axis=0).astype(table.dtype), None
 
 
-lookup.defvjp(_forward, _backward)
+lookup_rows.defvjp(_forward, _backward)
 
 
 def sum_by_row(
@@ -89,7 +89,7 @@ def _running(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def pick(
+def gather_by_blocks(
     length: int,
     x: Float[Array, "batch length ..."],
     places: Int[Array, "batch places ..."],
@@ -100,7 +100,7 @@ def pick(
 
 
 def _picked(length: int, x: Array, places: Array) -> tuple[Array, Array]:
-    return pick(length, x, places), places
+    return gather_by_blocks(length, x, places), places
 
 
 def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]:
@@ -110,4 +110,4 @@ def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]
     return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None
 
 
-pick.defvjp(_picked, _unpicked)
+gather_by_blocks.defvjp(_picked, _unpicked)

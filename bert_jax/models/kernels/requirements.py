@@ -6,7 +6,7 @@ from bert_jax.errors import UserError
 from bert_jax.models.config import KERNELS, LONGEST_WHOLE_ROW
 
 
-def check(
+def check_attention(
     model: Any, platform: str, *, trains: bool, packed: bool, seeds: int = 1
 ) -> None:
     """Checks that a config's attention can be computed as the config specifies.

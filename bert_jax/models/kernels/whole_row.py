@@ -20,7 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models.config import HIDDEN
+from bert_jax.models.config import MASK_VALUE
 from bert_jax.models.kernels.on_mesh import IDS, VECTORS, WORDS, on_mesh
 from bert_jax.models.layers import hash_column, row_keys
 from bert_jax.types import DropoutKey
@@ -65,7 +65,7 @@ def whole_row_attention(
 
     Args:
       query: Queries of at most `config.LONGEST_WHOLE_ROW` tokens. head_dim is one of
-        `config.HEADS`.
+        `config.SUPPORTED_HEAD_DIMS`.
       seen: Ids of queries and keys.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.
@@ -180,7 +180,7 @@ class _Queries(NamedTuple):
             seen &= after >= 0
         if setting.window:
             seen &= jnp.abs(after) <= setting.window
-        added = jnp.where(seen, 0.0, HIDDEN * _LOG2_E)
+        added = jnp.where(seen, 0.0, MASK_VALUE * _LOG2_E)
         return cls(at, added, iota(0).astype(jnp.uint32))
 
     def weights(

@@ -23,10 +23,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("arguments", nargs="+")
     given = parser.parse_args(argv)
     program = [sys.executable, "-m", "bert_jax.main", *given.arguments]
-    return run(given.number, given.devices, program)
+    return run_processes(given.number, given.devices, program)
 
 
-def run(number: int, devices: int, program: Sequence[str]) -> int:
+def run_processes(number: int, devices: int, program: Sequence[str]) -> int:
     """Runs `program`, which calls bert_jax.main, in `number` processes with
     `devices` simulated devices each. Returns the first exit status that is not 0."""
     with socket.socket() as free:

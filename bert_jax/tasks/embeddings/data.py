@@ -3,14 +3,14 @@ their documents, in the layout of BEIR."""
 
 from pathlib import Path
 
-from bert_jax.data.tables import Row, Wanted, as_text, read_table
-from bert_jax.data.texts import number
+from bert_jax.data.tables import ColumnSpec, Row, as_text, read_table
+from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
 
 _JUDGMENT = ("query-id", "corpus-id", "score")
 
 
-def read(
+def read_texts(
     source: str, names: dict[str, str], form: str, most: float
 ) -> tuple[list[Row], str]:
     """Reads rows of `texts`, a tuple, and perhaps `score`, from 0 to 1.
@@ -28,7 +28,7 @@ def read(
       UserError: A row is wrong, or has other columns than the first.
     """
     optional = (names["text_b"], "positive", names["negative"], names["score"])
-    records = read_table(source, Wanted((names["text"],), optional, form))
+    records = read_table(source, ColumnSpec((names["text"],), optional, form))
     rows, kinds = [], []
     for where, fields in records:
         row, kind = _row(fields, names, where, most)
@@ -92,12 +92,12 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
     documents, queries = (_texts(folder / f"{n}.jsonl") for n in ("corpus", "queries"))
     places = {name: index for index, name in enumerate(documents)}
     judged: dict[str, dict[int, float]] = {}
-    for where, fields in read_table(str(path), Wanted(_JUDGMENT, format="tsv")):
+    for where, fields in read_table(str(path), ColumnSpec(_JUDGMENT, format="tsv")):
         query, document, gain = (fields[column] for column in _JUDGMENT)
         for name, known in ((query, queries), (document, documents)):
             if name not in known:
                 raise UserError(f"{where}: {name!r:.60} is not in the folder's files")
-        judged.setdefault(query, {})[places[document]] = number(gain, where)
+        judged.setdefault(query, {})[places[document]] = number_label(gain, where)
     return (
         [*documents.values()],
         [queries[query] for query in judged],
@@ -107,7 +107,7 @@ def read_retrieval(path: Path) -> tuple[list[str], list[str], list[dict[int, flo
 
 def _texts(path: Path) -> dict[str, str]:
     texts = {}
-    for where, fields in read_table(str(path), Wanted(("_id", "text"))):
+    for where, fields in read_table(str(path), ColumnSpec(("_id", "text"))):
         text = as_text(fields["text"], where, "text")
         texts[str(fields["_id"])] = f"{fields.get('title') or ''} {text}".strip()
     return texts

@@ -22,7 +22,7 @@ def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array
     and from the positive among all queries. The cosines are divided by the temperature
     (van den Oord et al. 2018, and Gao et al. 2021, SimCSE).
     """
-    vectors, real = normalized(vectors), weights > 0
+    vectors, real = normalize_vectors(vectors), weights > 0
     queries, *others = jnp.moveaxis(vectors, 1, 0)
     candidates = jnp.concatenate(others)
     every = jnp.tile(real, len(others))
@@ -31,7 +31,7 @@ def info_nce(vectors: Vectors, weights: Rows, temperature: float) -> Float[Array
     return _mean((there + back) / 2, weights)
 
 
-def cosent(
+def cosent_loss(
     vectors: Vectors, weights: Rows, scores: Rows, temperature: float
 ) -> Float[Array, ""]:
     """Returns log(1 + the sum of exp of each wrongly ordered difference of cosines).
@@ -39,7 +39,7 @@ def cosent(
     A difference counts where the first row's score is the smaller one (Su 2022,
     CoSENT). It has one value for a batch, not one for each row.
     """
-    cosine, real = cosines(vectors), weights > 0
+    cosine, real = row_cosines(vectors), weights > 0
     differences = (cosine[:, None] - cosine[None, :]) / temperature
     smaller = (scores[:, None] < scores[None, :]) & real[:, None] & real[None, :]
     counted = jnp.where(smaller, differences, -jnp.inf).ravel()
@@ -49,24 +49,24 @@ def cosent(
 def squared_error(vectors: Vectors, weights: Rows, scores: Rows) -> Float[Array, ""]:
     """Returns the squared difference of each row's cosine and its score (Reimers &
     Gurevych 2019, the regression objective)."""
-    return _mean(jnp.square(cosines(vectors) - scores), weights)
+    return _mean(jnp.square(row_cosines(vectors) - scores), weights)
 
 
-def triplet(vectors: Vectors, weights: Rows, margin: float) -> Float[Array, ""]:
+def triplet_loss(vectors: Vectors, weights: Rows, margin: float) -> Float[Array, ""]:
     """Returns how far the positive's cosine is from exceeding the negative's by the
     margin."""
-    queries, positives, negatives = jnp.moveaxis(normalized(vectors), 1, 0)
+    queries, positives, negatives = jnp.moveaxis(normalize_vectors(vectors), 1, 0)
     gaps = jnp.sum(queries * (negatives - positives), axis=-1)
     return _mean(jax.nn.relu(gaps + margin), weights)
 
 
-def cosines(vectors: Vectors) -> Rows:
+def row_cosines(vectors: Vectors) -> Rows:
     """Returns the cosine of the first two vectors of each row."""
-    vectors = normalized(vectors)
+    vectors = normalize_vectors(vectors)
     return jnp.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
 
 
-def normalized(vectors: Vectors) -> Vectors:
+def normalize_vectors(vectors: Vectors) -> Vectors:
     """Scales each vector to length 1."""
     squares = jnp.sum(jnp.square(vectors), axis=-1, keepdims=True)
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, 1e-24))

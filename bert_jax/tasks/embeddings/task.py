@@ -16,8 +16,8 @@ from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.models.layers import pool
-from bert_jax.runtime.storage import Path, path
+from bert_jax.models.layers import pool_tokens
+from bert_jax.runtime.storage import Path, storage_path
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Finetuning, Outputs
@@ -72,14 +72,16 @@ class Embeddings(Finetuning):
         first = next(iter(self.dev_splits), "")
         return "spearman" if self._kinds.get(first) == "scores" else "mrr@10"
 
-    def read(self, split: str) -> list[Row] | None:
+    def read_rows(self, split: str) -> list[Row] | None:
         task = self.config.task
         if split == RETRIEVAL:
             return self._read_retrieval()
         if not (source := task.get(f"{split}_file", "")):
             return None
         names = {name: task[name] for name in ("text", "text_b", "negative", "score")}
-        rows, self._kinds[split] = data.read(source, names, task.format, task.max_score)
+        rows, self._kinds[split] = data.read_texts(
+            source, names, task.format, task.max_score
+        )
         if split == "train":
             self._check_loss()
         return rows
@@ -88,7 +90,7 @@ class Embeddings(Finetuning):
         """Returns documents, then queries."""
         if not (file := self.config.task.retrieval_file):
             return None
-        documents, queries, judgements = data.read_retrieval(path(file))
+        documents, queries, judgements = data.read_retrieval(storage_path(file))
         self._judged = len(documents), judgements
         self._kinds[RETRIEVAL] = "texts"
         return [{"texts": (text,)} for text in (*documents, *queries)]
@@ -102,7 +104,7 @@ class Embeddings(Finetuning):
             )
         self.config.task.loss = chosen or LOSSES[kind][0]
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""
         task, texts = self.config.task, []
         for name in ("text", "text_b"):
@@ -122,7 +124,7 @@ class Embeddings(Finetuning):
         most = max((len(row["texts"]) for row in examples), default=0)
         most = 2 if split == "train" and most == 1 else most
         texts = [text for row in examples for text in row["texts"]]
-        encodings = self.tokenize(texts, offsets=False)
+        encodings = self.tokenize_texts(texts, offsets=False)
         features = []
         for index, row in enumerate(examples):
             own = itertools.islice(encodings, len(row["texts"]))
@@ -153,7 +155,9 @@ class Embeddings(Finetuning):
         assert isinstance(outputs, dict)
         *rows, length = batch["input_mask"].shape
         mask = batch["input_mask"].reshape(-1, length)
-        pooled = pool(outputs["hidden_states"][-1], mask, self.config.task.pooling)
+        pooled = pool_tokens(
+            outputs["hidden_states"][-1], mask, self.config.task.pooling
+        )
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:
@@ -168,28 +172,30 @@ class Embeddings(Finetuning):
                 case "info_nce":
                     loss = losses.info_nce(cut, weights, task.temperature)
                 case "cosent":
-                    loss = losses.cosent(cut, weights, batch["score"], task.temperature)
+                    loss = losses.cosent_loss(
+                        cut, weights, batch["score"], task.temperature
+                    )
                 case "squared_error":
                     loss = losses.squared_error(cut, weights, batch["score"])
                 case "triplet":
-                    loss = losses.triplet(cut, weights, task.margin)
+                    loss = losses.triplet_loss(cut, weights, task.margin)
             found.append(loss)
         return {self.loss_name: sum(found) / len(found) * jnp.sum(weights)}
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         return self.batch_loss(self.vectors(params, batch, key), batch)
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         raise NotImplementedError("a row alone has no loss; see batch_loss")
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns `vectors`, of length 1 if `config.task.normalized`."""
         vectors = self.vectors(params, batch, None)["vectors"]
         if self.config.task.normalized:
-            vectors = losses.normalized(vectors)
+            vectors = losses.normalize_vectors(vectors)
         return {"vectors": vectors}
 
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -212,7 +218,7 @@ class Embeddings(Finetuning):
             number, judgements = self._judged
             vectors = _unit(np.concatenate(answers))
             similarities = vectors[number:] @ vectors[:number].T
-            return retrieval.scores(similarities, judgements)
+            return retrieval.retrieval_scores(similarities, judgements)
         if not examples or len(examples[0]["texts"]) == 1:
             return {}
         queries, partners = (_unit(np.stack([a[i] for a in answers])) for i in (0, 1))
@@ -222,10 +228,10 @@ class Embeddings(Finetuning):
             functions = classification.spearman, classification.pearson
             return {each.__name__: each(wanted, cosines) for each in functions}
         judged = [{index: 1.0} for index in range(len(examples))]
-        found = retrieval.scores(queries @ partners.T, judged)
+        found = retrieval.retrieval_scores(queries @ partners.T, judged)
         return {"mrr@10": found["mrr@10"]}
 
-    def write(
+    def write_predictions(
         self,
         folder: Path,
         split: str,
@@ -237,13 +243,13 @@ class Embeddings(Finetuning):
         rows = []
         for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
             if len(row["texts"]) > 1:
-                similarity = self.result(row, answer)["similarity"]
+                similarity = self.format_answer(row, answer)["similarity"]
                 gold = {"gold": row["score"]} if "score" in row else {}
                 rows.append({"index": index, "similarity": similarity, **gold})
         if rows:
             write_rows(folder / f"{split}.jsonl", rows)
 
-    def result(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
+    def format_answer(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""
         found: dict[str, Any] = {"vector": answer[0].tolist()}
         if len(answer) > 1:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
-from bert_jax.data.tables import BY_NAME, Row, Wanted, as_text
-from bert_jax.data.texts import number
+from bert_jax.data.tables import BY_NAME, ColumnSpec, Row, as_text
+from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 
@@ -89,7 +89,9 @@ _IDS = ("index", "id", "idx")  # columns of a record's number
 _NO_GOLD = ("-", None)
 
 
-def read(name: str, source: str, split: str, notices: Counter[str]) -> list[Row] | None:
+def read_split(
+    name: str, source: str, split: str, notices: Counter[str]
+) -> list[Row] | None:
     """Returns the rows of a split, in the order of the file.
 
     Args:
@@ -125,7 +127,7 @@ def read(name: str, source: str, split: str, notices: Counter[str]) -> list[Row]
     # Some of QQP's records have a line break inside a text. TFDS drops them too.
     incomplete = Counter[str]() if name == "qqp" and labelled else None
     columns = (*texts, label) if labelled else texts
-    wanted = Wanted(columns, format="tsv", incomplete=incomplete)
+    wanted = ColumnSpec(columns, format="tsv", incomplete=incomplete)
     rows: list[Row] = []
     for count, (where, fields) in enumerate(tables.read_rows(place, wanted)):
         value = fields[label] if labelled else None
@@ -151,7 +153,7 @@ def _label(task: GlueTask, value: Any, where: str) -> str | float | None:
     if task.labels:
         called = dict(zip(task.set_labels, task.labels, strict=False))
         return called.get(value, str(value))
-    score = number(value, where)
+    score = number_label(value, where)
     if not 0 <= score <= 5:
         raise UserError(f"{where}: the score is {score}, not 0-5")
     return score
@@ -160,7 +162,7 @@ def _label(task: GlueTask, value: Any, where: str) -> str | float | None:
 def _file(name: str, source: str, split: str) -> str | None:
     """Returns the path of a split's file, or None if a test split has none."""
     names = _FILES.get(name, {}).get(split, (f"{split}.tsv",))
-    folder = storage.path(source)
+    folder = storage.storage_path(source)
     paths = [folder / f"{file}{end}" for file in names for end in ("", ".gz")]
     path = next((path for path in paths if path.is_file()), None)
     if path is None and split in _NEEDED:

@@ -49,7 +49,7 @@ class Glue(Text):
         return self.glue.scores
 
     def load(self, split: str) -> list[Row] | None:
-        """Returns the rows of a split, see `data.read`.
+        """Returns the rows of a split, see `data.read_texts`.
 
         MNLI also has the splits dev_mismatched, test_mismatched and ax.
         """
@@ -59,9 +59,9 @@ class Glue(Text):
                 "config.task.data_dir is empty: name the folder of "
                 f"{self.glue.title}'s files, tfds:glue/{task.name} or hf:nyu-mll/glue"
             )
-        return data.read(task.name, task.data_dir, split, self.notices)
+        return data.read_split(task.name, task.data_dir, split, self.notices)
 
-    def write(
+    def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
         """Writes a test set's file to submit, such as `MNLI-m.tsv`, or otherwise

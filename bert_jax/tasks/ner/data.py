@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.data import tables
-from bert_jax.data.lines import read_lines, uncompressed
-from bert_jax.data.tables import BY_NAME, Row, Wanted
+from bert_jax.data.lines import read_lines, uncompressed_name
+from bert_jax.data.tables import BY_NAME, ColumnSpec, Row
 from bert_jax.errors import UserError
 from bert_jax.runtime import untrusted
 from bert_jax.tasks.ner import scores
@@ -66,7 +66,7 @@ class TaggedFile(NamedTuple):
     width: int = 0
 
 
-def read(
+def read_sentences(
     path: str | Path,
     *,
     token_column: int,
@@ -129,8 +129,8 @@ class _Columns:
             raise self._error(self.first, self.width, what)
 
     def find_tags(self, tag_column: int, labelled: bool, tagged_width: int) -> None:
-        """Sets the column of tags, with arguments as in `read`."""
-        if self.word == 0 and uncompressed(self.path).endswith(".conllu"):
+        """Sets the column of tags, with arguments as in `read_sentences`."""
+        if self.word == 0 and uncompressed_name(self.path).endswith(".conllu"):
             raise UserError(
                 f"{self.path}: in CoNLL-U the words are column 1: set "
                 "config.task.token_column=1, and for parts of speech "
@@ -229,7 +229,7 @@ def _is_table(path: str) -> bool:
 
 def _has_rows(path: str) -> bool:
     """Returns whether a file or data set has rows, not lines of columns."""
-    if _is_table(path) or uncompressed(path).endswith((".jsonl", ".json")):
+    if _is_table(path) or uncompressed_name(path).endswith((".jsonl", ".json")):
         return True
     first = next((line for _, line in read_lines(path) if line.strip()), "")
     return first.lstrip().startswith('{"')
@@ -252,11 +252,13 @@ def _read_rows(path: str, labels: Sequence[str]) -> TaggedFile:
 
 def _numbered(path: str) -> Iterator[tuple[int, str, Row]]:
     """Yields each row's number from 1, location for errors, and fields."""
-    records: Iterable[tuple[str, Any]] = tables.read_rows(path, Wanted(format="jsonl"))
+    records: Iterable[tuple[str, Any]] = tables.read_rows(
+        path, ColumnSpec(format="jsonl")
+    )
     if not _is_table(path):
         text = "\n".join(line for _, line in read_lines(path)).lstrip()
         if text.startswith("["):  # one list of rows
-            rows = enumerate(untrusted.parse(text, path), 1)
+            rows = enumerate(untrusted.parse_json(text, path), 1)
             records = ((f"{path}:{number}", row) for number, row in rows)
     for where, row in records:
         if not isinstance(row, dict) or "tokens" not in row:

@@ -28,7 +28,7 @@ def is_tag(tag: str) -> bool:
     return tag.partition("-")[0] in _KINDS
 
 
-def entities(tags: Iterable[str]) -> list[Entity]:
+def find_entities(tags: Iterable[str]) -> list[Entity]:
     """Returns the entities of a sentence, in order.
 
     Args:
@@ -68,7 +68,7 @@ def entity_scores(
     for gold_tags, guessed_tags in zip(gold, guessed, strict=True):
         if len(gold_tags) != len(guessed_tags):
             raise ValueError(f"{len(guessed_tags)} tags for {len(gold_tags)} words")
-        true, guesses = set(entities(gold_tags)), set(entities(guessed_tags))
+        true, guesses = set(find_entities(gold_tags)), set(find_entities(guessed_tags))
         expected += len(true)
         predicted += len(guesses)
         right += len(true & guesses)

@@ -36,8 +36,8 @@ Tags = list[str]
 class Ner(Finetuning):
     """Token tagging. An answer is the sentence's tags.
 
-    A row is a sentence, as `data.read` has them. One that comes from a text also has
-    the `text` and the `spans` of its words: characters, [start, end).
+    A row is a sentence, as `data.read_texts` has them. One that comes from a text also
+    has the `text` and the `spans` of its words: characters, [start, end).
     """
 
     head = "token_classification"
@@ -53,7 +53,7 @@ class Ner(Finetuning):
             tagged.check_labels(self.labels)
         self._files: dict[str, tagged.TaggedFile] = {}
 
-    def read(self, split: str) -> Sequence[Row] | None:
+    def read_rows(self, split: str) -> Sequence[Row] | None:
         """Reads sentences of `config.task.<split>_file`. A test file may lack tags."""
         task = self.config.task
         path = task.get(f"{split}_file")
@@ -61,7 +61,7 @@ class Ner(Finetuning):
             return None
         widths = (file.width for file in self._files.values())
         columns = {name: task[name] for name in ("token_column", "tag_column")}
-        file = tagged.read(
+        file = tagged.read_sentences(
             path,
             **columns,
             labelled=split != "test",
@@ -89,7 +89,7 @@ class Ner(Finetuning):
         """
         data = super().training_data()
         sentences = [row["words"] for row in self.examples("train")]
-        data.record["facts"] = {"words": word_splitting.learn(sentences)}
+        data.record["facts"] = {"words": word_splitting.learn_rule(sentences)}
         return data
 
     @functools.cached_property
@@ -103,7 +103,7 @@ class Ner(Finetuning):
             case "punctuation":
                 return word_splitting.bert_words
             case _:
-                rule = self.facts.get("words", word_splitting.USUAL)
+                rule = self.fitted.get("words", word_splitting.USUAL)
         return WordSplitter(rule).spans
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
@@ -129,7 +129,7 @@ class Ner(Finetuning):
         features = []
         for index, (begin, end) in enumerate(bounds):
             labels = self._label_ids(examples[index], known, split)
-            cut = list(parts(sizes, begin, end, room))
+            cut = list(cut_words(sizes, begin, end, room))
             if len(cut) > 1:
                 what = f"{split}: sentences longer than max_seq_length, split"
                 self.notices[what] += 1
@@ -137,9 +137,9 @@ class Ner(Finetuning):
                 begins, goes_on = around[index]
                 # A causal model sees no word that comes after.
                 context = (begins, last if self.causal else goes_on)
-                left, right = widen(sizes, (first, last), context, room)
+                left, right = add_context(sizes, (first, last), context, room)
                 ids = itertools.chain.from_iterable(pieces[left:right])
-                input_ids = [self.special.cls, *ids, self.last]
+                input_ids = [self.special_tokens.cls, *ids, self.last]
                 part_sizes = np.array(sizes[left:right], int)  # none in an empty text
                 ends = np.cumsum(part_sizes)
                 tagged = ends if self.causal else 1 + ends - part_sizes
@@ -155,15 +155,15 @@ class Ner(Finetuning):
                 features.append(Feature(index, columns, positions))
         return features
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
         """Returns the cross entropy in nats."""
         return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
-    def weights(self, batch: Arrays) -> Float[Array, "batch length"]:
+    def row_weights(self, batch: Arrays) -> Float[Array, "batch length"]:
         """Returns 1 for one token of each word, so all words weigh the same."""
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
 
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -194,7 +194,7 @@ class Ner(Finetuning):
             return accuracy
         return scores.entity_scores(gold, answers) | accuracy
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of the split's majority tag (mostly O) for every word."""
         tags = Counter(t for row in examples for t in row["tags"] or ())
         if not tags:
@@ -203,7 +203,7 @@ class Ner(Finetuning):
         answers = [[majority] * len(row["words"]) for row in examples]
         return self.scores(split, examples, answers)
 
-    def write(
+    def write_predictions(
         self,
         folder: Path,
         split: str,
@@ -216,7 +216,7 @@ class Ner(Finetuning):
         text = tagged.as_columns(self._files[split], answers)
         write_atomically(folder / f"{split}.conll", text)
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         """Takes `{"words": [...]}`, or `{"text": "..."}`, which is split into words as
         the training data was."""
         if ("words" in row) == ("text" in row):
@@ -235,7 +235,7 @@ class Ner(Finetuning):
         words = tuple(text[start:end] for start, end in spans)
         return {"words": words, "text": text, "spans": spans}
 
-    def result(self, example: Row, answer: Tags) -> Row:
+    def format_answer(self, example: Row, answer: Tags) -> Row:
         """Returns `tags`, one per word, for a text also its `words`, and `entities`.
 
         Each entity has `type`, `start` and `end` (exclusive): offsets of characters,
@@ -246,7 +246,7 @@ class Ner(Finetuning):
         if "text" in example:
             result = {"words": list(example["words"]), **result}
         if self.in_entities:
-            entities = scores.entities(answer)
+            entities = scores.find_entities(answer)
             result["entities"] = [_place(example, entity) for entity in entities]
         return result
 
@@ -274,14 +274,16 @@ class Ner(Finetuning):
         words = [word for example in examples for word in example["words"]]
         unique = list(dict.fromkeys(words))
         space = tokenization.kind_of(self.tokenizer).before_word
-        encodings = self.tokenize([f"{space}{word}" for word in unique], offsets=False)
+        encodings = self.tokenize_texts(
+            [f"{space}{word}" for word in unique], offsets=False
+        )
         ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
         for word in words:
             if not ids[word]:
                 self.notices[f"{split}: words without a piece, [UNK]"] += 1
             if len(ids[word]) > room:
                 self.notices[f"{split}: words longer than max_seq_length, cut"] += 1
-        return [ids[word][:room] or [self.special.unk] for word in words]
+        return [ids[word][:room] or [self.special_tokens.unk] for word in words]
 
     def _documents(
         self,
@@ -310,7 +312,7 @@ def _place(example: Row, entity: scores.Entity) -> Row:
     return {"type": type_, "start": first, "end": last, "text": text}
 
 
-def parts(
+def cut_words(
     sizes: Sequence[int], begin: int, end: int, room: int
 ) -> Iterator[tuple[int, int]]:
     """Cuts the words [begin, end) into parts to be tagged.
@@ -332,7 +334,7 @@ def parts(
     yield first, end
 
 
-def widen(
+def add_context(
     sizes: Sequence[int], part: tuple[int, int], around: tuple[int, int], room: int
 ) -> tuple[int, int]:
     """Adds words of `around` to a part, alternating right and left, while they fit."""

@@ -60,7 +60,7 @@ class _Spans(NamedTuple):
     end_logits: Float[np.ndarray, "spans"]
 
 
-def predict(
+def best_answers(
     context: str,
     windows: Sequence[Window],
     logits: Sequence[tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]],

@@ -39,7 +39,7 @@ class Question(Row):
         raise AttributeError(name)
 
 
-def read(path: str | Path) -> tuple[list[Row], Counter[str]]:
+def read_questions(path: str | Path) -> tuple[list[Row], Counter[str]]:
     """Reads the questions of a file (JSON, perhaps compressed), or of a split on the
     Hub or of TFDS (hf:rajpurkar/squad:train, tfds:squad/v1.1:train), in order.
 
@@ -73,10 +73,12 @@ def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:
     if len(lines) > 1 and _is_object(lines[0][1]):
         for number, line in lines:
             where = f"{path}:{number}"
-            yield untrusted.parse(line, where), where
+            yield untrusted.parse_json(line, where), where
         return
     hint = "; a SQuAD file is one JSON object, or a row in each line"
-    content = untrusted.parse("\n".join(line for _, line in lines), str(path), hint)
+    content = untrusted.parse_json(
+        "\n".join(line for _, line in lines), str(path), hint
+    )
     if isinstance(content, dict) and "context" in content:
         yield content, str(path)
         return
@@ -156,7 +158,7 @@ def _items(item: Any, key: str, where: str) -> Iterator[tuple[Row, str]]:
         yield member, f"{where}{separator}{key}[{index}]"
 
 
-def find(context: str, answer: Row) -> tuple[int, int] | None:
+def find_answer(context: str, answer: Row) -> tuple[int, int] | None:
     """Finds an answer in the context: its first character and the one past its last.
 
     White space around the answer does not count, and any white space inside it matches
@@ -190,7 +192,7 @@ def _as_in_context(context: str, answer: Row) -> Row:
     nfc = functools.partial(unicodedata.normalize, "NFC")
     nfd = functools.partial(unicodedata.normalize, "NFD")
     start, lead = answer["answer_start"], _lead(answer)
-    place, best = find(context, answer), answer
+    place, best = find_answer(context, answer), answer
     distance = abs(place[0] - start - lead) if place else NEARBY + 1
     if not distance or nfc(context) == nfd(context):
         return answer
@@ -198,7 +200,7 @@ def _as_in_context(context: str, answer: Row) -> Row:
     start, text = max(0, start), nfd(answer["text"])
     of_context, of_nfc = ends[: start + 1][-1], len(nfd(nfc(context)[:start]))
     for begin in (of_context, of_nfc, start):
-        place = find(nfd(context), {"text": text, "answer_start": begin})
+        place = find_answer(nfd(context), {"text": text, "answer_start": begin})
         if place and abs(place[0] - begin - lead) < distance:
             first = bisect.bisect_right(ends, place[0]) - 1
             there = context[first : bisect.bisect_left(ends, place[1])]

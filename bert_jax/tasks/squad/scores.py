@@ -15,7 +15,7 @@ Golds = Sequence[tuple[str, Sequence[str]]]  # each question's id and gold answe
 
 
 @functools.lru_cache(1 << 16)
-def normalize(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """Lowercases, and drops ASCII punctuation, articles and extra white space."""
     bare = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
@@ -23,12 +23,15 @@ def normalize(text: str) -> str:
 
 def exact_match(prediction: str, gold: str) -> float:
     """Returns 1 or 0."""
-    return float(normalize(prediction) == normalize(gold))
+    return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
-def f1(prediction: str, gold: str) -> float:
+def word_f1(prediction: str, gold: str) -> float:
     """Returns F1 over words, 0 to 1, and 0 where either text has no word (1.1)."""
-    words, gold_words = normalize(prediction).split(), normalize(gold).split()
+    words, gold_words = (
+        normalize_answer(prediction).split(),
+        normalize_answer(gold).split(),
+    )
     shared = sum((Counter(words) & Counter(gold_words)).values())
     if not shared:
         return 0.0
@@ -37,14 +40,14 @@ def f1(prediction: str, gold: str) -> float:
 
 
 def f1_or_none(prediction: str, gold: str) -> float:
-    """Returns `f1`, but 1 where neither text has a word (2.0)."""
-    if not normalize(prediction) and not normalize(gold):
+    """Returns `word_f1`, but 1 where neither text has a word (2.0)."""
+    if not normalize_answer(prediction) and not normalize_answer(gold):
         return 1.0
-    return f1(prediction, gold)
+    return word_f1(prediction, gold)
 
 
-def version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
-    """Returns `exact_match` and `f1` in percent, with 0 for a missing prediction.
+def score_version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
+    """Returns `exact_match` and `word_f1` in percent, with 0 for a missing prediction.
 
     Args:
       golds: At least one question, each with at least one answer.
@@ -57,11 +60,11 @@ def version1(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
                 total += max(score(predictions[name], gold) for gold in answers)
         return 100.0 * total / len(golds)
 
-    return {"exact_match": mean(exact_match), "f1": mean(f1)}
+    return {"exact_match": mean(exact_match), "f1": mean(word_f1)}
 
 
-def version2(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
-    """Returns percentages: `exact_match` and `f1`, also as `HasAns_...` and
+def score_version2(predictions: Mapping[str, str], golds: Golds) -> dict[str, float]:
+    """Returns percentages: `exact_match` and `word_f1`, also as `HasAns_...` and
     `NoAns_...`, over the questions with and without an answer, where there are any.
 
     Args:
@@ -97,7 +100,7 @@ def best_threshold(
 
     Args:
       texts: Best non-empty answer to every question.
-      golds: As in `version2`.
+      golds: As in `score_version2`.
       null_odds: Odds for every question. Larger means an answer is less likely.
     """
     answered = {name: bool(answers) for name, answers in golds}
@@ -121,7 +124,7 @@ def _raw(
     """Returns each question's best score over its gold answers."""
     scores = {}
     for name, answers in golds:
-        valid = [answer for answer in answers if normalize(answer)] or [""]
+        valid = [answer for answer in answers if normalize_answer(answer)] or [""]
         scores[name] = max(score(predictions[name], gold) for gold in valid)
     return scores
 

@@ -49,11 +49,11 @@ class Squad(Finetuning):
                 f"{task.max_seq_length - least}, to leave room for the context"
             )
 
-    def read(self, split: str) -> Sequence[Row] | None:
+    def read_rows(self, split: str) -> Sequence[Row] | None:
         path = self.config.task.get(f"{split}_file", "")
         if not path:
             return None
-        examples, counts = data.read(path)
+        examples, counts = data.read_questions(path)
         for what, count in counts.items():
             self.notices[f"{split}: {what}"] += count
         if split != "train" and not self.config.task.null_answers:
@@ -70,10 +70,10 @@ class Squad(Finetuning):
         `null_answers`, if it has none. `notices` counts these questions.
         """
         task, training = self.config.task, split == "train"
-        questions = self.tokenize([row["question"] for row in examples])
+        questions = self.tokenize_texts([row["question"] for row in examples])
         texts = [row["context"] for row in examples]
-        contexts = squad_windows.contexts(texts, self.tokenize)
-        golds = self.tokenize(
+        contexts = squad_windows.tokenize_contexts(texts, self.tokenize_texts)
+        golds = self.tokenize_texts(
             [
                 row["answers"][0]["text"].strip() if row.get("answers") else ""
                 for row in examples
@@ -96,7 +96,7 @@ class Squad(Finetuning):
                     continue
             for columns, window in self._windows(question, ids, offsets, split):
                 if training:
-                    start, end = squad_windows.positions(window, answer)
+                    start, end = squad_windows.answer_positions(window, answer)
                     columns |= {"start_positions": start, "end_positions": end}
                 features.append(Feature(number, columns, window))
         if not features:
@@ -136,7 +136,7 @@ class Squad(Finetuning):
             raise ValueError(f"questions without an answer {off}")
         if len(answers) > 1:
             self.notices["train: questions of several answers, the first one used"] += 1
-        place = data.find(context, answers[0])
+        place = data.find_answer(context, answers[0])
         if place is None:
             raise ValueError("answers that are not at answer_start")
         if not context.startswith(answers[0]["text"], answers[0]["answer_start"]):
@@ -156,15 +156,15 @@ class Squad(Finetuning):
         """Yields the columns and the `Window` of each part of a context."""
         first = 1 + len(question) + len(self.between)
         room = self.config.task.max_seq_length - first - 1
-        spans = squad_windows.spans(len(ids), room, self.config.task.doc_stride)
-        owned = squad_windows.owned(spans, len(ids))
+        spans = squad_windows.window_spans(len(ids), room, self.config.task.doc_stride)
+        owned = squad_windows.max_context(spans, len(ids))
         for span, is_owned in zip(spans, owned, strict=True):
             part = ids[span.start : sum(span)].tolist()
             columns = {**self.sequence(question, part, split)}
             null = len(columns["input_ids"]) - 1 if self.causal else 0
             yield columns, squad_windows.Window(span, first, is_owned, offsets, null)
 
-    def losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
+    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the mean of the start's and the end's cross entropy, in nats.
 
         Google's code includes padding in the softmax. Without it the loss does not
@@ -179,7 +179,7 @@ class Squad(Finetuning):
 
         return (loss("start") + loss("end")) / 2
 
-    def answers(
+    def decode_answers(
         self,
         examples: Sequence[Row],
         features: Sequence[Feature],
@@ -199,7 +199,7 @@ class Squad(Finetuning):
                     (output["start_logits"][:length], output["end_logits"][:length])
                 )
             predictions.append(
-                squad_answers.predict(
+                squad_answers.best_answers(
                     examples[number]["context"],
                     windows,
                     logits,
@@ -210,7 +210,7 @@ class Squad(Finetuning):
             )
         return predictions
 
-    def learn(self, split: str, answers: Sequence[Prediction]) -> None:
+    def fit_to_rows(self, split: str, answers: Sequence[Prediction]) -> None:
         """Fits `null_threshold` for the best F1 (section 4.3)."""
         pairs = list(zip(self.examples(split), answers, strict=True))
         golds = self._golds([example for example, _ in pairs])
@@ -218,7 +218,7 @@ class Squad(Finetuning):
             best = {example["id"]: answer.best.text for example, answer in pairs}
             odds = {example["id"]: answer.null_odds for example, answer in pairs}
             _, threshold = scores.best_threshold(best, golds, odds)
-            self.facts["null_threshold"] = threshold
+            self.fitted["null_threshold"] = threshold
 
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Prediction]
@@ -232,27 +232,27 @@ class Squad(Finetuning):
         if not golds:
             return {}
         if not self.config.task.null_answers:
-            return scores.version1(self._texts(examples, answers), golds)
+            return scores.score_version1(self._texts(examples, answers), golds)
         pairs = list(zip(examples, answers, strict=True))
         best = {example["id"]: answer.best.text for example, answer in pairs}
         odds = {example["id"]: answer.null_odds for example, answer in pairs}
         best_f1, _ = scores.best_threshold(best, golds, odds)
         best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
         return {
-            **scores.version2(self._texts(examples, answers), golds),
+            **scores.score_version2(self._texts(examples, answers), golds),
             "best_exact": best_exact,
             "best_f1": best_f1,
             "null_threshold": self._threshold,
         }
 
-    def baseline(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
+    def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of never answering, only for 2.0."""
         golds = self._golds(examples)
         if not golds or not self.config.task.null_answers:
             return {}
-        return scores.version2({name: "" for name, _ in golds}, golds)
+        return scores.score_version2({name: "" for name, _ in golds}, golds)
 
-    def write(
+    def write_predictions(
         self,
         folder: Path,
         split: str,
@@ -286,14 +286,14 @@ class Squad(Finetuning):
             text = json.dumps(content, indent=4) + "\n"
             write_atomically(folder / name, text)
 
-    def parse(self, row: Row) -> Row:
+    def parse_row(self, row: Row) -> Row:
         parsed = {name: row.get(name) for name in ("question", "context")}
         for name, text in parsed.items():
             if not isinstance(text, str):
                 raise ValueError(f'"{name}" is required, a string')
         return parsed
 
-    def result(self, example: Row, answer: Prediction) -> Row:
+    def format_answer(self, example: Row, answer: Prediction) -> Row:
         """Returns the fields of an answer.
 
         `start` and `end` are characters of the context, null without an answer, and
@@ -310,9 +310,9 @@ class Squad(Finetuning):
 
     @property
     def _threshold(self) -> float:
-        if "null_threshold" not in self.facts:
+        if "null_threshold" not in self.fitted:
             return self._default_threshold
-        return float(self.facts["null_threshold"])
+        return float(self.fitted["null_threshold"])
 
     @functools.cached_property
     def _default_threshold(self) -> float:

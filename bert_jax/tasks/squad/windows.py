@@ -40,7 +40,7 @@ class Window(NamedTuple):
     null: int = 0  # the row position that means "no answer": that of [CLS]
 
 
-def spans(tokens: int, room: int, stride: int) -> list[Span]:
+def window_spans(tokens: int, room: int, stride: int) -> list[Span]:
     """Cuts a context into windows.
 
     An empty context has one empty window. In run_squad.py it has none, and no answer.
@@ -57,7 +57,7 @@ def spans(tokens: int, room: int, stride: int) -> list[Span]:
     return windows
 
 
-def owned(windows: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
+def max_context(windows: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
     """Returns, for each window's tokens, whether it has the most context for them.
 
     A token's context is the smaller of the token counts to its left and right. Ties go
@@ -125,7 +125,7 @@ def _covering(
     return first, int(np.searchsorted(offsets[:, 0], end)) - 1
 
 
-def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
+def answer_positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the row positions of an answer's first and last token.
 
     They are `null` where the window does not have the whole answer, or there is none.
@@ -138,7 +138,7 @@ def positions(window: Window, answer: tuple[int, int] | None) -> tuple[int, int]
     return start + window.first, end + window.first
 
 
-def contexts(
+def tokenize_contexts(
     texts: Sequence[str], tokenize: Tokenize
 ) -> Iterator[tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_ 2"]]]:
     """Yields ids and offsets of each context. Tokenizes equal ones in a row once."""
