@@ -95,17 +95,19 @@ def run_mode(
     if line.mode in ("export", "serve") or (reads and line.input == "-"):
         _require_one_process(line.mode)
     workdir = storage.storage_path(line.workdir)
-    asks = line.mode in command_line.INFERENCE_MODES
+    is_inference = line.mode in command_line.INFERENCE_MODES
     if line.mode == "describe" and config_argument is None:
-        asks = not workdirs.has_config(workdir)  # then: what `init_from` names
-    config = run_config.config_of(workdir, config_argument, line.overrides, asks=asks)
+        is_inference = not workdirs.has_config(workdir)  # then: what `init_from` names
+    config = run_config.config_of(
+        workdir, config_argument, line.overrides, is_inference=is_inference
+    )
     run_config.check_places(line, config)
     environment.collect_garbage()
     if line.mode == "export":
         export.export(workdir, config, line.output, line.dtype)
         return None
     environment.keep_programs()
-    task = setup.build_task(config, workdir, from_data=not asks)
+    task = setup.build_task(config, workdir, from_data=not is_inference)
     processes.check_same("the config", workdirs.agreed_fields(task.config))
     match line.mode:
         case "train":

@@ -315,7 +315,7 @@ class Bert:
         """The answerer of the task that the weights record, or of their head's task."""
         nowhere = storage.storage_path(self._path) / "no-run"  # weights of `init_from`
         first = [f"--config.init_from={self._path}"]
-        config = run_config.config_of(nowhere, None, first, asks=True)
+        config = run_config.config_of(nowhere, None, first, is_inference=True)
         task = setup.build_task(config, nowhere, from_data=False)
         params, report = merge.merge_weights(
             sharding.abstract_params(task.init_params, self._mesh),

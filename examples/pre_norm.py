@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 
-from bert_jax.models.attention import Seen, SelfAttention
+from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import LAYERS, constrain_rows
 from bert_jax.models.layers import ACTIVATION_FUNCTIONS, Dense, dropout, layer_norm
@@ -30,7 +30,7 @@ class PreNorm(nn.Module):
         self,
         hidden: Float[Array, "batch length hidden"],
         index: int | Int[Array, ""],
-        seen: Seen,
+        mask: AttentionMask,
         key: Key[Array, ""] | None,
     ) -> tuple[
         Float[Array, "batch length hidden"], Float[Array, "batch length hidden"]
@@ -41,7 +41,7 @@ class PreNorm(nn.Module):
             keys = tuple(jax.random.split(jax.random.fold_in(key, index), 3))
 
         normed = layer_norm(config, name="attention_layer_norm")(hidden)
-        attended = SelfAttention(config, name="attention")(normed, seen, keys[0])
+        attended = SelfAttention(config, name="attention")(normed, mask, keys[0])
         hidden = hidden + dropout(attended, rate, keys[1])
 
         normed = layer_norm(config, name="layer_norm")(hidden)

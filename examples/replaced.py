@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
-from bert_jax.models.attention import Seen
+from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.encoder import Bert, Encoder
 from bert_jax.models.heads import MaskedLmHead
@@ -55,29 +55,33 @@ class Electra(nn.Module):
         self.replaced = Dense(config, size, ("embed", "pooled"))
         self.replaced_output = Dense(config, (1,), ("embed", "labels"), logits=True)
 
-    def __call__(self, ids, mask, segments, places, key=None, packed=None):
+    def __call__(self, ids, mask, segments, positions, key=None, packed=None):
         keys = (None,) * 4 if key is None else jax.random.split(key, 4)
-        seen, own = Seen.from_input_mask(mask), None
+        attention_mask, own = AttentionMask.from_input_mask(mask), None
         if packed is not None:
             own = packed.position_ids
-            seen = Seen(packed.sequence_ids, packed.sequence_ids, own)
+            attention_mask = AttentionMask(
+                packed.sequence_ids, packed.sequence_ids, own
+            )
         embedded = self.bert.embeddings(ids, segments, keys[0], own)
-        hidden, _ = self.generator(self.generator_input(embedded), seen, keys[1])
-        chosen = jnp.take_along_axis(hidden, places[:, :, None], axis=1)
+        hidden, _ = self.generator(
+            self.generator_input(embedded), attention_mask, keys[1]
+        )
+        chosen = jnp.take_along_axis(hidden, positions[:, :, None], axis=1)
         table = self.bert.embeddings.word_embeddings.table
         logits = self.generator_output(chosen, table)
         drawn = jax.random.key(0) if keys[2] is None else keys[2]
         pieces = jax.random.categorical(drawn, jax.lax.stop_gradient(logits))
-        ids = put(ids, places, pieces)
+        ids = put(ids, positions, pieces)
         hidden = self.replaced(self.bert(ids, mask, segments, keys[3], packed).sequence)
         replaced = self.replaced_output(nn.gelu(hidden, approximate=False))[..., 0]
         return {"masked_lm_logits": logits, "ids": ids, "replaced_logits": replaced}
 
 
-def put(ids: Array, places: Array, pieces: Array) -> Array:
+def put(ids: Array, positions: Array, pieces: Array) -> Array:
     """Returns the ids with these tokens. Position 0, a [CLS], is an unused one."""
-    pieces = jnp.where(places > 0, pieces, ids[:, :1])
-    return jax.vmap(lambda row, at, new: row.at[at].set(new))(ids, places, pieces)
+    pieces = jnp.where(positions > 0, pieces, ids[:, :1])
+    return jax.vmap(lambda row, at, new: row.at[at].set(new))(ids, positions, pieces)
 
 
 def is_replaced(outputs: Mapping, batch: Mapping) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from bert_jax.data.masking import MASKINGS, Numbers, Texts, replacement_ids
+from bert_jax.data.masking import MASKINGS, Texts, Uniforms, replacement_ids
 
 extends = "tiny"
 P, MOST = 0.2, 10
@@ -27,12 +27,12 @@ def lengths(numbers: Float[np.ndarray, "..."]) -> Int[np.ndarray, "..."]:
 
 
 def spans(
-    texts: Texts, numbers: Numbers, masking: ConfigDict
+    texts: Texts, uniforms: Uniforms, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
     """Chooses spans. See `masking.MASKINGS`."""
     ids, candidates = texts.input_ids, texts.candidates
     size = ids.shape[1]
-    order, words, action, piece = np.split(numbers(4 * size), 4, axis=1)
+    order, words, action, piece = np.split(uniforms(4 * size), 4, axis=1)
     starts = candidates & ~texts.continuation[ids]
     starts[:, 1:] |= candidates[:, 1:] & ~candidates[:, :-1]
     # Where the span of each chosen token begins. -1 means that it is not chosen.

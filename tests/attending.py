@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bert_jax.models.attention import Seen
+from bert_jax.models.attention import AttentionMask
 
 
 def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
@@ -13,14 +13,16 @@ def values(shape: tuple[int, ...], dtype: str) -> list[jax.Array]:
     return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
 
 
-def sees(kind: str, batch: int, length: int) -> Seen:
+def sees(kind: str, batch: int, length: int) -> AttentionMask:
     """Returns the attention mask of packed rows, or of padded ones."""
     rng = np.random.default_rng(1)
     if kind == "packed":
         ids = jnp.asarray(np.sort(rng.integers(0, 4, (batch, length)), axis=1))
-        return Seen(ids.astype(jnp.int32), ids.astype(jnp.int32))
+        return AttentionMask(ids.astype(jnp.int32), ids.astype(jnp.int32))
     ends = rng.integers(1, length + 1, (batch, 1))
-    return Seen.from_input_mask(jnp.asarray(np.arange(length) < ends, jnp.int32))
+    return AttentionMask.from_input_mask(
+        jnp.asarray(np.arange(length) < ends, jnp.int32)
+    )
 
 
 def outputs_and_gradients(

@@ -91,7 +91,7 @@ def test_an_attention(file, monkeypatch):
     assert "attention window of your own" in error and not Path("out").exists()
     starts_from("run")
     length = 40
-    seen = attention.Seen.from_input_mask(jnp.ones((1, length), jnp.int32))
+    seen = attention.AttentionMask.from_input_mask(jnp.ones((1, length), jnp.int32))
     values = jax.random.normal(jax.random.key(0), (3, 1, length, 2, 8))
     _, near = attention.ATTENTIONS["window"](*values, seen, 0.0, None)
     _, every = attention.einsum_attention(*values, seen, 0.0, None)

@@ -73,10 +73,12 @@ def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
     assert content != cudnn
     (tmp_path / "config.json").write_text(cudnn)
     begin = f"--config.init_from={tmp_path}"
-    own = run_config.config_of(MINI / "no-run", None, [begin], asks=True).model
+    own = run_config.config_of(MINI / "no-run", None, [begin], is_inference=True).model
     assert (own.dtype, own.attention) == ("float32", "einsum")
     given = ("--config.model.dtype=bfloat16", "--config.model.attention=cudnn")
-    own = run_config.config_of(MINI / "no-run", None, [begin, *given], asks=True).model
+    own = run_config.config_of(
+        MINI / "no-run", None, [begin, *given], is_inference=True
+    ).model
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
 
 

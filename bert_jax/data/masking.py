@@ -30,7 +30,7 @@ class Texts(NamedTuple):
 
 # Returns `count` numbers in [0, 1) for each row: [batch, count]. They depend on the
 # seed, the epoch and the record alone, so any record's mask can be computed alone.
-Numbers = Callable[[int], Float[np.ndarray, "batch count"]]
+Uniforms = Callable[[int], Float[np.ndarray, "batch count"]]
 
 
 class Masked(NamedTuple):
@@ -75,7 +75,7 @@ def mask_pairs(
     input_ids: Int[np.ndarray, "batch length"],
     input_mask: Int[np.ndarray, "batch length"],
     candidates: Bool[np.ndarray, "batch length"],
-    numbers: Numbers,
+    uniforms: Uniforms,
     masking: ConfigDict,
     columns: int,
     mask_id: int,
@@ -89,7 +89,7 @@ def mask_pairs(
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
-    chosen, ids = MASKINGS.lookup(masking.name)(texts, numbers, masking)
+    chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
     if (chosen.sum(axis=1) > budget).any():
         raise UserError(
             f"config.masking.name={masking.name}: chooses more positions of a row than "
@@ -105,7 +105,7 @@ def mask_pairs(
 
 
 def pieces_or_words(
-    texts: Texts, numbers: Numbers, masking: ConfigDict
+    texts: Texts, uniforms: Uniforms, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
     """Masks single tokens, or with `masking.whole_word` all tokens of a word.
 
@@ -118,7 +118,7 @@ def pieces_or_words(
     ids, candidates, budget, columns, *_, continuation = texts
     length = ids.shape[1]
     order, action, piece = np.split(
-        numbers(length + 2 * columns), [length, length + columns], axis=1
+        uniforms(length + 2 * columns), [length, length + columns], axis=1
     )
     if masking.whole_word:
         starts = candidates & ~continuation[ids]

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models import positions
 from bert_jax.models.config import MASK_VALUE, BertConfig
 from bert_jax.models.layers import (
     PRODUCT,
@@ -20,12 +19,13 @@ from bert_jax.models.layers import (
     platform_name,
 )
 from bert_jax.models.matmul import linear, multiplied_einsum
+from bert_jax.models.positions import positions_of
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
 
 
 @flax.struct.dataclass
-class Seen:
+class AttentionMask:
     """The attention mask: a query attends to the keys that have its id and are at most
     `window` positions away in the row. It also has each token's position."""
 
@@ -34,7 +34,7 @@ class Seen:
     position_ids: Int[Array, "#batch length"] | None = None  # None means unknown
     window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
     # Positions of the queries in the row. None means as many queries as keys.
-    query_positions: Int[Array, "batch places"] | None = None
+    query_positions: Int[Array, "batch positions"] | None = None
 
     @property
     def ids(self) -> tuple[Int[Array, "batch #queries"], Int[Array, "batch length"]]:
@@ -42,21 +42,23 @@ class Seen:
         return self.query_ids, self.key_ids
 
     @classmethod
-    def from_input_mask(cls, input_mask: Int[Array, "batch length"]) -> "Seen":
+    def from_input_mask(cls, input_mask: Int[Array, "batch length"]) -> "AttentionMask":
         """Returns a mask: every query attends to every token, not to padding."""
         ones, ids = jnp.ones_like(input_mask[:, :1]), jnp.where(input_mask == 0, 0, 1)
         return cls(ones, ids, jnp.arange(input_mask.shape[1])[None])
 
-    def with_window(self, window: int) -> "Seen":
+    def with_window(self, window: int) -> "AttentionMask":
         """Limits the mask to `window` positions on each side of a query."""
         return dataclasses.replace(self, window=window)
 
-    def select_queries(self, places: Int[Array, "batch places"]) -> "Seen":
+    def select_queries(
+        self, positions: Int[Array, "batch positions"]
+    ) -> "AttentionMask":
         """Returns the mask of the queries at these positions only."""
         queries = self.query_ids
         if queries.shape[1] > 1:
-            queries = jnp.take_along_axis(queries, places, axis=1)
-        return dataclasses.replace(self, query_ids=queries, query_positions=places)
+            queries = jnp.take_along_axis(queries, positions, axis=1)
+        return dataclasses.replace(self, query_ids=queries, query_positions=positions)
 
     def bias(self, causal: bool = False) -> Float[Array, "batch 1 #queries length"]:
         """Returns 0 where a query attends, else -10,000 (modeling.py). The exponential
@@ -66,22 +68,24 @@ class Seen:
           causal: Whether a query attends to no position after its own.
         """
         # [batch, queries or 1, length]
-        seen = self.query_ids[:, :, None] == self.key_ids[:, None, :]
+        mask = self.query_ids[:, :, None] == self.key_ids[:, None, :]
         place = jnp.arange(self.key_ids.shape[1])
-        places = place[None] if self.query_positions is None else self.query_positions
-        after = places[:, :, None] - place  # the query's position minus the key's
+        positions = (
+            place[None] if self.query_positions is None else self.query_positions
+        )
+        after = positions[:, :, None] - place  # the query's position minus the key's
         if causal:
-            seen = seen & (after >= 0)
+            mask = mask & (after >= 0)
         if self.window:
-            seen = seen & (abs(after) <= self.window)
-        return jnp.where(seen, 0.0, MASK_VALUE).astype(jnp.float32)[:, None]
+            mask = mask & (abs(after) <= self.window)
+        return jnp.where(mask, 0.0, MASK_VALUE).astype(jnp.float32)[:, None]
 
 
 def einsum_attention(
     query: Float[Array, "batch queries heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: Seen,
+    mask: AttentionMask,
     rate: float,
     key: DropoutKey,
     causal: bool = False,
@@ -100,7 +104,7 @@ def einsum_attention(
     query, keys, value = (jnp.swapaxes(x, 1, 2) for x in (query, keys, value))
     # [batch, heads, queries, length]
     scores = multiplied_einsum("bhqd,bhkd->bhqk", query, keys, jnp.float32)
-    scale, bias = query.shape[-1] ** 0.5, seen.bias(causal)
+    scale, bias = query.shape[-1] ** 0.5, mask.bias(causal)
     if key is None:  # divide the mixed values, a smaller array than the probabilities
         biased = scores + bias * scale
         most = jax.lax.stop_gradient(jnp.max(biased, axis=-1, keepdims=True))
@@ -111,8 +115,10 @@ def einsum_attention(
         mixed = (sums / total).astype(query.dtype)
     else:
         probs = jax.nn.softmax(scores / scale + bias, axis=-1)
-        places = None if seen.query_positions is None else seen.query_positions[:, None]
-        kept = dropout(probs, rate, key, places).astype(query.dtype)
+        positions = (
+            None if mask.query_positions is None else mask.query_positions[:, None]
+        )
+        kept = dropout(probs, rate, key, positions).astype(query.dtype)
         # [batch, heads, queries, head_dim]
         mixed = multiplied_einsum("bhqk,bhkd->bhqd", kept, value, query.dtype)
     return jnp.swapaxes(mixed, 1, 2), probs  # [batch, queries, heads, head_dim]
@@ -128,17 +134,21 @@ class SelfAttention(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, "batch length hidden"],
-        seen: Seen,
+        mask: AttentionMask,
         key: DropoutKey,
-        places: Int[Array, "batch places"] | None = None,
+        positions: Int[Array, "batch positions"] | None = None,
     ) -> Any:
-        """Returns [batch, queries, hidden] at `places`. None means every position."""
-        config, turned = self.config, positions.positions_of(self.config).rotate
+        """Returns [batch, queries, hidden] at `positions`, or at every position for
+        None."""
+        config, turned = self.config, positions_of(self.config).rotate
         # A kernel takes as many queries as keys.
         all_ask = config.attention != "einsum" or turned is not None
         asking = hidden
-        if places is not None and not all_ask:
-            asking, seen = gather_positions(hidden, places), seen.select_queries(places)
+        if positions is not None and not all_ask:
+            asking, mask = (
+                gather_positions(hidden, positions),
+                mask.select_queries(positions),
+            )
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
         query, keys, values = (
@@ -151,19 +161,19 @@ class SelfAttention(nn.Module):
 
             # [batch, length, heads, 3, head_dim] and [heads, 3, head_dim]
             packed, bias = _packed(config, hidden, query, keys, values)
-            sight = (seen.ids, rate, key, config.causal, seen.window)
+            sight = (mask.ids, rate, key, config.causal, mask.window)
             mixed, probs = fused_attention(packed, *sight, bias=bias), None
         else:
             # [batch, queries, heads, head_dim], [batch, length, heads, head_dim] twice
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
-                three = (*turned(config, *three[:2], seen.position_ids), three[2])
+                three = (*turned(config, *three[:2], mask.position_ids), three[2])
             attend = ATTENTIONS.lookup(config.attention)
-            mixed, probs = attend(*three, seen, rate, key, config.causal)
-        if probs is not None and places is None:
+            mixed, probs = attend(*three, mask, rate, key, config.causal)
+        if probs is not None and positions is None:
             self.sow("intermediates", "probabilities", probs)  # kept on request
-        if places is not None and all_ask:
-            mixed = gather_positions(mixed, places)
+        if positions is not None and all_ask:
+            mixed = gather_positions(mixed, positions)
         out_of_heads = ("heads", "head_dim", "embed")
         output = Dense(
             config,

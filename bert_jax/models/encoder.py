@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
-from bert_jax.models.attention import Seen, SelfAttention
+from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
@@ -88,16 +88,16 @@ class EncoderLayer(nn.Module):
         self,
         hidden: Float[Array, "batch length hidden"],
         index: int | Int[Array, ""],
-        seen: Seen,
+        mask: AttentionMask,
         key: DropoutKey,
-        places: Int[Array, "batch places"] | None = None,
+        positions: Int[Array, "batch positions"] | None = None,
     ) -> tuple[Float[Array, "batch queries hidden"], ...]:
         """Returns its output twice: as the scan's carry, and for the scan to stack.
 
         Args:
-          places: Positions at which the output is computed. None means every position.
-            Dropout draws the same numbers either way. A layer without this argument is
-            computed at every position.
+          positions: Positions at which the output is computed. None means every
+            position. Dropout draws the same numbers either way. A layer without this
+            argument is computed at every position.
         """
         config, rate = self.config, self.config.hidden_dropout_prob
         keys = (None,) * 3
@@ -108,14 +108,14 @@ class EncoderLayer(nn.Module):
 
         def add_and_norm(name: str, x: Any, hidden: Array, key: DropoutKey) -> Array:
             if fused:
-                return FusedNorm(config, name=name)(x, hidden, rate, key, places)
-            dropped = dropout(x, rate, key, places)
+                return FusedNorm(config, name=name)(x, hidden, rate, key, positions)
+            dropped = dropout(x, rate, key, positions)
             return layer_norm(config, name=name)(hidden + dropped)
 
         attention = SelfAttention(config, adds_bias=not fused, name="attention")
-        attended = attention(hidden, seen, keys[0], places)
+        attended = attention(hidden, mask, keys[0], positions)
         # The residual: [batch, queries, hidden]
-        hidden = hidden if places is None else gather_positions(hidden, places)
+        hidden = hidden if positions is None else gather_positions(hidden, positions)
         hidden = add_and_norm("attention_layer_norm", attended, hidden, keys[1])
 
         size = (config.intermediate_size,)
@@ -168,18 +168,21 @@ class Encoder(nn.Module):
             self.final_layer_norm = self.kind.final_norm(config)
 
     def __call__(
-        self, hidden: Float[Array, "batch length hidden"], seen: Seen, key: DropoutKey
+        self,
+        hidden: Float[Array, "batch length hidden"],
+        mask: AttentionMask,
+        key: DropoutKey,
     ) -> tuple[
         Float[Array, "batch length hidden"], list[Float[Array, "batch length hidden"]]
     ]:
         """Returns the last layer's output, and every layer's in order."""
         count = self.config.num_hidden_layers
         if self.config.scan_layers:
-            hidden, outputs = self.layers(hidden, jnp.arange(count), seen, key)
+            hidden, outputs = self.layers(hidden, jnp.arange(count), mask, key)
         else:
             outputs = []
             for index in range(count):
-                hidden, _ = getattr(self, f"layer_{index}")(hidden, index, seen, key)
+                hidden, _ = getattr(self, f"layer_{index}")(hidden, index, mask, key)
                 outputs.append(hidden)
         if self.kind.final_norm is not None:
             hidden = self.final_layer_norm(hidden)
@@ -189,10 +192,10 @@ class Encoder(nn.Module):
     def last_layer_at(
         self,
         outputs: list[Float[Array, "batch length hidden"]],
-        seen: Seen,
+        mask: AttentionMask,
         key: DropoutKey,
-        places: Int[Array, "batch places"],
-    ) -> Float[Array, "batch places hidden"]:
+        positions: Int[Array, "batch positions"],
+    ) -> Float[Array, "batch positions hidden"]:
         """Returns the last layer's output at some positions.
 
         Computes it only there, if the layer can. XLA then leaves out the whole output,
@@ -201,12 +204,14 @@ class Encoder(nn.Module):
         Args:
           outputs: Outputs of the embeddings, then of each layer.
         """
-        takes_places = "places" in inspect.signature(self.kind.__call__).parameters
-        if self.config.scan_layers or not takes_places:
-            return gather_positions(outputs[-1], places)
+        takes_positions = (
+            "positions" in inspect.signature(self.kind.__call__).parameters
+        )
+        if self.config.scan_layers or not takes_positions:
+            return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
         layer = getattr(self, f"layer_{last}")
-        hidden, _ = layer(outputs[-2], last, seen, key, places)
+        hidden, _ = layer(outputs[-2], last, mask, key, positions)
         return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
 
 
@@ -260,7 +265,7 @@ class Encoded(NamedTuple):
 
     sequence: Float[Array, "batch length hidden"]  # the last layer's output
     # The output at the requested positions, which may be the only ones computed.
-    gathered: Float[Array, "batch places hidden"]
+    gathered: Float[Array, "batch positions hidden"]
     # The first token's vector, and the pooler's output: one per row, unless packed.
     first: Float[Array, "batch *sequences hidden"]
     pooled: Float[Array, "batch *sequences hidden"]
@@ -286,7 +291,7 @@ class Bert(nn.Module):
         segment_ids: Int[Array, "batch length"],
         key: DropoutKey = None,
         packed: Packed | None = None,
-        places: Int[Array, "batch places"] | None = None,
+        positions: Int[Array, "batch positions"] | None = None,
     ) -> Encoded:
         """Encodes a batch.
 
@@ -297,25 +302,29 @@ class Bert(nn.Module):
           key: Dropout key. None means evaluation.
           packed: Ids and positions of rows with several sequences, each of which is
             encoded as if alone.
-          places: Positions to return in `Encoded.gathered`. None means no positions.
+          positions: Positions to return in `Encoded.gathered`. None means no positions.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        seen, position_ids = Seen.from_input_mask(input_mask), None
+        mask, position_ids = AttentionMask.from_input_mask(input_mask), None
         if packed is not None:
             ids, position_ids = packed.sequence_ids, packed.position_ids
-            seen = Seen(ids, ids, position_ids)
+            mask = AttentionMask(ids, ids, position_ids)
         embedded = self.embeddings(input_ids, segment_ids, keys[0], position_ids)
         embedded = constrain_rows(embedded)
-        sequence, outputs = self.encoder(embedded, seen, keys[1])
+        sequence, outputs = self.encoder(embedded, mask, keys[1])
         states = [embedded, *outputs]
-        marks = self.cls_positions(input_mask, packed)
-        wanted = marks if places is None else jnp.concatenate([marks, places], 1)
-        # [batch, sequences + places, hidden], with 1 sequence unless packed
-        read = self.encoder.last_layer_at(states, seen, keys[1], wanted)
-        first, chosen = jnp.split(read, [marks.shape[1]], axis=1)
+        cls_positions = self.cls_positions(input_mask, packed)
+        requested = (
+            cls_positions
+            if positions is None
+            else jnp.concatenate([cls_positions, positions], 1)
+        )
+        # [batch, sequences + positions, hidden], with 1 sequence unless packed
+        read = self.encoder.last_layer_at(states, mask, keys[1], requested)
+        first, gathered = jnp.split(read, [cls_positions.shape[1]], axis=1)
         # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
-        return Encoded(sequence, chosen, first, self.pool(first), states)
+        return Encoded(sequence, gathered, first, self.pool(first), states)
 
     def cls_positions(
         self, input_mask: Int[Array, "batch length"], packed: Packed | None = None

@@ -126,9 +126,9 @@ class BertForPreTraining(nn.Module):
         Without `masked_lm_positions`, for left to right, returns only `lm_logits`
         [batch, length - 1, vocab], at each position but the last.
         """
-        places, training = masked_lm_positions, key is not None
-        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, places)
-        if places is None:
+        positions, training = masked_lm_positions, key is not None
+        encoded = self.bert(input_ids, input_mask, segment_ids, key, packed, positions)
+        if positions is None:
             return {"lm_logits": self.token_logits(encoded.sequence[:, :-1], training)}
         # The logits are the model's largest array, so only at the masked positions.
         logits = {"masked_lm_logits": self.token_logits(encoded.gathered, training)}

@@ -190,15 +190,15 @@ def constrain_rows(hidden: Array) -> Array:
 
 
 def gather_positions(
-    x: Float[Array, "batch length ..."], places: Int[Array, "batch places"]
-) -> Float[Array, "batch places ..."]:
+    x: Float[Array, "batch length ..."], positions: Int[Array, "batch positions"]
+) -> Float[Array, "batch positions ..."]:
     """Gathers vectors at some positions of each row. XLA chooses the layout of those
     with heads."""
-    places = places.reshape(*places.shape, *(1,) * (x.ndim - 2))
+    positions = positions.reshape(*positions.shape, *(1,) * (x.ndim - 2))
     if platform_name() == "gpu":
-        found = lookup.gather_by_blocks(x.shape[1], x, places)
+        found = lookup.gather_by_blocks(x.shape[1], x, positions)
     else:
-        found = jnp.take_along_axis(x, places, axis=1)
+        found = jnp.take_along_axis(x, positions, axis=1)
     return constrain_rows(found) if x.ndim == 3 else found
 
 
@@ -250,7 +250,7 @@ def dropout(
     x: Float[Array, "..."],
     rate: float,
     key: DropoutKey,
-    places: Int[Array, "..."] | None = None,
+    positions: Int[Array, "..."] | None = None,
 ) -> Float[Array, "..."]:
     """Applies inverted dropout. Returns `x` itself without a key (evaluation).
 
@@ -259,19 +259,19 @@ def dropout(
     that a stacked and an unrolled encoder draw the same numbers.
 
     Args:
-      places: Positions of the second last axis's vectors in the array of which they are
-        a part. None means that `x` is the whole array.
+      positions: Positions of the second last axis's vectors in the array of which they
+        are a part. None means that `x` is the whole array.
     """
     if key is None or rate == 0.0:
         return x
-    kept = random_bits(key, x.shape, places) >= jnp.uint32(round(rate * 2**32))
+    kept = random_bits(key, x.shape, positions) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(kept, x / (1.0 - rate), 0.0).astype(x.dtype)
 
 
 def random_bits(
     key: Key[Array, ""],
     shape: tuple[int, ...],
-    places: Int[Array, "..."] | None = None,
+    positions: Int[Array, "..."] | None = None,
 ) -> UInt32[Array, "..."]:
     """Returns uniform bits for each element of an array of one to four axes.
 
@@ -279,7 +279,7 @@ def random_bits(
     gives the bits. The hash is two rounds of multiplication and xorshift (as in
     Wellons's lowbias32), a fifth of the work of threefry for each element.
     """
-    first, second = row_keys(key, shape[:-1], places)
+    first, second = row_keys(key, shape[:-1], positions)
     column = jnp.arange(shape[-1], dtype=jnp.uint32)
     return hash_column(first[..., None], second[..., None], column)
 
@@ -287,20 +287,20 @@ def random_bits(
 def row_keys(
     key: Key[Array, ""],
     shape: tuple[int, ...],
-    places: Int[Array, "..."] | None = None,
+    positions: Int[Array, "..."] | None = None,
 ) -> tuple[UInt32[Array, "..."], UInt32[Array, "..."]]:
     """Returns two words for each row: threefry of the key and the row's indices.
 
     Args:
-      places: The rows' last indices. None means 0, 1, 2, ...
+      positions: The rows' last indices. None means 0, 1, 2, ...
     """
     *outer, rows = (1, 1, 1, *shape)[-3:]
     index = jax.lax.broadcasted_iota
     sizes = (*outer, rows)
     # Exact while the two inner axes have at most 65,536 indices.
     last = index(jnp.uint32, sizes, 2)
-    if places is not None:
-        last = jnp.broadcast_to(places.astype(jnp.uint32), sizes)
+    if positions is not None:
+        last = jnp.broadcast_to(positions.astype(jnp.uint32), sizes)
     inner = index(jnp.uint32, sizes, 1) << 16 | last
     first, second = jax.random.key_data(key)[:2]
     # Not `threefry_2x32`, which joins both counters in one array: where rows are split

@@ -41,15 +41,15 @@ class FillMask(Predictor):
         model: nn.Module,
         tokenizer: Tokenizer,
         *,
-        judges_pairs: bool = True,
+        has_nsp_head: bool = True,
     ):
         """Stores its arguments.
 
         Args:
-          judges_pairs: Whether the weights were trained to predict whether the second
+          has_nsp_head: Whether the weights were trained to predict whether the second
             text follows the first. If not, `is_next_probability` is omitted.
         """
-        self._judges_pairs, self._warned = judges_pairs, False
+        self._has_nsp_head, self._warned = has_nsp_head, False
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -93,18 +93,18 @@ class FillMask(Predictor):
         """Returns `masks` and, for a pair, `is_next_probability`."""
         blanks: Blanks = feature.info
         answer: Row = {"masks": self._guesses(output, len(blanks.masks))}
-        if blanks.is_pair and self._judges():
+        if blanks.is_pair and self._scores_pairs():
             answer["is_next_probability"] = float(output["is_next"])
         return answer
 
-    def _judges(self) -> bool:
-        if not self._judges_pairs and not self._warned:
+    def _scores_pairs(self) -> bool:
+        if not self._has_nsp_head and not self._warned:
             log.warning(
                 "these weights were not trained on sentence pairs: answers are without "
                 "is_next_probability"
             )
             self._warned = True
-        return self._judges_pairs
+        return self._has_nsp_head
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the best tokens at each mask, and how likely the pair is consecutive.
@@ -115,7 +115,7 @@ class FillMask(Predictor):
         """
         logits = self._logits(params, batch)
         best = self._best(logits["masked_lm_logits"])
-        if self._judges_pairs:
+        if self._has_nsp_head:
             best["is_next"] = jax.nn.softmax(logits["next_sentence_logits"])[:, 0]
         return best
 

@@ -86,8 +86,8 @@ class Pretraining(Task):
             )
         self.objective = kind
         corpus, task = config.corpus, config.task
-        self._judges = corpus.nsp and task.nsp_loss and kind.next_sentence
-        self._parts = (kind, NEXT_SENTENCE) if self._judges else (kind,)
+        self._scores_pairs = corpus.nsp and task.nsp_loss and kind.next_sentence
+        self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)
         family = FAMILIES[self.model_config.architecture]
         self.model = (kind.model or family.for_pretraining)(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
@@ -163,15 +163,15 @@ class Pretraining(Task):
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Returns next sentence head and pooler, which filling masks does not need."""
-        if self._judges and not predicts:
+        if self._scores_pairs and not predicts:
             return ()
         return ("bert/pooler", "next_sentence")
 
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """Returns the predictor for `--mode=predict`."""
-        judges = self._judges and not missing
+        has_nsp_head = self._scores_pairs and not missing
         return self.objective.predictor(
-            self.config, self.model, self.tokenizer, judges_pairs=judges
+            self.config, self.model, self.tokenizer, has_nsp_head=has_nsp_head
         )
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:

@@ -45,7 +45,7 @@ def config_of(
     given: ConfigDict | None,
     overrides: Sequence[str],
     *,
-    asks: bool,
+    is_inference: bool,
 ) -> ConfigDict:
     """Returns the config of a mode: the recorded one, the values that weights decide,
     then the command line's.
@@ -53,12 +53,12 @@ def config_of(
     Args:
       given: The command line's `--config` with its overrides, if any.
       overrides: The command line's `--config.FIELD=VALUE`.
-      asks: Whether the mode does not train.
+      is_inference: Whether the mode does not train.
 
     Raises:
       UserError: No config is named, or a field differs that must not in this mode.
     """
-    asked_run = asks and has_checkpoint(folder)
+    asked_run = is_inference and has_checkpoint(folder)
     named = {*map(field_of, overrides)}
     if asked_run:
         config = _asked_run(folder, given)
@@ -68,7 +68,7 @@ def config_of(
         config = workdir.recorded_config(folder)
         if "train.num_epochs" in named:
             config.train.num_steps = 0  # counted again
-    elif asks and "init_from" in named:
+    elif is_inference and "init_from" in named:
         config = _of_weights_alone(overrides)
     else:
         raise UserError(
@@ -77,9 +77,9 @@ def config_of(
         )
     values = decided = dict(fields.iter_fields(config))
     if not asked_run:
-        decided = _decided(folder, config, asks) if config.init_from else {}
+        decided = _decided(folder, config, is_inference) if config.init_from else {}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
-    if not asks and workdir.has_config(folder):
+    if not is_inference and workdir.has_config(folder):
         decided = {}  # `workdir.check` refuses differences on resuming
     for text in overrides:
         name, there, here = configuration.apply_override(config, text)
@@ -186,24 +186,24 @@ def _released(path: str, source: Source) -> ConfigDict:
     return config
 
 
-def _decided(folder: Path, config: ConfigDict, asks: bool) -> dict[str, Any]:
+def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, Any]:
     """Returns the values that the weights of `init_from` decide, by `GROUP.NAME`: their
-    sizes. With `asks` these include the whole task that they were trained on or, if
-    that is not recorded, the kind of their outputs.
+    sizes. With `is_inference` these include the whole task that they were trained on
+    or, if that is not recorded, the kind of their outputs.
 
     Raises:
       UserError: There are no such weights, or they are of another family.
     """
-    if not asks and workdir.has_config(folder):  # the weights may be gone
+    if not is_inference and workdir.has_config(folder):  # the weights may be gone
         run = workdir.recorded_config(folder, code=False)
         _check_family(config, family.family_of(run))
         return fields.decided_values(run)
     storage.check_path("--config.init_from", config.init_from)
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)
-    sizes, saved = source.shape(), source.recorded() if asks else None
+    sizes, saved = source.shape(), source.recorded() if is_inference else None
     if saved is None:
-        kind = source.kind() if asks and "kind" in config.task else None
+        kind = source.kind() if is_inference and "kind" in config.task else None
         return sizes | ({"task.kind": kind} if kind else {})
     run = configuration.complete_config(saved, config.init_from, code=False)
     sizes["evaluate.checkpoint"] = run.evaluate.checkpoint

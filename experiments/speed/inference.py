@@ -124,7 +124,7 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     file = str(sides.ROOT / "configs" / "finetune" / "text.py")
     given = configuration.load_config(file, overrides)
     nowhere = storage.storage_path(str(Path(case["folder"], "run")))
-    config = run_config.config_of(nowhere, given, overrides, asks=True)
+    config = run_config.config_of(nowhere, given, overrides, is_inference=True)
     task = setup.build_task(config, nowhere, from_data=False)
     answerer = inference.of_task(task, nowhere)
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from bert_jax.models import positions
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
-from bert_jax.models.attention import Seen
+from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
 from bert_jax.models.heads import vocabulary_logits
@@ -78,10 +78,10 @@ class Gpt(nn.Module):
             raise ValueError("a GPT has no packed rows")
         keys = (None, None) if key is None else tuple(jax.random.split(key))
         embedded = constrain_rows(self.embeddings(input_ids, keys[0]))
-        seen = Seen.from_input_mask(input_mask)
-        sequence, outputs = self.encoder(embedded, seen, keys[1])
-        states, places = [embedded, *outputs], last_token(input_mask)
-        last = self.encoder.last_layer_at(states, seen, keys[1], places)[:, 0]
+        mask = AttentionMask.from_input_mask(input_mask)
+        sequence, outputs = self.encoder(embedded, mask, keys[1])
+        states, positions = [embedded, *outputs], last_token(input_mask)
+        last = self.encoder.last_layer_at(states, mask, keys[1], positions)[:, 0]
         return Encoded(sequence, sequence[:, :0], last, last, states)
 
     def first(
@@ -103,8 +103,8 @@ class GptWithHeads(BertWithHeads):
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
         if self.config.positions == "learnt":
-            places = bert.embeddings.position_embeddings.table
-            matrix = jnp.concatenate([matrix, places[: self.scored_positions]])
+            positions = bert.embeddings.position_embeddings.table
+            matrix = jnp.concatenate([matrix, positions[: self.scored_positions]])
         return vocabulary_logits(encoded.sequence, matrix, None, training=False)
 
     def _linear(

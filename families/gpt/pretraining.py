@@ -30,7 +30,7 @@ class GptPretraining(Pretraining):
     def predictor(self, missing: Collection[str] = ()) -> FillMask:
         """Returns the predictor for `--mode=predict`."""
         del missing
-        return GptContinue(self.config, self.model, self.tokenizer, judges_pairs=False)
+        return GptContinue(self.config, self.model, self.tokenizer, has_nsp_head=False)
 
 
 def fill(

@@ -13,7 +13,7 @@ import jax
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
-from bert_jax.models.attention import Seen, SelfAttention
+from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded, Encoder, Packed
 from bert_jax.models.heads import BertForPreTraining, MaskedLmHead
@@ -71,9 +71,9 @@ class Layer(nn.Module):
         self,
         hidden: Float[Array, "batch length hidden"],
         index: int,
-        seen: Seen,
+        mask: AttentionMask,
         key: Key[Array, ""] | None,
-        places: Int[Array, "batch places"] | None = None,
+        positions: Int[Array, "batch positions"] | None = None,
     ) -> tuple[Array, Array]:
         """Encodes as `EncoderLayer` does."""
         config, rate = self.config, self.config.hidden_dropout_prob
@@ -83,15 +83,15 @@ class Layer(nn.Module):
         attends = config
         if index % config.field("global_attn_every_n_layers"):
             attends = dataclasses.replace(config, positions=f"{config.positions}_local")
-            seen = seen.with_window(config.field("local_attention") // 2)
+            mask = mask.with_window(config.field("local_attention") // 2)
 
         normed = hidden
         if index:
             normed = layer_norm(config, name="attention_layer_norm")(hidden)
         attention = SelfAttention(attends, name="attention")
-        attended = attention(normed, seen, keys[0], places)
-        hidden = hidden if places is None else gather_positions(hidden, places)
-        hidden = hidden + dropout(attended, rate, keys[1], places)
+        attended = attention(normed, mask, keys[0], positions)
+        hidden = hidden if positions is None else gather_positions(hidden, positions)
+        hidden = hidden + dropout(attended, rate, keys[1], positions)
 
         normed = layer_norm(config, name="layer_norm")(hidden)
         size, names = (2, config.intermediate_size), ("embed", "gated", "mlp")
@@ -147,7 +147,7 @@ class ModernBert(Bert):
         segment_ids: Int[Array, "batch length"],
         key: Key[Array, ""] | None = None,
         packed: Packed | None = None,
-        places: Int[Array, "batch places"] | None = None,
+        positions: Int[Array, "batch positions"] | None = None,
     ) -> Encoded:
         """Encodes a batch as `Bert` does.
 
@@ -155,7 +155,7 @@ class ModernBert(Bert):
         text's mean.
         """
         encoded = super().__call__(
-            input_ids, input_mask, segment_ids, key, packed, places
+            input_ids, input_mask, segment_ids, key, packed, positions
         )
         if self.config.field("classifier_pooling") == "cls":
             return encoded

@@ -53,15 +53,15 @@ class RobertaEmbeddings(nn.Module):
             # Rows of the table and no lookup, whose gradient would add up each
             # position.
             table = self.position_embeddings.table
-            places = jnp.where(
+            positions = jnp.where(
                 real[..., None], table[FIRST : FIRST + length], table[PAD]
             )
         else:
-            places = self.position_embeddings(
+            positions = self.position_embeddings(
                 jnp.where(real, position_ids + FIRST, PAD)
             )
         segment = self.token_type_embeddings.table[0]
-        total = self.word_embeddings(input_ids) + segment + places
+        total = self.word_embeddings(input_ids) + segment + positions
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 
 

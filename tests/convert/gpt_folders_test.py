@@ -284,7 +284,9 @@ def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder
         given = configuration.load_config(spec, [field])
         for asks in (False, True):
             with pytest.raises(UserError) as error:
-                run_config.config_of(tmp_path / "none", given, [field], asks=asks)
+                run_config.config_of(
+                    tmp_path / "none", given, [field], is_inference=asks
+                )
             assert message in str(error.value) and "\n" not in str(error.value)
 
 
@@ -298,7 +300,9 @@ def test_a_run_starts_from_a_released_folder(make, tmp_path):
     ]
     spec = "configs/finetune/text.py:model=gpt"
     given = configuration.load_config(spec, overrides)
-    config = run_config.config_of(tmp_path / "run", given, overrides, asks=False)
+    config = run_config.config_of(
+        tmp_path / "run", given, overrides, is_inference=False
+    )
     assert config.model.vocab_size == 100 and config.model.hidden_size == 32
     task = setup.build_task(config, tmp_path / "run", from_data=True)
     assert not workdir.has_config(tmp_path / "run")

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.kernels import choose, lookup
 from bert_jax.models.kernels.activation import fused_activation
 from bert_jax.models.kernels.norm import fused_norm
@@ -25,7 +25,9 @@ SHAPES = [
 ERRORS = {"float32": 2e-3, "highest": 2e-5, "bfloat16": 2e-2}
 
 
-def results(attend, given, seen: Seen, rate: float, causal: bool) -> list[np.ndarray]:
+def results(
+    attend, given, seen: AttentionMask, rate: float, causal: bool
+) -> list[np.ndarray]:
     """The outputs and the gradients of query, keys and values."""
 
     def mixed(*inputs):

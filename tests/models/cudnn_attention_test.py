@@ -16,7 +16,7 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from micro import bert_config
 
 from bert_jax.errors import UserError
-from bert_jax.models.attention import ATTENTIONS, Seen, einsum_attention
+from bert_jax.models.attention import ATTENTIONS, AttentionMask, einsum_attention
 from bert_jax.models.kernels import requirements
 from bert_jax.models.kernels.cudnn import cudnn_attention
 from tests.close import assert_close
@@ -45,7 +45,7 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
         jnp.asarray(rng.normal(size=(4, 21, 3, 16)), jnp.float32) for _ in range(4)
     )
     ends = np.array([[21], [1], [13], [0]])
-    seen = Seen.from_input_mask(jnp.asarray(np.arange(21) < ends, jnp.int32))
+    seen = AttentionMask.from_input_mask(jnp.asarray(np.arange(21) < ends, jnp.int32))
     # No loss depends on a row of padding alone.
     gradient = gradient.at[3].set(0)
     found = results(
@@ -68,7 +68,7 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
 def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
     # JAX queries the library's version when it traces.
     monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
-    seen = Seen.from_input_mask(jnp.ones((2, 24), jnp.int32))
+    seen = AttentionMask.from_input_mask(jnp.ones((2, 24), jnp.int32))
 
     def loss(query, keys, value):
         mixed, probs = ATTENTIONS["cudnn"](query, keys, value, seen, 0.1, None, causal)
@@ -89,7 +89,10 @@ def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
 
 
 def test_dropout_is_never_left_out_in_silence():
-    x, seen = jnp.ones((1, 8, 1, 16)), Seen.from_input_mask(jnp.ones((1, 8), jnp.int32))
+    x, seen = (
+        jnp.ones((1, 8, 1, 16)),
+        AttentionMask.from_input_mask(jnp.ones((1, 8), jnp.int32)),
+    )
     with pytest.raises(ValueError, match=r"cudnn: has no dropout here; rate=0\.1"):
         ATTENTIONS["cudnn"](x, x, x, seen, 0.1, jax.random.key(0))
 

@@ -12,7 +12,7 @@ from jax.sharding import AxisType
 from micro import bert_config, init_pretraining, small_config
 
 from bert_jax.errors import UserError
-from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels import fused
 from bert_jax.models.kernels.fused import fused_attention
@@ -102,7 +102,7 @@ def test_a_program_of_a_whole_row(length, kind, monkeypatch):
 def test_windows_are_the_einsum_s(shape, window, causal):
     given, length = inputs(shape, "float32"), shape[1]
     ids = jnp.tile(jnp.arange(length) >= 3 * length // 4, (shape[0], 1)).astype(int)
-    seen = Seen(ids, ids).with_window(window)
+    seen = AttentionMask(ids, ids).with_window(window)
     found, expected, whole = (
         results(attend, given, kept, 0.1, causal)
         for attend, kept in (
@@ -121,7 +121,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
     hidden = (ids[0] != 1)[:, None, None] & (jnp.arange(3) > 0)  # keys and values
     changed = jnp.where(hidden[..., None], -packed, packed)
     one, two = (
-        results(interpreted, (each, bias, gradient), Seen(ids, ids), 0.1)
+        results(interpreted, (each, bias, gradient), AttentionMask(ids, ids), 0.1)
         for each in (packed, changed)
     )
     for before, after in zip(one[:2], two[:2], strict=True):

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType
 
 from bert_jax.models import attention, layers
-from bert_jax.models.attention import Seen, einsum_attention
+from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.kernels import choose, splash
 from bert_jax.models.kernels.splash import splash_attention
 from tests.attending import sees, values
@@ -53,7 +53,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):
 def test_a_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
-    seen = Seen.from_input_mask(jnp.zeros((1, 8), jnp.int32))
+    seen = AttentionMask.from_input_mask(jnp.zeros((1, 8), jnp.int32))
     output, pull = jax.vjp(lambda *three: interpreted(*three, seen.ids), *given)
     mean = given[2].sum(axis=1, keepdims=True) / 128  # with the kernel's own padding
     assert_close(output, jnp.broadcast_to(mean, output.shape))
@@ -91,7 +91,10 @@ def test_fused_is_this_kernel_on_a_mesh_of_tpus(as_on_a_tpu):
 
 @pytest.mark.slow
 def test_dropout_is_never_left_out_in_silence(as_on_a_tpu):
-    x, seen = jnp.ones((1, 8, 1, 16)), Seen.from_input_mask(jnp.ones((1, 8), jnp.int32))
+    x, seen = (
+        jnp.ones((1, 8, 1, 16)),
+        AttentionMask.from_input_mask(jnp.ones((1, 8), jnp.int32)),
+    )
     fused = attention.ATTENTIONS["fused"]
     with pytest.raises(ValueError, match=r"fused: has no dropout here; rate=0\.1"):
         fused(x, x, x, seen, 0.1, jax.random.key(0))

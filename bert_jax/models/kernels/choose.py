@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bert_jax.models import layers
-from bert_jax.models.attention import Seen
+from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import LONGEST_WHOLE_ROW
 from bert_jax.types import DropoutKey
 
@@ -15,7 +15,7 @@ def fused_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: Seen,
+    mask: AttentionMask,
     rate: float,
     key: DropoutKey,
     causal: bool = False,
@@ -26,16 +26,16 @@ def fused_attention(
         from bert_jax.models.kernels.fused import fused_attention  # Triton is slow
 
         packed = jnp.stack([query, keys, value], axis=3)
-        return fused_attention(packed, seen.ids, rate, key, causal, seen.window), None
+        return fused_attention(packed, mask.ids, rate, key, causal, mask.window), None
     if query.shape[1] <= LONGEST_WHOLE_ROW:
         from bert_jax.models.kernels.whole_row import whole_row_attention
 
-        given = (query, keys, value, seen.ids, rate, key, causal, seen.window)
+        given = (query, keys, value, mask.ids, rate, key, causal, mask.window)
         return whole_row_attention(*given), None
     from bert_jax.models.kernels.splash import splash_attention
 
     _require_no_dropout("fused", rate, key)
-    sees = (seen.ids, causal, seen.window)
+    sees = (mask.ids, causal, mask.window)
     return splash_attention(query, keys, value, *sees), None
 
 
@@ -43,7 +43,7 @@ def cudnn_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: Seen,
+    mask: AttentionMask,
     rate: float,
     key: DropoutKey,
     causal: bool = False,
@@ -52,9 +52,9 @@ def cudnn_attention(
     from bert_jax.models.kernels.cudnn import cudnn_attention
 
     _require_no_dropout("cudnn", rate, key)
-    if seen.window:
+    if mask.window:
         raise ValueError("attention cudnn: computes no windows")
-    return cudnn_attention(query, keys, value, seen.ids, causal), None
+    return cudnn_attention(query, keys, value, mask.ids, causal), None
 
 
 def _require_no_dropout(name: str, rate: float, key: Any) -> None:

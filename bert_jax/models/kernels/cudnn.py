@@ -15,7 +15,7 @@ def cudnn_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: tuple[Int[Array, "batch 1"], Int[Array, "batch length"]],
+    mask_ids: tuple[Int[Array, "batch 1"], Int[Array, "batch length"]],
     causal: bool = False,
 ) -> Float[Array, "batch length heads head_dim"]:
     """Computes softmax attention of every query over a row's tokens, without dropout.
@@ -23,13 +23,13 @@ def cudnn_attention(
     Args:
       query: Queries in bfloat16, like keys and values. head_dim is one of
         `config.SUPPORTED_HEAD_DIMS`.
-      seen: The id of a row's tokens, which come before its padding, and each key's. A
-        row with only padding attends to its first position.
+      mask_ids: The id of a row's tokens, which come before its padding, and each key's.
+        A row with only padding attends to its first position.
       causal: Whether a query attends to no position after its own.
     """
-    lengths = jnp.sum(seen[1] == seen[0], axis=1, dtype=jnp.int32)
-    places = query.shape[1]
-    if places % 2:  # an odd length, which JAX refuses here
+    lengths = jnp.sum(mask_ids[1] == mask_ids[0], axis=1, dtype=jnp.int32)
+    length = query.shape[1]
+    if length % 2:  # an odd length, which JAX refuses here
         one = ((0, 0), (0, 1), (0, 0), (0, 0))
         query, keys, value = (jnp.pad(x, one) for x in (query, keys, value))
     mixed = jax.nn.dot_product_attention(
@@ -41,4 +41,4 @@ def cudnn_attention(
         key_value_seq_lengths=jnp.maximum(lengths, 1),
         implementation="cudnn",
     )
-    return mixed[:, :places]
+    return mixed[:, :length]

@@ -66,7 +66,7 @@ class _Setting(NamedTuple):
 
 def fused_attention(
     packed: Float[Array, "batch length heads 3 head_dim"],
-    seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
+    mask_ids: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
     key: DropoutKey,
     causal: bool = False,
@@ -79,7 +79,7 @@ def fused_attention(
 
     Args:
       packed: Queries, keys and values. head_dim is one of `config.SUPPORTED_HEAD_DIMS`.
-      seen: Ids of queries and keys. One id for all queries of a row is faster.
+      mask_ids: Ids of queries and keys. One id for all queries of a row is faster.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.
       causal: Whether a query attends to no position after its own.
@@ -90,10 +90,10 @@ def fused_attention(
     """
     batch, length, heads, _, size = packed.shape
     query_ids: Array | None = None
-    if seen[0].shape[1] == 1:  # the term added to a key's scores
-        key_ids = jnp.where(seen[0] == seen[1], 0.0, MASK_VALUE * _LOG2_E)
+    if mask_ids[0].shape[1] == 1:  # the term added to a key's scores
+        key_ids = jnp.where(mask_ids[0] == mask_ids[1], 0.0, MASK_VALUE * _LOG2_E)
     else:
-        query_ids, key_ids = seen
+        query_ids, key_ids = mask_ids
     words: tuple[Array, ...] | None = None
     if key is not None and rate > 0.0:
         words = row_keys(key, (batch, heads, length))

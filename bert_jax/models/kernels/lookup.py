@@ -92,21 +92,22 @@ def _running(
 def gather_by_blocks(
     length: int,
     x: Float[Array, "batch length ..."],
-    places: Int[Array, "batch places ..."],
-) -> Float[Array, "batch places ..."]:
-    """Gathers x at `places` in each row of `length`. `places` has as many axes as x."""
+    positions: Int[Array, "batch positions ..."],
+) -> Float[Array, "batch positions ..."]:
+    """Gathers x at `positions` in each row of `length`. `positions` has as many axes as
+    x."""
     del length
-    return jnp.take_along_axis(x, places, axis=1)
+    return jnp.take_along_axis(x, positions, axis=1)
 
 
-def _picked(length: int, x: Array, places: Array) -> tuple[Array, Array]:
-    return gather_by_blocks(length, x, places), places
+def _picked(length: int, x: Array, positions: Array) -> tuple[Array, Array]:
+    return gather_by_blocks(length, x, positions), positions
 
 
-def _unpicked(length: int, places: Array, gradient: Array) -> tuple[Array, None]:
+def _unpicked(length: int, positions: Array, gradient: Array) -> tuple[Array, None]:
     """Multiplies by a matrix of zeros and ones."""
-    places = places.reshape(*places.shape[:2], 1)
-    chosen = (places == jnp.arange(length)).astype(gradient.dtype)
+    positions = positions.reshape(*positions.shape[:2], 1)
+    chosen = (positions == jnp.arange(length)).astype(gradient.dtype)
     return jnp.einsum("bpl,bp...->bl...", chosen, gradient, precision="highest"), None
 
 

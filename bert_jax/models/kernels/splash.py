@@ -20,7 +20,7 @@ def splash_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
+    mask_ids: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     causal: bool = False,
     window: int = 0,
     *,
@@ -32,13 +32,13 @@ def splash_attention(
     query that attends to no key is the mean of all values, and of no use.
 
     Args:
-      seen: Ids of queries and keys.
+      mask_ids: Ids of queries and keys.
       causal: Whether a query attends to no position after its own.
       window: Maximum number of positions it attends to on each side. 0 means all.
       interpret: Whether to run the kernel as JAX operations. Otherwise it needs a TPU.
     """
     batch, length, _, size = query.shape
-    query_ids, key_ids = jnp.broadcast_to(seen[0], (batch, length)), seen[1]
+    query_ids, key_ids = jnp.broadcast_to(mask_ids[0], (batch, length)), mask_ids[1]
     query = query * size**-0.5  # the kernel does not scale
     padded = -length % BLOCKS[-1]
     wider = ((0, 0), (0, padded), (0, 0), (0, 0))

@@ -50,7 +50,7 @@ def whole_row_attention(
     query: Float[Array, "batch length heads head_dim"],
     keys: Float[Array, "batch length heads head_dim"],
     value: Float[Array, "batch length heads head_dim"],
-    seen: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
+    mask_ids: tuple[Int[Array, "batch #length"], Int[Array, "batch length"]],
     rate: float,
     key: DropoutKey,
     causal: bool = False,
@@ -66,7 +66,7 @@ def whole_row_attention(
     Args:
       query: Queries of at most `config.LONGEST_WHOLE_ROW` tokens. head_dim is one of
         `config.SUPPORTED_HEAD_DIMS`.
-      seen: Ids of queries and keys.
+      mask_ids: Ids of queries and keys.
       rate: Dropout rate of the probabilities.
       key: Dropout key. None means evaluation.
       causal: Whether a query attends to no position after its own.
@@ -81,7 +81,7 @@ def whole_row_attention(
     three = (jnp.pad(x, ((0, 0), end, (0, 0), (0, 0))) for x in (query, keys, value))
     ids = (
         jnp.pad(x, ((0, 0), end), constant_values=-1)
-        for x in (jnp.broadcast_to(seen[0], (batch, length)), seen[1])
+        for x in (jnp.broadcast_to(mask_ids[0], (batch, length)), mask_ids[1])
     )
     words = jax.tree.map(lambda x: jnp.pad(x, ((0, 0), (0, 0), end)), words)
     setting = _Setting(size, causal, window, rate if words else 0.0, interpret)
