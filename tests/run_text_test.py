@@ -54,7 +54,7 @@ def test_text_plays_no_part_once_it_is_prepared(
         claim(*args, **kwargs)
         more(text) if change == "more" else text.unlink()
 
-    monkeypatch.setattr(workdirs, "claim", changing)
+    monkeypatch.setattr(workdirs, "claim_folder", changing)
     out, _ = run(micro, tmp_path / "run", *own, *PHASES)
     assert losses(tmp_path / "run").tolist() == losses(straight).tolist()
     mine, expected = (

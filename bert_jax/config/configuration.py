@@ -119,7 +119,8 @@ def _tuples(value: Any) -> Any:
 def _check_names(config: ConfigDict, spec: str) -> None:
     """Raises UserError if a field is missing or unknown.
 
-    Code that a config file has added may read additional fields in `task`.
+    Code that a config file has added, and a value of the config names, may read
+    additional fields in `task`.
     """
     groups = (config.get(group) for group in ("task", "model"))
     task, model = (x if isinstance(x, ConfigDict) else ConfigDict() for x in groups)
@@ -130,8 +131,9 @@ def _check_names(config: ConfigDict, spec: str) -> None:
             hint = "add it (bert_jax/config/fields.py has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
     known = required | fields.OWN | fields.family_fields(config)
+    is_custom = any(isinstance(x, str) and x in registry.ADDED for x in values.values())
     for name in sorted(values.keys() - known):
-        if not (name.startswith("task.") and registry.ADDED):
+        if not (name.startswith("task.") and is_custom):
             required = fields.default_config(known)
             raise faults.no_field(required, name, f"{spec}: config.{name}")
 

@@ -27,7 +27,6 @@ the kernels that one starts.
 import argparse
 import contextlib
 import gzip
-import importlib
 import os
 import subprocess
 import sys
@@ -276,6 +275,7 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     """Returns the step and its config, without the changes that the case omits."""
     from bert_jax.models import heads
     from bert_jax.runtime import environment
+    from bert_jax.training import step
     from experiments.speed import our_step
 
     environment.keep_programs()
@@ -285,11 +285,8 @@ def _step(case: Mapping[str, Any]) -> tuple[Any, Any]:
     config.model.update({"dtype": "bfloat16", **case["fields"]})
     config.corpus.packing = bool(case.get("packed"))
     if "options" in case:
-        steps: Any = importlib.import_module("bert_jax.training.step")
-        if not hasattr(steps, "PRODUCTS"):  # an older commit
-            steps = importlib.import_module("bert_jax.training.compilation")
-        steps.PRODUCTS = {}
-        steps.IN_ORDER = {**steps.IN_ORDER, **case["options"]}
+        step.PRODUCTS = {}
+        step.IN_ORDER = {**step.IN_ORDER, **case["options"]}
     if case.get("float32_logits"):  # logits with the vocabulary's own size
         heads.platform_name = lambda: "cpu"
     return our_step.OurStep(config, [our_step.random_batch(config)]), config

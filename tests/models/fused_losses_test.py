@@ -55,7 +55,7 @@ def test_they_are_the_plain_ones(monkeypatch, platform, dtype):
     expected = outcome(plain)
     wide = outcome(dataclasses.replace(plain, dtype="float32"))
     for module in (attention, heads, layers):
-        monkeypatch.setattr(module, "platform", lambda: platform)
+        monkeypatch.setattr(module, "platform_name", lambda: platform)
     for module, name in KERNELS:
         interpreted = functools.partial(getattr(module, name), interpret=True)
         monkeypatch.setattr(module, name, interpreted)

@@ -155,7 +155,7 @@ def test_float32_is_as_without():
 def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     """The loss and its gradients, by rounded inputs in double precision, with a
     vocabulary that no matrix unit likes."""
-    monkeypatch.setattr(heads, "platform", lambda: platform)
+    monkeypatch.setattr(heads, "platform_name", lambda: platform)
     rng = np.random.default_rng(0)
     hidden, table, bias = (
         rng.normal(size=shape).astype(np.float32) for shape in ((3, 4, 8), (37, 8), 37)
