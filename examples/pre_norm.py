@@ -23,7 +23,7 @@ class PreNorm(nn.Module):
     """An encoder layer with the parameters of `EncoderLayer`."""
 
     config: BertConfig
-    after = staticmethod(layer_norm)  # applied to the last layer's output
+    final_norm = staticmethod(layer_norm)  # applied to the last layer's output
 
     @nn.compact
     def __call__(

@@ -64,7 +64,7 @@ class Layer(nn.Module):
     """
 
     config: BertConfig
-    after: ClassVar[Callable[..., nn.Module]] = staticmethod(layer_norm)
+    final_norm: ClassVar[Callable[..., nn.Module]] = staticmethod(layer_norm)
 
     @nn.compact
     def __call__(

@@ -65,7 +65,7 @@ def test_the_last_layer_is_the_same_at_the_places_that_are_read(change, key, pac
     sequence = np.asarray(out.sequence, np.float32)
     wanted = np.take_along_axis(sequence, np.asarray(places)[:, :, None], axis=1)
     bound = 0.05 if config.dtype == "bfloat16" else 2e-5
-    np.testing.assert_allclose(out.chosen, wanted, atol=bound * np.abs(wanted).max())
+    np.testing.assert_allclose(out.gathered, wanted, atol=bound * np.abs(wanted).max())
     ids, mask, _, where, _ = batch(packed)
     marks = np.zeros((len(ids), 1), int)
     if packed:
@@ -83,7 +83,7 @@ def test_so_are_the_gradients(packed):
     run, places = encoded(CONFIG, KEY, packed)
 
     def there(params):
-        return jnp.sum(run(params).chosen ** 2)
+        return jnp.sum(run(params).gathered ** 2)
 
     def everywhere(params):
         sequence = run(params).sequence
@@ -106,7 +106,7 @@ def test_nothing_else_of_the_last_layer_is_computed():
     )
     run, places = encoded(config, None)
     params = initial_params(partial(init_pretraining, config))
-    there = flops(lambda params: run(params).chosen, params)
+    there = flops(lambda params: run(params).gathered, params)
     everywhere = flops(lambda params: run(params).sequence, params)
     rows, length = batch()[0].shape
     read = 1 + places.shape[1]  # and [CLS]
