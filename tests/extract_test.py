@@ -191,7 +191,7 @@ def test_left_to_right_the_last_separator_stands_for_the_text(plain):
     tokenizer = pretrained.load(plain).tokenizer
     size = tokenizer.get_vocab_size()
     model = bert_config(vocab_size=size, num_hidden_layers=1, causal=True)
-    parsed = of_fields(model, tokenizer, vectors="cls").parse(ROWS[0])
+    parsed = of_fields(model, tokenizer, vectors="cls").parse_row(ROWS[0])
     assert parsed.info == ["[SEP]"]
     owners = parsed.columns["owners"]
     assert np.flatnonzero(owners == 0).tolist() == [len(owners) - 1]

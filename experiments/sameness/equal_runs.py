@@ -62,7 +62,7 @@ CONFIGS = {
 _LOCAL = """
 import sys
 from bert_jax.runtime.cluster import local
-sys.exit(local.run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+sys.exit(local.run_processes(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
 """
 
 

@@ -36,7 +36,7 @@ def untuned(**variables):
 TUNABLES = """
 import os, sys
 from bert_jax.runtime import environment
-environment.prepare()
+environment.prepare_memory()
 print(os.environ["GLIBC_TUNABLES"], *sys.argv[1:])
 """
 

@@ -73,7 +73,7 @@ ASKS = """
 import os, sys, time
 from bert_jax.runtime import processes
 
-processes.start(trains=False)
+processes.connect(trains=False)
 index = int(os.environ["BERT_JAX_PROCESS_ID"])
 path = sys.argv[1]
 for _ in range(3):
@@ -92,8 +92,8 @@ try:
     processes.check_same("the seed", {"seed": index})
 except Exception as error:
     print(error)
-processes.close()
-print(processes.count())
+processes.disconnect()
+print(processes.process_count())
 """
 
 
@@ -120,7 +120,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import environment, processes
 
 def run(argv):
-    processes.start(trains=False)
+    processes.connect(trains=False)
     processes.barrier()
     if processes.is_first() == (argv[0] == "0"):
         if argv[1] == "kill":
@@ -129,7 +129,7 @@ def run(argv):
     time.sleep(600)
 
 main._run = run
-environment.end(main.main(sys.argv[1:]))
+environment.end_process(main.main(sys.argv[1:]))
 """
 
 

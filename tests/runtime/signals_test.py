@@ -57,7 +57,7 @@ def test_a_second_ctrl_c_is_of_python(handlers):
 def test_a_hangup_that_was_ignored_stays_ignored():
     program = (
         "import os, signal\nfrom bert_jax.runtime import signals\n"
-        "with signals.handled():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
+        "with signals.handle_signals():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
     )
 
     def status(before):

@@ -92,8 +92,8 @@ FAULTS = (
     Fault(
         "a resumed run takes the batch before again",
         "bert_jax/training/run.py",
-        "self.seeds.batches(task, self.now, rows)",
-        "self.seeds.batches(task, max(self.now - 1, 0), rows)",
+        "self.seeds.batches(task, self.step, rows)",
+        "self.seeds.batches(task, max(self.step - 1, 0), rows)",
         "tests/contract_test.py",
     ),
     Fault(

@@ -11,7 +11,7 @@ HOLDER = """
 import sys, time
 from bert_jax.runtime import storage
 from bert_jax.workdir import lock as workdir_lock
-with workdir_lock.locked(storage.path(sys.argv[1])):
+with workdir_lock.lock_workdir(storage.storage_path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(600)
 """
