@@ -99,7 +99,7 @@ def test_the_vectors_are_the_models(command, context):
     data = read([*command(), *["--document_context"] * context])
     array, bert, word = vectors(data)["dev"], data.bert, 0
     lengths = []
-    for feature in data.task.features("dev"):
+    for feature in data.task.encode_examples("dev"):
         ids = np.asarray(feature.columns["input_ids"])[None]
         ones, zeros = np.ones_like(ids), np.zeros_like(ids)
         states = np.stack(bert.apply(ids, ones, zeros)["hidden_states"])[:, 0]

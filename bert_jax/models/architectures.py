@@ -85,7 +85,7 @@ class BertWithHeads(nn.Module):
         if self.bilstm:
             size = self.config.hidden_size // 2
             sequence = BiLstm(size, name="bilstm")(encoded.sequence, mask)
-            first = bert.first(sequence, mask)
+            first = bert.cls_vector(sequence, mask)
             encoded = encoded._replace(
                 sequence=sequence, first=first, pooled=bert.pool(first)
             )
