@@ -141,7 +141,7 @@ class FillMask(Predictor):
         return {"ids": ids, "probabilities": probabilities}
 
     def held_out(self, batch: Batch, count: int) -> list[tuple[Feature, list[str]]]:
-        """Returns a few rows of a batch as `parse` does, with the tokens to guess.
+        """Returns a few rows of a batch as `parse_row` does, with the tokens to guess.
 
         Spreads the rows over the batch: neighbors come from the same document.
         """

@@ -39,7 +39,7 @@ _CHARACTERS = 2_000_000
 class Finetuning(Task, Predictor):
     """Base class of fine-tuning tasks. Input rows are answered as in evaluation.
 
-    A row is a dict, as its task's `read` and `parse` make it.
+    A row is a dict, as its task's `read_rows` and `parse_row` make it.
     """
 
     head: ClassVar[str]  # see models.architectures.BertWithHeads
@@ -89,7 +89,8 @@ class Finetuning(Task, Predictor):
 
     @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:
-        """Checks a row of `--mode=predict`'s input, and returns one as `read` does.
+        """Checks a row of `--mode=predict`'s input, and returns one as `read_rows`
+        does.
 
         Raises:
           ValueError: the row is wrong. The message says how.
@@ -110,7 +111,8 @@ class Finetuning(Task, Predictor):
         """Returns the loss of each sequence, or of each of its tokens."""
 
     def row_weights(self, batch: Arrays) -> Float[Array, "batch *tokens"]:
-        """Returns the weight of each of `losses` in their mean, 0 for padding rows."""
+        """Returns the weight of each of `row_losses` in their mean, 0 for padding
+        rows."""
         return batch["row_weights"]
 
     @abc.abstractmethod
@@ -153,7 +155,7 @@ class Finetuning(Task, Predictor):
         return ""
 
     def fit_to_rows(self, split: str, answers: Answers) -> None:
-        """Sets `facts` from the answers to the first dev split, before scoring it."""
+        """Sets `fitted` from the answers to the first dev split, before scoring it."""
         del split, answers
 
     def find_labels(self) -> Sequence[str]:
@@ -305,7 +307,7 @@ class Finetuning(Task, Predictor):
         features: Sequence[Feature],
         outputs: Sequence[Outputs],
     ) -> list[dict[str, Any]]:
-        """Returns the `result` of each example's answer."""
+        """Returns `format_answer` of each example's answer."""
         answers = self.decode_answers(examples, features, outputs)
         return [
             self.format_answer(e, a) for e, a in zip(examples, answers, strict=True)
@@ -332,7 +334,7 @@ class Finetuning(Task, Predictor):
         return (self.config.task.max_seq_length,)
 
     def examples(self, split: str) -> Sequence[Row]:
-        """Returns the cached rows of `read`, or none if there is no such data."""
+        """Returns the cached rows of `read_rows`, or none if there is no such data."""
         if split not in self._examples:
             self._examples[split] = self.read_rows(split) or ()
         return self._examples[split]

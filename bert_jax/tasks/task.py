@@ -255,7 +255,7 @@ class Task(abc.ABC):
         """Computes scores and answers from the outputs of all of a split's batches.
 
         Args:
-          learns: Whether to first set `facts` from these outputs, if the task has any.
+          learns: Whether to first set `fitted` from these outputs, if the task has any.
         """
 
     @abc.abstractmethod
