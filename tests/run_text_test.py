@@ -113,7 +113,7 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     for mode in ("train", "evaluate"):
         shutil.rmtree(data, ignore_errors=True)
         _, err = run(micro, workdir, *own, f"--mode={mode}", status=2)
-        assert f"changed since the run started: sentences:{tmp_path}/*.txt;" in err
+        assert "the text has changed since the run started" in err
         assert not list(data.glob("pairs-*"))  # refused before that work
     assert (workdir / "config.json").read_bytes() == config
     # The vocabulary may well stay the same.
@@ -124,7 +124,7 @@ def test_text_that_has_changed_is_noticed_and_prediction_does_without(
     more(text)
     shutil.rmtree(data)
     _, err = run(micro, other, *fixed, status=2)
-    assert f"changed since the run started: sentences:{tmp_path}/*.txt;" in err
+    assert "the text has changed since the run started" in err
     text.unlink()
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK] fox"}\n')
