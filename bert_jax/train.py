@@ -46,7 +46,7 @@ def train_loop(run: Run) -> None:
     handled before its step is logged, saved or evaluated.
 
     Raises:
-      Interrupted: A signal arrived. `run.state` is consistent, after `run.now` steps.
+      Interrupted: A signal arrived. `run.state` is consistent, after `run.step` steps.
     """
     task, due, log, seeds = run.task, run.due, run.log, run.seeds
     while True:

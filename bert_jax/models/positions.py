@@ -16,9 +16,9 @@ class Positions(NamedTuple):
     shifted positions begin later.
 
     Attributes:
-      added: MODULE(config), whose `at(length, ids)` the embeddings add: [batch, length,
-        hidden], or without ids [length, hidden].
-      turned: (config, queries, keys, ids [batch or 1, length]) -> queries and keys as
+      embedding: MODULE(config), whose `embed(length, ids)` the embeddings add: [batch,
+        length, hidden], or without ids [length, hidden].
+      rotate: (config, queries, keys, ids [batch or 1, length]) -> queries and keys as
         they are compared, [batch, length, heads, head_dim], with any attention.
     """
 

@@ -187,7 +187,7 @@ class Task(abc.ABC):
       model_config: The model's sizes.
       main_score: Name of the score on the first dev split that selects the best, unless
         `config.evaluate.score` names another one.
-      facts: Values that a run learns in addition to its weights, such as a threshold,
+      fitted: Values that a run learns in addition to its weights, such as a threshold,
         as JSON, saved in the work directory's task.json.
       notices: Counts of records that were cut, skipped or changed, by split and reason.
         They are printed at the start.

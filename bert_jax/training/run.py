@@ -73,15 +73,15 @@ class BestScore:
             for line in metrics.read_metrics(folder, name):
                 self.add(int(line["step"]), line)
 
-    def add(self, now: int, numbers: Mapping[str, int | float]) -> bool:
-        """Adds the scores after `now` steps. Returns whether they are the best."""
-        if self._seen and self._shape(now) != self._shape(self._seen[-1][0]):
+    def add(self, step: int, numbers: Mapping[str, int | float]) -> bool:
+        """Adds the scores after `step` steps. Returns whether they are the best."""
+        if self._seen and self._shape(step) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.selection_value(numbers)
         # A comparison with NaN is always false: it would remain the best forever.
         value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
-        self._seen.append((now, value))
+        self._seen.append((step, value))
         return best
 
     def should_stop(self, patience: int) -> bool:
@@ -92,8 +92,8 @@ class BestScore:
         values = [value for _, value in self._seen]
         return max(values[-patience:]) <= max(values[:-patience])
 
-    def early_stop(self, now: int, taken: int) -> str:
-        """Returns a line: why a run ended at step `now`, and which weights it uses.
+    def early_stop(self, step: int, taken: int) -> str:
+        """Returns a line: why a run ended at step `step`, and which weights it uses.
 
         Args:
           taken: Step of these weights.
@@ -101,13 +101,13 @@ class BestScore:
         best, _ = max(self._seen, key=lambda seen: seen[1])
         since = sum(step > best for step, _ in self._seen)
         return (
-            f"early stop at step {now}: {since} evaluations no better than step "
+            f"early stop at step {step}: {since} evaluations no better than step "
             f"{best}'s; the result is that of step {taken}"
         )
 
-    def _shape(self, now: int) -> dict[str, tuple[int, ...]]:
+    def _shape(self, step: int) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the last step's batch, without the number of rows."""
-        shapes = self._task.phase_at(now - 1).shapes
+        shapes = self._task.phase_at(step - 1).shapes
         return {name: shape[1:] for name, shape in shapes.items()}
 
 
@@ -134,7 +134,7 @@ def require_dev(task: Task) -> None:
 
 
 class Run:
-    """A run: its `state` after `now` steps, and the operations of the loop on it.
+    """A run: its `state` after `step` steps, and the operations of the loop on it.
 
     Building it reads the data, which it prepares if necessary, and writes nothing
     to the folder. Entering it claims the folder and restores the newest checkpoint.
@@ -145,7 +145,7 @@ class Run:
       folder: The work directory.
 
     Attributes:
-      step: The training step.
+      train_step: The training step.
       log: The printed lines and written metrics.
       due: The schedule of logging, saving and evaluating.
       best_score: Scores on the first dev split.
@@ -206,7 +206,7 @@ class Run:
             storage.write_atomically(path, self.weights[1].to_json())
 
     def _restore(self, stack: contextlib.ExitStack) -> int | None:
-        """Restores `state` and `now`. Returns the step, or None for a new run."""
+        """Restores `state` and `step`. Returns the step, or None for a new run."""
         config = self.task.config
         keep, keep_every = config.checkpoint.keep, config.checkpoint.keep_every
         self._checkpoints = stack.enter_context(
