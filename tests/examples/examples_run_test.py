@@ -4,12 +4,14 @@ import ast
 import functools
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
 from runs import here, losses, run
 
 import bert_jax
+import examples
 from bert_jax.workdir import metrics
 from tests.examples import toys
 from tests.forked import ROOT
@@ -120,12 +122,15 @@ def test_fine_tuning_takes_the_discriminator(trained, tmp_path):
     assert parts == {"bert"} and "generator" in report["left_over"]
 
 
-def test_fine_tuning_keeps_the_positions(trained, tmp_path):
+def test_fine_tuning_keeps_the_positions(trained, tmp_path, monkeypatch):
     error = fine_tune(toys.path("layerwise"), trained("rotary"), tmp_path, status=2)
     assert "config.model.positions='learnt', but" in error
     page = (ROOT / "docs" / "extending.md").read_text()
     (text,) = re.findall(r"```python\n# tuned.py\n(.*?)```", page, re.S)
     (tmp_path / "tuned.py").write_text(text)
+    # Another test may have imported the module, whose import adds the name.
+    monkeypatch.delitem(sys.modules, "examples.rotary", raising=False)
+    monkeypatch.delattr(examples, "rotary", raising=False)
     fine_tune(tmp_path / "tuned.py", trained("rotary"), tmp_path)
     recorded = json.loads((tmp_path / "tuned" / "config.json").read_text())
     assert recorded["model"]["positions"] == "rotary"
