@@ -82,6 +82,8 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
             "several: python -m bert_jax.main"
         )
+    if not str(workdir):
+        raise UserError("workdir is empty: name a folder")
     if threading.current_thread() is not threading.main_thread():
         raise UserError("fit runs in the main thread alone: it handles signals")
     line = command_line.parse_flags(

@@ -131,11 +131,17 @@ def _check_names(config: ConfigDict, spec: str) -> None:
             hint = "add it (bert_jax/config/fields.py has its default)"
             raise UserError(f"{spec}: no field config.{name}; {hint}")
     known = required | fields.OWN | fields.family_fields(config)
-    is_custom = any(isinstance(x, str) and x in registry.ADDED for x in values.values())
+    is_custom = names_added_code(config)
     for name in sorted(values.keys() - known):
         if not (name.startswith("task.") and is_custom):
             required = fields.default_config(known)
             raise faults.no_field(required, name, f"{spec}: config.{name}")
+
+
+def names_added_code(config: ConfigDict) -> bool:
+    """Returns whether a value of the config is a name that a config file has added."""
+    values = (value for _, value in fields.iter_fields(config))
+    return any(isinstance(x, str) and x in registry.ADDED for x in values)
 
 
 def field_of(text: str) -> str:

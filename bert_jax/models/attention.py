@@ -145,10 +145,8 @@ class SelfAttention(nn.Module):
         all_ask = config.attention != "einsum" or turned is not None
         asking = hidden
         if positions is not None and not all_ask:
-            asking, mask = (
-                gather_positions(hidden, positions),
-                mask.select_queries(positions),
-            )
+            asking = gather_positions(hidden, positions)
+            mask = mask.select_queries(positions)
         heads = (config.num_attention_heads, config.head_dim)
         into_heads = ("embed", "heads", "head_dim")
         query, keys, values = (

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models import positions
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
@@ -23,6 +22,7 @@ from bert_jax.models.layers import (
     gather_positions,
     layer_norm,
 )
+from bert_jax.models.positions import positions_of
 from bert_jax.registry import LAYERS
 from bert_jax.types import Arrays, DropoutKey
 
@@ -57,7 +57,7 @@ class Embeddings(nn.Module):
         self.token_type_embeddings = Embedding(
             config, config.type_vocab_size, "token_type"
         )
-        if (added := positions.positions_of(config).embedding) is not None:
+        if (added := positions_of(config).embedding) is not None:
             self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
 
@@ -70,7 +70,7 @@ class Embeddings(nn.Module):
     ) -> Float[Array, "batch length hidden"]:
         types = _of_few(self.token_type_embeddings.table, segment_ids)
         total = self.word_embeddings(input_ids) + types
-        if positions.positions_of(self.config).embedding is not None:
+        if positions_of(self.config).embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
 

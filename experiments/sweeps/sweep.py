@@ -23,9 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_jax import registry
 from bert_jax.config import configuration, files
-from bert_jax.config.fields import iter_fields
 from bert_jax.errors import UserError, escape_controls
 from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
@@ -129,9 +127,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         arguments = (f"--config={spec}", *fields, *given)
         config = configuration.load_config(spec, list(arguments[1:]))
         whole = json.dumps(config.to_dict(), sort_keys=True)  # the file may change
-        if any(
-            x in registry.ADDED for _, x in iter_fields(config)
-        ):  # its definitions too
+        if configuration.names_added_code(config):  # its definitions too
             whole += Path(spec.partition(":")[0]).read_text()
         parts = [f"{f.split('.')[-1]}={v}" for f, v in point.items()]
         if len(options.config) > 1:

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models import positions
 from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.attention import AttentionMask
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Encoded, Encoder, Packed, last_token
 from bert_jax.models.heads import vocabulary_logits
 from bert_jax.models.layers import Embedding, constrain_rows, dropout, gather_positions
+from bert_jax.models.positions import positions_of
 from bert_jax.types import DropoutKey
 
 
@@ -32,14 +32,14 @@ class GptEmbeddings(nn.Module):
     def setup(self) -> None:
         config = self.config
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        if (added := positions.positions_of(config).embedding) is not None:
+        if (added := positions_of(config).embedding) is not None:
             self.position_embeddings = added(config)
 
     def __call__(
         self, input_ids: Int[Array, "batch length"], key: DropoutKey
     ) -> Float[Array, "batch length hidden"]:
         total = self.word_embeddings(input_ids)
-        if positions.positions_of(self.config).embedding is not None:
+        if positions_of(self.config).embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], None)
         # As LayerNorm does in BERT: the layers after this compute in this type.
         total = total.astype(self.config.dtype)

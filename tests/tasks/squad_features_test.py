@@ -221,7 +221,7 @@ def test_features_of_transformers(shared_data, tmp_path, name):
 @given(st.integers(0, 80), st.integers(1, 30), st.integers(1, 40))
 def test_windows_cover_every_token_and_one_owns_it(tokens, room, stride):
     found = squad_windows.window_spans(tokens, room, stride)
-    owned = squad_windows.max_context(found, tokens)
+    owned = squad_windows.has_max_context(found, tokens)
     assert all(0 <= length <= room for _, length in found)
     for position in range(tokens):
         owners = [

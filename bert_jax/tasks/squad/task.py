@@ -28,6 +28,10 @@ from bert_jax.types import Arrays
 log = logging.getLogger(__name__)
 
 
+class _LeftOut(Exception):
+    """The reason why a question cannot be trained on."""
+
+
 class Squad(Finetuning):
     """The answer is a span of the context. In 2.0 there may be no answer.
 
@@ -73,11 +77,9 @@ class Squad(Finetuning):
         questions = self.tokenize_texts([row["question"] for row in examples])
         texts = [row["context"] for row in examples]
         contexts = squad_windows.tokenize_contexts(texts, self.tokenize_texts)
+        answers = [row.get("answers") if training else None for row in examples]
         golds = self.tokenize_texts(
-            [
-                row["answers"][0]["text"].strip() if row.get("answers") else ""
-                for row in examples
-            ]
+            [x[0]["text"].strip() if x else "" for x in answers]
         )
         features: list[Feature] = []
         for number, (example, encoding, (ids, offsets), gold) in enumerate(
@@ -91,7 +93,7 @@ class Squad(Finetuning):
             if training:
                 try:
                     answer = self._answer(example, ids, offsets, gold.ids)
-                except ValueError as error:
+                except _LeftOut as error:
                     self.notices[f"train: {error}, left out"] += 1
                     continue
             for columns, window in self._windows(question, ids, offsets, split):
@@ -126,24 +128,24 @@ class Squad(Finetuning):
           gold: Ids of the first answer's text.
 
         Raises:
-          ValueError: The question cannot be trained on. The message says why.
+          _LeftOut: The question cannot be trained on.
         """
         answers, context = example["answers"], example["context"]
         if self.config.task.null_answers and (not answers or example["is_impossible"]):
             return None
         if not answers:
             off = "(task.null_answers is off)"
-            raise ValueError(f"questions without an answer {off}")
+            raise _LeftOut(f"questions without an answer {off}")
         if len(answers) > 1:
             self.notices["train: questions of several answers, the first one used"] += 1
         place = data.find_answer(context, answers[0])
         if place is None:
-            raise ValueError("answers that are not at answer_start")
+            raise _LeftOut("answers that are not at answer_start")
         if not context.startswith(answers[0]["text"], answers[0]["answer_start"]):
             self.notices["train: answers some characters off answer_start, found"] += 1
         span = squad_windows.answer_tokens(context, place, ids, offsets, gold)
         if span is None:
-            raise ValueError("answers without a token")
+            raise _LeftOut("answers without a token")
         return span
 
     def _windows(
@@ -157,7 +159,7 @@ class Squad(Finetuning):
         first = 1 + len(question) + len(self.between)
         room = self.config.task.max_seq_length - first - 1
         spans = squad_windows.window_spans(len(ids), room, self.config.task.doc_stride)
-        owned = squad_windows.max_context(spans, len(ids))
+        owned = squad_windows.has_max_context(spans, len(ids))
         for span, is_owned in zip(spans, owned, strict=True):
             part = ids[span.start : sum(span)].tolist()
             columns = {**self.sequence(question, part, split)}

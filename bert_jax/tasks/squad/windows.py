@@ -57,7 +57,9 @@ def window_spans(tokens: int, room: int, stride: int) -> list[Span]:
     return windows
 
 
-def max_context(windows: Sequence[Span], tokens: int) -> list[Bool[np.ndarray, "_"]]:
+def has_max_context(
+    windows: Sequence[Span], tokens: int
+) -> list[Bool[np.ndarray, "_"]]:
     """Returns, for each window's tokens, whether it has the most context for them.
 
     A token's context is the smaller of the token counts to its left and right. Ties go
