@@ -34,7 +34,6 @@ WRONG = {
     "speed.train_step --sizes=2/100": "HIDDEN must be a multiple of 64",
     "speed.train_step --lengths=8,1000": "--lengths=1000: must be from 8 to 512",
     "speed.train_step --batch=1,2,3": "--batch: give one, or one for each",
-    "speed.train_step --threads=9999": "--threads=9999: 0 to ",
 }
 
 

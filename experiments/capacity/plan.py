@@ -16,19 +16,15 @@ and writing of parameters and moments, without the traffic between devices.
 With --compile the vendor's compiler (the extra `ahead`, which needs no device) compiles
 the run's own step for a slice, or for one h100 or h200. It prints bytes next to the
 formulas', whether they fit, the data that devices send each other, matrix products by
-dtype, and for a GPU a model of the step's time. Where it does not fit, the cheapest
-change that does is compiled too.
+dtype, and for a GPU a model of the step's time.
 --effort=quick, the default, searches less for fast code: four times sooner, and memory
 within some percent of --effort=full, with which a run compiles.
 """
 
 import argparse
-import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
-from flax.traverse_util import flatten_dict
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -51,12 +47,11 @@ def main(argv: Sequence[str]) -> int:
     options, fields = parse(argv)
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
-    unfit, change = advice(config, devices.chip(options.device))
     if options.compile:
-        return 0 if fits_compiled(options, fields, change) else 2
+        return 0 if fits_compiled(options, fields) else 2
     print(report(config, devices.family(options.device), options.efficiency))
-    if unfit:
-        raise UserError(unfit)
+    if line := unfit(config, devices.chip(options.device)):
+        raise UserError(line)
     return 0
 
 
@@ -104,23 +99,8 @@ def simulate(count: int) -> None:
     jax.config.update("jax_num_cpu_devices", count)
 
 
-def fits_compiled(
-    options: argparse.Namespace, fields: Sequence[str], change: Sequence[str]
-) -> bool:
-    """Compiles every phase and prints it. If one does not fit, so is the change.
-
-    Returns:
-      Whether the config fits as it is.
-    """
-    if fits := _all_fit(options, fields):
-        return fits
-    print(f"\nwith {' '.join(change)}:" if change else "\nno known change fits")
-    if change:
-        _all_fit(options, [*fields, *change])
-    return False
-
-
-def _all_fit(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+def fits_compiled(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+    """Compiles every phase and prints it. Returns whether all of them fit."""
     config = programs.task_of(programs.load(options.config, fields)).config
     kind = devices.chip(options.device).compiler
     case = {"config": options.config, "fields": fields, "device": options.device}
@@ -203,58 +183,17 @@ def needed(config: ConfigDict, device: Device) -> float:
     return max(estimate.needed(config, i, device.compiler) for i in range(count))
 
 
-def advice(config: ConfigDict, device: Device) -> tuple[str, list[str]]:
-    """Compares the memory that a config needs with a device's.
-
-    Returns:
-      A line about the parts that do not fit, empty if all do, and the flags of the
-      cheapest change that fits and does not change the results, if there is one.
-    """
-    room = device.memory * USABLE
-    need = needed(config, device)
+def unfit(config: ConfigDict, device: Device) -> str:
+    """Returns a line about the memory that a device lacks, empty if it suffices."""
+    room, need = device.memory * USABLE, needed(config, device)
     if need <= room:
-        return "", []
-    line = (
+        return ""
+    return (
         f"does not fit: {need / 1e9:.1f} GB of each device's "
-        f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used"
+        f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used; what "
+        "saves memory: more train.micro_batches, --config.model.remat=full with "
+        "--config.model.scan_layers=True, a larger mesh.fsdp"
     )
-    now = flatten_dict(config.to_dict(), sep=".")
-    for fields in candidates(config):
-        changed = config.copy_and_resolve_references()
-        changed.update_from_flattened_dict(fields)
-        flags = [f"--config.{k}={v}" for k, v in fields.items() if now[k] != v]
-        try:
-            less = needed(changed, device)
-        except UserError:  # the mesh does not fit the devices, or the batch the mesh
-            continue
-        if less <= room:
-            return (
-                f"{line}; it would with {' '.join(flags)} ({less / 1e9:.1f} GB)",
-                flags,
-            )
-    return f"{line}; more devices or a smaller train.batch_size are needed", []
-
-
-def candidates(config: ConfigDict) -> Iterator[dict[str, Any]]:
-    """Changes that save memory without changing the results, cheapest first."""
-    count = jax.device_count()
-    rows = max(phase.batch_size for phase in programs.task_of(config).phases())
-    parts = [2**i for i in range(1, 1 + int(math.log2(rows)))]
-    sizes = [2**i for i in range(1, 1 + int(math.log2(count)))]
-    remat = {"model.remat": estimate.FULL_REMAT, "model.scan_layers": True}
-    if not config.phase2.fraction:
-        for part in parts:
-            yield {"train.micro_batches": part * max(config.train.micro_batches, 1)}
-    for part in parts if config.phase2.fraction else ():
-        yield {"train.micro_batches": max(part // 4, 1), "phase2.micro_batches": part}
-    yield remat
-    for size in sizes:
-        if size > config.mesh.fsdp:
-            yield {"mesh.data": -1, "mesh.fsdp": size}
-    for part in parts:
-        both = {"train.micro_batches": part, "phase2.micro_batches": part, **remat}
-        yield both
-        yield {**both, "mesh.data": -1, "mesh.fsdp": count}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fine-tuning, features and left to right by number of training examples and epochs.
+"""Fine-tuning, features and left to right by number of training examples.
 
     python -m experiments.claims.learning_curves --data=aclImdb --init_from=MLM \
         --ltr=LTR --size=base --examples=50,100,200,500,1000 --draws=5 --seeds=2 \
@@ -12,7 +12,6 @@ it stopped. docs/paper.md explains how to read the files that it writes.
 
 import argparse
 import json
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -27,31 +26,30 @@ from bert_jax.data import texts
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import write_atomically
-from experiments.claims import both_losses
+from configs.finetune import imdb
 from experiments.insight.probes import read_vectors
 from experiments.lib import command_line, plots, report, runner
 from experiments.lib.report import Figure, Section, Table
-from experiments.lib.runner import Run, digest
+from experiments.lib.runner import ROOT, Run, digest
 from experiments.lib.verdicts import Claim, Pair, estimate, judge, shown
 from experiments.paper.tables import SIZES
 
-CONFIG = Path(both_losses.__file__)
+CONFIG = ROOT / "configs" / "finetune" / "text.py"
 PENALTIES = tuple(10.0**power for power in range(1, -4, -1))
 FOLDS = 5
 _SET = (
     *("init_from", "seed", "train.seeds", "train.num_epochs", "train.num_steps"),
     *("train.early_stop", "evaluate.splits", "evaluate.checkpoint"),
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
-    *("task.dev_train_file", "task.test_file", "task.dev_fraction"),
+    *("task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
 )
 FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
 SYSTEMS = (FINE, LTR, MEAN, CLS)
 Key: TypeAlias = tuple[str, int, int]  # system, number of examples, draw
-# For each epoch (features: once): step, epoch, and train_ and test_ accuracy and loss.
+# Features: a list of one. Fine-tuning: test_accuracy after each epoch.
 Series: TypeAlias = list[dict[str, float]]
-Found: TypeAlias = Mapping[Key, Series]
 
 
 class Data(NamedTuple):
@@ -104,7 +102,7 @@ def main(argv: Sequence[str]) -> int:
     runs = plan(options, fields, data)
 
     def said(_: object) -> str:
-        found = {key: series(run, key[1]) for key, run in runs.items()}
+        found = {key: series(run) for key, run in runs.items()}
         found |= frozen(options, data)
         facts = report.facts("experiments.claims.learning_curves", argv)
         return write_report(options.output, found, facts, options.draws)
@@ -140,8 +138,22 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
             if source.shape().get("model.causal", False) != causal:
                 kind = "reads both ways" if causal else "is left to right"
                 raise UserError(f"--{option}={path}: this model {kind}")
+    fields = [*recipe(options.size, fields), *fields]
     configuration.load_config(f"{CONFIG}:size={options.size}", fields)
     return options, fields
+
+
+def recipe(size: str, fields: Sequence[str]) -> list[str]:
+    """Returns length, truncation, batch and rate of imdb.py, but for those given."""
+    config = imdb.get_config(size)
+    given = {configuration.field_of(text) for text in fields}
+    values = {
+        "task.max_seq_length": config.task.max_seq_length,
+        "task.truncation": config.task.truncation,
+        "train.batch_size": config.train.batch_size,
+        "optimizer.learning_rate": config.optimizer.learning_rate,
+    }
+    return [f"--config.{k}={v}" for k, v in values.items() if k not in given]
 
 
 def read(options: argparse.Namespace) -> Data:
@@ -190,7 +202,7 @@ def plan(
                     *fields,
                 )
                 part = f"draw{draw}-{count}"
-                given = {"train": part, "dev": "test", "dev_train": part}
+                given = {"train": part, "dev": "test"}
                 files = [f"--config.task.{split}_file={data.file(options.output, name)}"
                          for split, name in given.items()]  # fmt: skip
                 start = f"--config={CONFIG}:size={options.size}"
@@ -203,19 +215,14 @@ def plan(
     return runs
 
 
-def series(run: Run, count: int) -> Series:
-    """Reads a run's scores after each epoch: means over its restarts."""
-    found: dict[int, dict[str, list[float]]] = {}
-    for split, name in (("dev", "test"), ("dev_train", "train")):
-        for lines in run.log(split, ("accuracy", "cross_entropy")).values():
-            for line in lines:
-                values = found.setdefault(int(line["step"]), {})
-                values.setdefault(f"{name}_accuracy", []).append(line["accuracy"])
-                values.setdefault(f"{name}_loss", []).append(line["cross_entropy"])
-    size = run.config()["train"]["batch_size"]
+def series(run: Run) -> Series:
+    """Reads a run's test accuracy after each epoch: means over its restarts."""
+    found: dict[int, list[float]] = {}
+    for lines in run.log(needs=("accuracy",)).values():
+        for line in lines:
+            found.setdefault(int(line["step"]), []).append(line["accuracy"])
     return [
-        {"step": step, "epoch": step * size / count}
-        | {name: float(np.mean(each)) for name, each in found[step].items()}
+        {"step": step, "test_accuracy": float(np.mean(found[step]))}
         for step in sorted(found)
     ]
 
@@ -294,15 +301,15 @@ def classified(
       seed: Seed of the folds of the cross-validation.
 
     Returns:
-      Accuracy and cross entropy (nats) of both, and the penalty on the mean loss.
+      Accuracy of both, and the penalty on the mean loss.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import log_loss
     from sklearn.model_selection import GridSearchCV, PredefinedSplit
     from sklearn.preprocessing import StandardScaler
 
-    def loss(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
-        return log_loss(y, model.predict_proba(x), labels=model.classes_)
+    def score(model: LogisticRegression, x: np.ndarray, y: np.ndarray) -> float:
+        return -log_loss(y, model.predict_proba(x), labels=model.classes_)
 
     scaler, (_, y) = StandardScaler().fit(train[0]), train
     fold = np.empty(len(y), int)
@@ -310,15 +317,13 @@ def classified(
     search = GridSearchCV(
         LogisticRegression(max_iter=1000),
         {"C": [1 / (penalty * len(y)) for penalty in PENALTIES]},
-        scoring=lambda *given: -loss(*given),
+        scoring=score,
         cv=PredefinedSplit(fold),
     )
     model = search.fit(scaler.transform(train[0]), y).best_estimator_
     found = {"penalty": float(1 / (model.C * len(y)))}
     for name, (rows, classes) in (("train", train), ("test", test)):
-        inputs = scaler.transform(rows)
-        found[f"{name}_accuracy"] = float(model.score(inputs, classes))
-        found[f"{name}_loss"] = float(loss(model, inputs, classes))
+        found[f"{name}_accuracy"] = float(model.score(scaler.transform(rows), classes))
     return found
 
 
@@ -340,7 +345,7 @@ def claims(counts: Sequence[int], systems: Sequence[str]) -> list[Claim]:
 
 
 def write_report(
-    output: Path, found: Found, facts: Mapping[str, Any], draws: int
+    output: Path, found: Mapping[Key, Series], facts: Mapping[str, Any], draws: int
 ) -> str:
     """Writes report.md, its plots and results.json, and returns the text."""
     counts = sorted({key[1] for key in found})
@@ -368,10 +373,6 @@ def write_report(
     panel = plots.Panel(
         *(title, "training examples", "%", lines), ticks=counts, is_log=True
     )
-    tuned = [name for name in (FINE, LTR) if name in systems]
-    panels = [
-        _losses(found, tuned, count) for count in dict.fromkeys((counts[0], counts[-1]))
-    ]
     sections = [
         Section("", [report.introduction(facts)]),
         Section("Test accuracy in percent after the last epoch", [
@@ -379,10 +380,6 @@ def write_report(
             Figure("examples", lambda: plots.lines([panel])),
         ]),
         Section("Claims", [verdict.text for verdict in judged]),
-        Section("By epochs: where the test loss (nats) is lowest, and the last epoch", [
-            _epochs(found, counts, tuned),
-            Figure("epochs", lambda: plots.lines(panels)),
-        ]),
     ]  # fmt: skip
     results = {
         **facts,
@@ -391,45 +388,6 @@ def write_report(
         "claims": [verdict.plain() for verdict in judged],
     }  # fmt: skip
     return report.write(output, sections, results)
-
-
-def _losses(found: Found, systems: Sequence[str], count: int) -> plots.Panel:
-    """Plots the losses of test and training set by epoch."""
-    curves = {
-        f"{side}, {system}": by_epoch(found, system, count, f"{side}_loss")
-        for system in systems
-        for side in ("test", "train")
-    }
-    title = f"{count:,} examples"
-    return plots.Panel(title, "epochs", "loss (nats)", curves)
-
-
-def by_epoch(found: Found, system: str, count: int, name: str) -> plots.Points:
-    """Returns a number after each epoch: mean over draws, half of the interval."""
-    draws = [each for key, each in found.items() if key[:2] == (system, count)]
-    points = []
-    for lines in zip(*draws, strict=True):
-        points.append((lines[0]["epoch"], *estimate([line[name] for line in lines])))
-    return points
-
-
-def _epochs(found: Found, counts: Sequence[int], systems: Sequence[str]) -> Table:
-    rows = []
-    for system in systems:
-        for count in counts:
-            test = by_epoch(found, system, count, "test_loss")
-            best = min(test, key=lambda point: (math.isnan(point[1]), point[1]))
-            at = f"{best[0]:.1f}"
-            last = [
-                by_epoch(found, system, count, name)[-1][1]
-                for name in ("train_loss", "test_accuracy", "train_accuracy")
-            ]
-            accuracies = (f"{100 * value:.1f}" for value in last[1:])
-            begin = (system, f"{count:,}", at, best[1])
-            rows.append((*begin, test[-1][1], last[0], *accuracies))
-    header = ("", "examples", "lowest at", "loss", "test at the end", "training",
-              "test accuracy", "training")  # fmt: skip
-    return Table(rows, header)
 
 
 if __name__ == "__main__":

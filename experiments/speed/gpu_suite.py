@@ -71,7 +71,7 @@ OTHERS = {
     "large packed 512": ("large", 512, 32),
 }
 # Torch's side, as train_step prepares it.
-TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16", "threads": 0}
+TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16"}
 
 
 class Suite:

@@ -1,8 +1,7 @@
 """The speed of a training step, compared with torch's on the same work.
 
     python -m experiments.speed.train_step [--sizes=base,4/768,2/128] \
-        [--lengths=128,512] [--batch=16,4] [--threads=1] [--output=FILE.json] \
-        [--task=classification]
+        [--lengths=128,512] [--batch=16,4] [--output=FILE.json] [--task=classification]
 
 The work: pre-training of a size on one batch, or fine-tuning a classifier of two
 classes, dropout on, clipping and optimizer included, from the host's arrays to the new
@@ -21,7 +20,6 @@ import argparse
 import contextlib
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,9 +54,6 @@ Sides = dict[str, Callable[[int], Any]]
 
 def prepare(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
     """Returns the sides of the case's library, in this process."""
-    if case["threads"]:  # before a library makes its own
-        cores = sorted(os.sched_getaffinity(0))[: case["threads"]]
-        os.sched_setaffinity(0, cores)
     return _torch_sides(case) if case["library"] == "torch" else _jax_sides(case)
 
 
@@ -221,7 +216,7 @@ def notes(case: dict[str, Any]) -> list[str]:
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns a case for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
-    names = ("task", "attentions", "torch", "threads", "rounds", "turn", "limit")
+    names = ("task", "attentions", "torch", "rounds", "turn", "limit")
     same = {name: getattr(options, name) for name in names}
     return [
         {"size": size, "length": length, "batch": batch, "dtype": dtype, **same}
@@ -249,7 +244,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--attentions", default=",".join(ATTENTIONS), type=ours)
     theirs = several(str, TORCH, empty=True)
     parser.add_argument("--torch", type=theirs, help="empty: ours alone")
-    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn", type=float, default=4.0, help="least seconds of one")
     limit = "seconds in which a library must be ready"
@@ -271,9 +265,6 @@ def _check(options: argparse.Namespace) -> None:
     if options.task == "classification" and "gathered" in "".join(options.torch):
         raise UserError("--torch: a classifier has no predictions to gather")
     check_counts(options, "rounds")
-    most = report.cores() if hasattr(os, "sched_setaffinity") else 0
-    if not 0 <= options.threads <= most:
-        raise UserError(f"--threads={options.threads}: 0 to {most}")
     if len(options.batch) not in (1, len(options.lengths)) or min(options.batch) < 1:
         raise UserError("--batch: give one, or one for each of --lengths; at least 1")
     for size, length in itertools.product(options.sizes, options.lengths):
