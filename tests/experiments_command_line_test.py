@@ -8,7 +8,7 @@ from bert_jax.errors import UserError
 from experiments.lib import command_line
 
 PROGRAMS = (
-    *("insight.attention_plot", "insight.probes", "english.docstrings"),
+    *("insight.attention_plot", "insight.probes"),
     *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
     *("paper.features", "paper.__main__", "paper.budget", "speed.gpu_suite"),
 )

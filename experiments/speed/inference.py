@@ -1,7 +1,8 @@
-"""The speed of classifying texts of mixed lengths, compared with other libraries.
+"""The speed of answering texts of mixed lengths, compared with other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
-        --texts reviews.jsonl [--layers=4] [--hidden=256] [--output=FILE.json]
+        --texts reviews.jsonl [--answer=sentences] [--layers=4] [--hidden=256] \
+        [--output=FILE.json]
 
 The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
 sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
@@ -9,7 +10,9 @@ Compiling and a first round are not counted. Each library has a separate process
 their sides take turns. A figure is the median of the turns.
 `predict` is compared with `transformers`' pipeline `text-classification`, with the
 texts as they come and sorted by the caller, and with ONNX Runtime (where it and onnx
-are installed, on a processor, in float32) on the exported model, sorted by the caller.
+are installed, on a processor, in float32) on the exported model, sorted by the
+caller. With --answer the methods `encode` or
+`sentences` of `bert_jax.load` are compared with ONNX Runtime, which gives the same.
 `one text` is a text of middling length alone.
 """
 
@@ -38,6 +41,7 @@ LIMIT = 512  # tokens
 TEXTS = "texts.json"
 ONE = ", one text"  # ends the name of a side that takes one text at a time
 SORTED = ", sorted by its caller"
+ANSWERS = ("predict", "encode", "sentences")
 
 Texts = list[str]
 Answer = Callable[[Texts], list[str]]
@@ -64,11 +68,12 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if "onnxruntime" in libraries(args.dtype):
+    if "onnxruntime" in libraries(args):
+        exported = _exported(model.eval(), args.answer)
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
         torch.onnx.export(
-            model.eval(),
+            exported,
             tuple(torch.tensor(inputs[name]) for name in names),
             str(folder / "model.onnx"),
             input_names=names,
@@ -77,7 +82,30 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
         )
 
 
-def libraries(dtype: str) -> list[str]:
+def _exported(model: Any, answer: str) -> Any:
+    """Returns the module that gives the logits or vectors of an answer."""
+    import torch
+
+    class Exported(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Any, mask: Any, segments: Any) -> Any:
+            found = self.model.bert(ids, mask, segments, output_hidden_states=True)
+            if answer == "predict":
+                return self.model.classifier(found.pooler_output)
+            if answer == "encode":
+                return found.pooler_output, found.last_hidden_state
+            between = mask * mask.roll(1, 1) * mask.roll(-1, 1)  # neither [CLS] nor
+            between[:, 0] = 0  # [SEP]
+            parts = between.unsqueeze(-1).to(torch.float32)
+            return (found.hidden_states[-2] * parts).sum(1) / parts.sum(1)
+
+    return Exported()
+
+
+def libraries(args: argparse.Namespace) -> list[str]:
     """Returns the measured libraries.
 
     ONNX Runtime, whose usual package has no GPU, is measured in float32 and without
@@ -86,8 +114,8 @@ def libraries(dtype: str) -> list[str]:
     import torch
 
     has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
-    usable = has_both and dtype == "float32" and not torch.cuda.is_available()
-    return ["jax", "torch", *["onnxruntime"] * usable]
+    usable = has_both and args.dtype == "float32" and not torch.cuda.is_available()
+    return ["jax", *["torch"] * (args.answer == "predict"), *["onnxruntime"] * usable]
 
 
 def texts_of(args: argparse.Namespace) -> Texts:
@@ -137,12 +165,30 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
 
 
 def _jax_answers(case: dict[str, Any]) -> dict[str, Answer]:
-    found = {}
+    found: dict[str, Answer] = {}
+    if (kind := case["answer"]) != "predict":
+        import bert_jax
+
+        bert = bert_jax.load(case["folder"])
+
+        def vectors(texts: Texts) -> list[str]:
+            if kind == "encode":
+                return _named(bert.encode(texts)["pooled"])
+            return _named(bert.sentences(texts))
+
+        return {kind: vectors, f"{kind}{ONE}": vectors}
     for attention in case["attentions"]:
         name = "predict" if attention == "einsum" else f"predict, {attention}"
         found[name] = _ours(case, case["batch"], attention)
         found[f"{name}{ONE}"] = _ours(case, 1, attention)
     return found
+
+
+def _named(vectors: Any) -> list[str]:
+    """Returns each vector's largest position, to compare the libraries' answers."""
+    import numpy as np
+
+    return [f"LABEL_{index}" for index in np.asarray(vectors).argmax(-1)]
 
 
 def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
@@ -192,8 +238,8 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
             encodings = tokenizer.encode_batch(texts[first : first + size])
             rows = [(e.ids, e.attention_mask, e.type_ids) for e in encodings]
             columns = np.array(rows, np.int64).transpose(1, 0, 2)
-            (logits,) = session.run(None, dict(zip(names, columns, strict=True)))
-            yield from (f"LABEL_{index}" for index in logits.argmax(-1))
+            found = session.run(None, dict(zip(names, columns, strict=True)))
+            yield from _named(found[0])
 
     name, size = "ONNX Runtime", case["batch"]
     return {
@@ -214,7 +260,7 @@ def by_length(answer: Answer) -> Answer:
     return ordered
 
 
-_ANSWERS = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_answers}
+_SIDES = {"jax": _jax_answers, "torch": _torch_answers, "onnxruntime": _onnx_answers}
 
 
 def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -230,7 +276,7 @@ def prepare(case: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         answer(own)
         return lambda times: [answer(own) for _ in range(times)][-1]
 
-    answers = _ANSWERS[case["library"]](case)
+    answers = _SIDES[case["library"]](case)
     return {name: side(name, answer) for name, answer in answers.items()}, {}
 
 
@@ -241,7 +287,9 @@ def measure(
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder))
         case = {"folder": folder, "batch": args.batch}
-        case |= {"dtype": args.dtype, "attentions": args.attentions}
+        case |= {
+            name: getattr(args, name) for name in ("dtype", "attentions", "answer")
+        }
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
             for library in chosen
@@ -251,7 +299,8 @@ def measure(
         found = sides.alternate(turns, args.rounds, args.turn)
     every = [sum(map(str.__eq__, first, other)) for other in others]
     same = min(every, default=len(texts))
-    return {"texts": len(texts), "same_label": same / len(texts), "sides": found}
+    figures = {"texts": len(texts), "same_label": same / len(texts), "sides": found}
+    return {"answer": args.answer, **figures}
 
 
 HEADER = ("side", "texts/s", "milliseconds", "ours / it")
@@ -262,7 +311,7 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for name, side in figures["sides"].items():
         alone = name.endswith(ONE)
-        own = figures["sides"][f"predict{ONE if alone else ''}"]
+        own = figures["sides"][f"{figures['answer']}{ONE if alone else ''}"]
         ratio = sides.times_as_fast(own, side)
         found.append(
             (
@@ -281,6 +330,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = command_line.Parser(MODULE, __doc__)
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)
+    parser.add_argument("--answer", default=ANSWERS[0], choices=ANSWERS)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
     parser.add_argument("--rows", type=int, default=256, help="texts")
@@ -294,7 +344,7 @@ def main(arguments: Sequence[str]) -> int:
     args = parser.parse_args(arguments)
     facts = sides.begin(MODULE, arguments, PACKAGES)
     texts = texts_of(args)
-    figures = measure(args, texts, libraries(args.dtype))
+    figures = measure(args, texts, libraries(args))
     print(
         f"{args.layers} layers of {args.hidden}, {args.dtype}, {len(texts)} texts, "
         f"batches of {args.batch}: the same label for at least "

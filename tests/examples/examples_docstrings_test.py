@@ -3,7 +3,7 @@
 import json
 
 from bert_jax.data.sources import pydocs
-from experiments.english import docstrings
+from examples import docstrings
 
 SHARED = "All packages say this about what they return to you."
 
@@ -26,7 +26,7 @@ def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
     path = extracted(tmp_path, 4)
     monkeypatch.setattr(pydocs, "extract_docstrings", lambda folder: path)
     output = tmp_path / "rows.jsonl"
-    assert docstrings.main([f"--output={output}", "--each=3"]) == 0
+    docstrings.main([str(output), "--each=3"])
     assert f"{3 * len(docstrings.PACKAGES)} paragraphs" in capsys.readouterr().out
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     for package in docstrings.PACKAGES:

@@ -1,12 +1,13 @@
-"""Labelled texts that every machine has: paragraphs of documentation, by package.
+"""Writes labelled texts that every machine has: documentation, by package.
 
-    python -m experiments.english.docstrings --output=docstrings.jsonl [--each=300]
+    python examples/docstrings.py docstrings.jsonl --each=300
 
 Takes `--each` paragraphs of 6 to 40 words from the docstrings of each of some packages
 that this project needs, and of the standard library. A hash of the text selects them.
 Lines have `text` and `label`, the package.
 """
 
+import argparse
 import hashlib
 import json
 import tempfile
@@ -14,9 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax.data.sources import pydocs
-from bert_jax.errors import UserError
-from bert_jax.runtime.storage import write_atomically
-from experiments.lib import command_line
 
 PACKAGES = (
     *("asyncio", "email", "huggingface_hub", "jax", "numpy", "orbax", "scipy"),
@@ -25,21 +23,15 @@ PACKAGES = (
 WORDS = (6, 40)
 
 
-@command_line.command
-def main(argv: Sequence[str]) -> int:
-    """Runs the command and returns the exit status."""
-    parser = command_line.Parser("experiments.english.docstrings", __doc__)
-    parser.add_argument("--output", required=True, type=Path)
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path, help="a .jsonl file")
     parser.add_argument("--each", default=300, type=int, help="paragraphs a package")
     options = parser.parse_args(argv)
-    command_line.check_counts(options, "each")
     with tempfile.TemporaryDirectory() as folder:
-        path = pydocs.extract_docstrings(Path(folder))
-        rows = paragraphs(path, options.each)
-    write_atomically(options.output, "".join(json.dumps(row) + "\n" for row in rows))
-    count = f"{len(rows)} paragraphs of {len(PACKAGES)} packages"
-    print(f"written: {options.output}, {count}")
-    return 0
+        rows = paragraphs(pydocs.extract_docstrings(Path(folder)), options.each)
+    options.output.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print(f"{len(rows)} paragraphs of {len(PACKAGES)} packages: {options.output}")
 
 
 def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
@@ -49,7 +41,7 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
       path: Path of the file that `pydocs.extract_docstrings` has written.
 
     Raises:
-      UserError: A package has fewer. It may not be installed.
+      SystemExit: A package has fewer. It may not be installed.
     """
     found: dict[str, set[str]] = {package: set() for package in PACKAGES}
     for line in path.read_text().splitlines():
@@ -64,8 +56,8 @@ def paragraphs(path: Path, each: int) -> list[dict[str, str]]:
         others = set().union(*(found[name] for name in PACKAGES if name != package))
         own = sorted(own_texts - others, key=_hash)
         if len(own) < each:
-            raise UserError(
-                f"{package}: has {len(own)} paragraphs of {WORDS[0]} to {WORDS[1]} "
+            raise SystemExit(
+                f"{package} has {len(own)} paragraphs of {WORDS[0]} to {WORDS[1]} "
                 f"words; install it, or lower --each={each}"
             )
         rows += [{"text": text, "label": package} for text in own[:each]]
@@ -84,4 +76,4 @@ def _hash(text: str) -> bytes:
 
 
 if __name__ == "__main__":
-    command_line.start(main)
+    main()
