@@ -21,8 +21,8 @@ NAMES = ("focal", "spans", "pre_norm", "rotary", "replaced")
 
 def test_all_files_are_tested_and_short():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    # Two are scripts. clean_text is for datatrove, which the tests do not have.
-    scripts = {"clean_text", "docstrings", "search_texts"}
+    # Four are scripts. clean_text is for datatrove, which the tests do not have.
+    scripts = {"clean_text", "cross_validate", "docstrings", "search_texts"}
     assert files == {*NAMES, "layerwise", "__init__"} | scripts
     for path in (ROOT / "examples").glob("*.py"):
         nodes = ast.walk(ast.parse(path.read_text()))

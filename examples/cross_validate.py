@@ -1,0 +1,110 @@
+"""Trains and scores on every part of a table in turn, and keeps all predictions.
+
+    python examples/cross_validate.py reviews.csv runs/folds --folds=5 \
+        init_from=pretrained/mini size=tiny task.max_seq_length=64
+
+The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
+of the config, and size=SIZE its argument. The classes are dealt out evenly, and equal
+texts to one part. `runs/folds/out_of_fold.jsonl` has each row with the prediction of
+the run that has not seen it. The same command goes on where it was stopped.
+"""
+
+import argparse
+import hashlib
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import bert_jax
+from bert_jax.data import texts
+from bert_jax.data.tables import Row
+
+
+def deal(rows: Sequence[Row], folds: int) -> list[int]:
+    """Returns the part of each row: by class in turn, in the order of the texts' hash.
+
+    Rows with the same text are in the same part.
+    """
+    parts: dict[str, int] = {}
+    sizes: dict[str, list[int]] = defaultdict(lambda: [0] * folds)
+    total = [0] * folds
+
+    def order(row: Row) -> bytes:
+        return hashlib.sha256(_text(row).encode()).digest()
+
+    for row in sorted(rows, key=order):
+        label = row["label"]
+        count = sizes["" if isinstance(label, float) else str(label)]
+        least = min(range(folds), key=lambda fold: (count[fold], total[fold]))
+        part = parts.setdefault(_text(row), least)
+        count[part] += 1
+        total[part] += 1
+    return [parts[_text(row)] for row in rows]
+
+
+def _text(row: Row) -> str:
+    return f"{row['text']}\0{row.get('text_b')}"
+
+
+def write(path: Path, rows: Sequence[Row]) -> str:
+    """Writes rows as JSON lines and returns the path."""
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_text("".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table")
+    parser.add_argument("output", type=Path, help="a folder")
+    parser.add_argument("fields", nargs="*", help="FIELD=VALUE")
+    parser.add_argument("--folds", type=int, default=5)
+    options = parser.parse_intermixed_args(argv)
+    given: dict[str, Any] = dict(text.split("=", 1) for text in options.fields)
+    size = given.pop("size", "base")
+    config = bert_jax.make_config("finetune/text", given, size=size)
+    columns = {name: config.task[name] for name in ("text", "text_b", "label")}
+    rows = texts.read_texts(options.table, config.task.kind, **columns)
+    if not 2 <= options.folds <= len({_text(row) for row in rows}):
+        parser.error(f"--folds={options.folds}: from 2 to the number of texts")
+    parts = deal(rows, options.folds)
+    if config.task.kind != "regression" and not config.task.labels:
+        # A part's training rows may lack a rare class.
+        found = {name for row in rows for name in texts.label_names(row["label"])}
+        given["task.labels"] = tuple(texts.sorted_labels(found))
+    options.output.mkdir(parents=True, exist_ok=True)
+    names = dict.fromkeys(("text", *["text_b"] * bool(config.task.text_b), "label"))
+    kept = [{name: row[name] for name in names} for row in rows]
+    scores: dict[str, list[float]] = defaultdict(list)
+    predicted: list[Row] = [{}] * len(rows)
+    for fold in range(options.folds):
+        held = [index for index, part in enumerate(parts) if part == fold]
+        splits = {
+            "dev": [kept[index] for index in held],
+            "train": [
+                row for row, part in zip(kept, parts, strict=True) if part != fold
+            ],
+        }
+        files = {
+            f"task.{split}_file": write(options.output / f"{split}_{fold}.jsonl", some)
+            for split, some in splits.items()
+        }
+        own = {**given, **files, **{f"task.{name}": name for name in names}}
+        folder = options.output / f"fold_{fold}"
+        config = bert_jax.make_config("finetune/text", own, size=size)
+        for name, value in bert_jax.fit(config, folder).scores["dev"].items():
+            scores[name].append(value)
+        lines = (folder / "predictions" / "dev.jsonl").read_text("utf-8").splitlines()
+        for index, line in zip(held, lines, strict=True):
+            predicted[index] = {**json.loads(line), "index": index, "fold": fold}
+    write(options.output / "out_of_fold.jsonl", predicted)
+    for name, values in scores.items():
+        mean, spread = statistics.fmean(values), statistics.stdev(values)
+        print(f"{name}: {mean:.4f} +- {spread:.4f} over {options.folds} parts")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""examples/cross_validate.py: parts of a table, and the predictions of all."""
+
+import collections
+import json
+
+from examples import cross_validate
+
+
+def test_deal_spreads_each_class_and_keeps_equal_texts_together():
+    rows = [
+        {"text": f"text {n % 90}", "label": "ab"[n % 90 % 3 == 0]} for n in range(99)
+    ]
+    parts = cross_validate.deal(rows, 3)
+    sizes = collections.Counter(zip(parts, (row["label"] for row in rows), strict=True))
+    for label, count in (("a", 66), ("b", 33)):
+        assert all(abs(sizes[part, label] - count / 3) <= 3 for part in range(3))
+    assert parts[:9] == parts[90:]
+    numbers = [{"text": f"text {n}", "label": n / 10} for n in range(30)]
+    assert collections.Counter(cross_validate.deal(numbers, 3)) == dict.fromkeys(
+        range(3), 10
+    )
+
+
+def test_main_predicts_each_row_once(tmp_path, plain, capsys):
+    words = ("the quick fox", "a lazy dog", "seven cats", "it jumps")
+    rows = [{"text": f"{words[n % 4]} {n}", "label": n % 2} for n in range(24)]
+    table, output = tmp_path / "table.jsonl", tmp_path / "folds"
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = (f"init_from={plain}", "size=tiny", "task.max_seq_length=8")
+    few = ("train.num_epochs=1", "train.batch_size=8", "evaluate.batch_size=8")
+    cross_validate.main([str(table), str(output), "--folds=2", *fields, *few])
+    assert "accuracy: " in capsys.readouterr().out
+    lines = (output / "out_of_fold.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [row["text"] for row in found] == [row["text"] for row in rows]
+    assert {row["fold"] for row in found} == {0, 1}
+    assert all(row["gold"] == str(n % 2) for n, row in enumerate(found))
