@@ -109,7 +109,6 @@ def test_a_loop_over_the_layers_keeps_the_program_small():
         (SLICE, "configs/finetune/ner.py", "predict"),
         (SLICE, "configs/finetune/swag.py", "evaluate"),
         (GPU, "configs/base.py", "predict"),
-        (GPU, "configs/finetune/glue.py:task=stsb", "train"),
     ],
 )
 def test_other_steps_compile(device, spec, mode):
@@ -154,22 +153,20 @@ def test_each_attention_compiles(device, fields, kernels):
 
 
 def test_a_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
-    _, done = built(GPU, *BASE)
+    program, done = built(GPU, *BASE, *PACKED)
     text = done.as_text()
     assert " scatter(" not in text
     sorts = [line.split(" sort(")[0] for line in text.splitlines() if " sort(" in line]
-    tokens = 64 * 32
+    tokens = program.rows * program.length
     assert sorts and all(f"[{tokens}]" in line for line in sorts)
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu(deterministic):
+def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu():
     """The scores of the classes that a loss looks up."""
-    fields = (*SMALL, f"train.deterministic={deterministic}")
+    fields = (*SMALL, "train.deterministic=True")
     _, done = built(GPU, *fields, spec="configs/finetune/text.py")
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
-    ordered = ["unique_indices=true" in line for line in scatters]
-    assert scatters and all(ordered) == deterministic
+    assert scatters and all("unique_indices=true" in line for line in scatters)
 
 
 @pytest.mark.slow
