@@ -360,6 +360,14 @@ TASK: dict[str, Field] = {
     # Texts that share a row in training, for speed (docs/fine_tuning.md). batch_size
     # still counts texts.
     "task.texts_per_row": Field(1, "[1, 64]"),
+    # A single text of more than max_seq_length tokens becomes up to so many windows,
+    # whose logits are combined, in training too. Texts that are longer are cut.
+    "task.windows": Field(1, "[1, 1024]"),
+    "task.window_overlap": Field(32, "[0, 16777216]"),  # tokens that two windows share
+    "task.window_logits": Field("mean", ("mean", "max")),  # over a text's windows
+    # The share of the loss that is of the uniform distribution over the classes
+    # (Szegedy et al. 2016).
+    "task.label_smoothing": Field(0.0, "[0, 1)"),
     "task.null_answers": Field(False),  # a question may have no answer
     # Tokens from one window of a context to the next. This and the next three have the
     # defaults of run_squad.py.
@@ -406,7 +414,9 @@ GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "a
 _ALL = "max_seq_length bilstm pad_to_max"
 _FILES = f"{_ALL} train_file dev_file test_file"
 _CLASSES = "labels texts_per_row"
-_TEXTS = "dev_fraction kind truncation"
+_TEXTS = (
+    "dev_fraction kind truncation windows window_overlap window_logits label_smoothing"
+)
 TASKS = {
     "pretraining": "objective nsp_loss word_initializer",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),

@@ -38,9 +38,19 @@ cross_entropy.defvjp(_forward, _backward)
 
 
 def of_classes(
-    logits: Float[Array, "*batch classes"], labels: Int[Array, "*batch"]
+    logits: Float[Array, "*batch classes"],
+    labels: Int[Array, "*batch"],
+    smoothing: float = 0.0,
 ) -> Float[Array, "*batch"]:
-    """Returns -log softmax(logits)[label], in nats."""
+    """Returns -log softmax(logits)[label], in nats.
+
+    Args:
+      smoothing: Share of the target that is spread evenly over all classes, as in
+        torch's `CrossEntropyLoss(label_smoothing=...)`.
+    """
     import optax
 
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    if not smoothing:
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    targets = jax.nn.one_hot(labels, logits.shape[-1])
+    return optax.softmax_cross_entropy(logits, optax.smooth_labels(targets, smoothing))

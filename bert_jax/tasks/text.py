@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data import texts
+from bert_jax.data import texts, truncation
 from bert_jax.data.lines import uncompressed_name
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row, is_number
@@ -25,10 +25,11 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
+from bert_jax.tasks import windows
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
 from bert_jax.tasks.task import write_rows
-from bert_jax.types import Arrays
+from bert_jax.types import Arrays, DropoutKey
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,17 @@ class Text(Finetuning):
         self.loss_name = f"{self.kind}_loss"
         self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
-        if self._balanced and self.kind != "classification":
-            raise UserError(
-                f"config.task.class_weights=balanced: config.task.kind={self.kind} has "
-                "no classes; leave it none"
-            )
+        self._smoothing = config.task.get("label_smoothing", 0.0)
+        for name, unset in (("class_weights", "none"), ("label_smoothing", 0.0)):
+            value = config.task.get(name, unset)
+            if value != unset and self.kind != "classification":
+                raise UserError(
+                    f"config.task.{name}={value}: config.task.kind={self.kind} has no "
+                    f"classes; leave it {unset}"
+                )
+        self._windows = config.task.get("windows", 1)
+        if self._windows > 1:
+            windows.check(config, 2)
         if config.task.get("label_names") and self.kind == "regression":
             raise UserError(
                 "config.task.label_names: config.task.kind=regression has no classes; "
@@ -192,6 +199,8 @@ class Text(Finetuning):
             raise ValueError('"text" is required, a string')
         if text_b is not None and not isinstance(text_b, str):
             raise ValueError('"text_b" is not a string')
+        if text_b is not None and self._windows > 1:
+            raise ValueError('"text_b": only single texts have windows (task.windows)')
         if text_b is None and self.pairs:
             raise ValueError('"text_b" is required, a string: the task is of pairs')
         return {"text": text, "text_b": text_b}
@@ -300,12 +309,42 @@ class Text(Finetuning):
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
             if not a.ids:
                 self.notices[f"{split}: texts without any piece"] += 1
-            columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
+            if self._windows == 1:
+                columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
+            else:
+                columns = {**self._window_rows(a.ids, split)}
             if labelled:
                 label: Any = labels[index]
                 columns["label"] = np.array(label, np.float32) if several else label
             features.append(Feature(index, columns))
         return features
+
+    def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
+        """Returns the columns of a text's windows, [windows, length]."""
+        room, overlap = self.max_seq_length - 2, self.config.task.window_overlap
+        most = windows.total_length(room, overlap, self._windows)
+        if len(ids) > most:
+            self.notices[f"{split}: texts longer than their windows, cut"] += 1
+            ids = truncation.truncate_tokens(ids, most, self.config.task.truncation)
+        parts = windows.cut_windows(ids, room, overlap)
+        rows = [self.sequence(part, None, split) for part in parts]
+        return self.grouped(rows, self._windows)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of the longest row's `input_ids`, with windows if it has some."""
+        shape = super().row_shape
+        return shape if self._windows == 1 else (self._windows, *shape)
+
+    def logits(
+        self, params: Any, batch: Arrays, key: DropoutKey = None
+    ) -> dict[str, Array]:
+        found = super().logits(params, batch, key)
+        if self._windows == 1:
+            return found
+        mask, how = batch["input_mask"], self.config.task.window_logits
+        each = found["logits"].reshape(*mask.shape[:2], -1)
+        return {"logits": windows.combine_logits(each, mask, how)}
 
     def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
         """Returns the cross entropy in nats, as Hugging Face does.
@@ -314,7 +353,7 @@ class Text(Finetuning):
         """
         outputs, labels = logits["logits"], batch["label"]
         if self.kind == "classification":
-            return of_classes(outputs, labels)
+            return of_classes(outputs, labels, self._smoothing)
         if self.kind == "multilabel":
             import optax  # inference has no loss
 

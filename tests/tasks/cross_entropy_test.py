@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from bert_jax.tasks.cross_entropy import cross_entropy
+from bert_jax.tasks.cross_entropy import cross_entropy, of_classes
 
 
 @pytest.mark.slow
@@ -36,3 +36,18 @@ def test_the_gradient_scatters_nothing():
 
     jaxpr = str(jax.make_jaxpr(jax.grad(total))(jnp.zeros((3, 7))))
     assert "scatter" not in jaxpr
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_of_classes_with_smoothing_is_torchs(torch, smoothing):
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(6, 4)).astype(np.float32)
+    labels = np.array([0, 3, 1, 2, 2, 0], np.int32)
+    found = of_classes(jnp.asarray(logits), jnp.asarray(labels), smoothing)
+    expected = torch.nn.functional.cross_entropy(
+        torch.tensor(logits),
+        torch.tensor(labels).long(),
+        reduction="none",
+        label_smoothing=smoothing,
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

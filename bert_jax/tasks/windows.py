@@ -1,0 +1,74 @@
+"""Long texts in overlapping windows, whose logits are combined (`task.windows`)."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+
+from bert_jax.errors import UserError
+
+# Names of `task.window_logits`.
+COMBINATIONS = ("mean", "max")
+
+
+def check(config: ConfigDict, special_tokens: int) -> None:
+    """Checks the fields of a task's windows.
+
+    Args:
+      special_tokens: Number of special tokens in a window.
+
+    Raises:
+      UserError: The windows do not overlap as asked, or the texts are pairs or share
+        rows.
+    """
+    task = config.task
+    if task.windows == 1:
+        return
+    if (room := task.max_seq_length - special_tokens) <= task.window_overlap:
+        raise UserError(
+            f"config.task.window_overlap={task.window_overlap}: must be less than the "
+            f"{room} tokens of a window; lower it, or raise config.task.max_seq_length"
+        )
+    for name, is_set in (
+        ("text_b", bool(task.get("text_b"))),
+        ("texts_per_row", task.texts_per_row > 1),
+    ):
+        if is_set:
+            raise UserError(
+                f"config.task.windows={task.windows}: single texts in rows of their "
+                f"own alone have windows; leave config.task.{name} unset"
+            )
+
+
+def total_length(room: int, overlap: int, most: int) -> int:
+    """Returns the tokens that fit in `most` windows of `room` tokens."""
+    return room + (most - 1) * (room - overlap)
+
+
+def cut_windows(ids: list[int], room: int, overlap: int) -> list[list[int]]:
+    """Cuts a text's tokens into windows, each with the last tokens of the one before.
+
+    Args:
+      ids: Tokens, without special ones. Without any there is one empty window.
+      room: Tokens of a window.
+      overlap: Tokens that two neighbors share.
+    """
+    step = room - overlap
+    count = max(1, -(-(len(ids) - overlap) // step))
+    return [ids[index * step : index * step + room] for index in range(count)]
+
+
+def combine_logits(
+    logits: Float[Array, "batch windows labels"],
+    input_mask: Int[Array, "batch windows length"],
+    how: str,
+) -> Float[Array, "batch labels"]:
+    """Returns the mean or the maximum over a text's windows, without empty ones.
+
+    Args:
+      how: One of COMBINATIONS.
+    """
+    is_real = input_mask.any(axis=-1)
+    is_real = is_real.at[:, 0].set(True)[..., None]  # in an empty row of a batch, too
+    if how == "max":
+        return jnp.where(is_real, logits, -jnp.inf).max(axis=1)
+    return jnp.where(is_real, logits, 0.0).sum(axis=1) / is_real.sum(axis=1)

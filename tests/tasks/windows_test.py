@@ -1,0 +1,110 @@
+"""Long texts in windows: the cuts, the combined logits, refusals."""
+
+import csv
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from micro import initial_params
+from small_texts import shrunk
+
+from bert_jax.errors import UserError
+from bert_jax.tasks import windows
+from bert_jax.tasks.text import Text
+from configs.finetune import text
+
+LONG = " ".join("abcdefgh"[i * i % 8] for i in range(31))
+
+
+def task_of(tmp_path, rows, **fields):
+    path = tmp_path / "train.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    config = shrunk(text.get_config("tiny"), tmp_path)
+    config.task.update(train_file=str(path), labels=("0", "1", "2"), **fields)
+    config.train.batch_size = 4
+    return Text(config)
+
+
+@pytest.mark.parametrize("overlap", [0, 3, 7])
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 40])
+def test_cut_windows_covers_every_token(length, overlap):
+    ids = list(range(length))
+    parts = windows.cut_windows(ids, 8, overlap)
+    assert parts[0] == ids[:8] and all(len(part) <= 8 for part in parts)
+    assert sum(parts[1:], parts[0]) == [
+        *parts[0],
+        *(n for a in range(1, len(parts)) for n in ids[a * (8 - overlap) :][:8]),
+    ]
+    assert sorted({n for part in parts for n in part}) == ids
+    for one, other in itertools.pairwise(parts):
+        assert other[:overlap] == one[8 - overlap :]
+        assert len(other) > overlap  # has something new
+    assert len(parts) <= 1 or windows.total_length(8, overlap, len(parts)) >= length
+
+
+@pytest.mark.parametrize("how", windows.COMBINATIONS)
+def test_logits_of_windows_are_those_of_their_texts_combined(tmp_path, how):
+    rows = [(LONG, 0), ("a b", 1), ("", 2), (LONG[:40], 1)]
+    fields = {"windows": 4, "window_overlap": 4, "window_logits": how}
+    task = task_of(tmp_path, rows, **fields)
+    assert task.row_shape == (4, 16)
+    params = initial_params(task.init_params)
+    batch = next(task.batches(0, slice(4), 0))
+    assert batch["input_ids"].shape[:2] == (4, 4)
+    found = jax.jit(task.logits)(params, batch)["logits"]
+    pad = task.special_tokens.pad
+    alone = task_of(tmp_path, rows)
+    logits = jax.jit(alone.logits)
+    for row, ids in zip(found, batch["input_ids"], strict=True):
+        each = [window[window != pad] for window in ids if (window != pad).any()]
+        alone_logits = [
+            logits(
+                params,
+                {
+                    "input_ids": window[None],
+                    "input_mask": np.ones_like(window[None]),
+                    "segment_ids": np.zeros_like(window[None]),
+                },
+            )["logits"][0]
+            for window in each
+        ]
+        expected = np.array(getattr(np, how)(np.array(alone_logits), axis=0))
+        np.testing.assert_allclose(row, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_loss_and_answers_are_of_the_combined_logits(tmp_path):
+    rows = [(LONG, 0), ("a b", 1), ("c", 2), (LONG[:40], 1)]
+    task = task_of(tmp_path, rows, windows=4, window_overlap=4)
+    params = initial_params(task.init_params)
+    batch = next(task.batches(0, slice(4), 0))
+    found = jax.jit(task.logits)(params, batch)["logits"]
+    logits = np.asarray(found, np.float64)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    expected = -np.log(shares[np.arange(4), batch["label"]]).sum()
+    loss = jax.jit(task.loss)(params, batch, None)["classification_loss"]
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="only single texts have windows"):
+        task.parse_row({"text": "a", "text_b": "b"})
+
+
+def test_text_longer_than_its_windows_is_cut(tmp_path):
+    task = task_of(tmp_path, [(LONG, 0)], windows=2, window_overlap=0)
+    (feature,) = task.encode([{"text": LONG, "label": 0}], "train")
+    assert feature.columns["input_ids"].shape == (2, 16)
+    assert task.notices == {"train: texts longer than their windows, cut": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"window_overlap": 14}, r"window_overlap=14: must be less than the 14 tokens"),
+        ({"text_b": "other"}, "leave config.task.text_b unset"),
+        ({"texts_per_row": 2}, "leave config.task.texts_per_row unset"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused(tmp_path, fields, message):
+    fields = {"window_overlap": 4, **fields}
+    with pytest.raises(UserError, match=message):
+        task_of(tmp_path, [("a", 0)], windows=2, **fields)
