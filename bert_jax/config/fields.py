@@ -368,6 +368,10 @@ TASK: dict[str, Field] = {
     # The share of the loss that is of the uniform distribution over the classes
     # (Szegedy et al. 2016).
     "task.label_smoothing": Field(0.0, "[0, 1)"),
+    # What is fitted on dev, for probabilities or labels that one can rely on:
+    # temperature (divides the logits) or, with kind=multilabel, thresholds (the logit
+    # from which on each label is given, for its best F1).
+    "task.calibration": Field("none", ("none", "temperature", "thresholds")),
     "task.null_answers": Field(False),  # a question may have no answer
     # Tokens from one window of a context to the next. This and the next three have the
     # defaults of run_squad.py.
@@ -415,7 +419,8 @@ _ALL = "max_seq_length bilstm pad_to_max"
 _FILES = f"{_ALL} train_file dev_file test_file"
 _CLASSES = "labels texts_per_row"
 _TEXTS = (
-    "dev_fraction kind truncation windows window_overlap window_logits label_smoothing"
+    "dev_fraction kind truncation windows window_overlap window_logits label_smoothing "
+    "calibration"
 )
 TASKS = {
     "pretraining": "objective nsp_loss word_initializer",

@@ -24,6 +24,7 @@ from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
+from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import windows
 from bert_jax.tasks.cross_entropy import of_classes
@@ -89,6 +90,12 @@ class Text(Finetuning):
                     f"config.task.{name}={value}: config.task.kind={self.kind} has no "
                     f"classes; leave it {unset}"
                 )
+        fits = self._calibration = config.task.get("calibration", "none")
+        kinds = {"temperature": ("classification", "multilabel")}
+        if fits != "none" and self.kind not in kinds.get(fits, ("multilabel",)):
+            raise UserError(
+                f"config.task.calibration={fits}: not for config.task.kind={self.kind}"
+            )
         self._windows = config.task.get("windows", 1)
         if self._windows > 1:
             windows.check(config, 2)
@@ -390,13 +397,34 @@ class Text(Finetuning):
         del examples, features
         return [output["logits"] for output in outputs]
 
+    def fit_to_rows(self, split: str, answers: Answers) -> None:
+        """Fits `temperature` or `thresholds`, by `config.task.calibration`."""
+        labels = [example["label"] for example in self.examples(split)]
+        if self._calibration == "none" or None in labels:
+            return
+        logits, targets = np.array(answers), np.array(labels, int)
+        if self._calibration == "temperature":
+            value: Any = calibration.fit_temperature(logits, targets)
+        else:
+            columns = zip(logits.T, targets.T, strict=True)
+            value = [calibration.best_threshold(*each) for each in columns]
+        self.fitted[self._calibration] = value
+
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
-        """Turns logits into a label. Multilabel predicts labels from 0.5 on."""
+        """Turns logits into a label. Multilabel predicts labels from 0.5 on, or from
+        the fitted thresholds."""
         if self.kind == "classification":
             return int(np.argmax(answer))
         if self.kind == "multilabel":
-            return tuple(int(logit >= 0) for logit in answer)
+            given = answer >= np.array(self.fitted.get("thresholds", 0.0))
+            return tuple(given.astype(int).tolist())
         return float(answer[0])
+
+    def probabilities(self, answer: np.ndarray) -> np.ndarray:
+        """Returns the labels' probabilities, at the fitted temperature if any."""
+        logits = answer.astype(np.float64) / self.fitted.get("temperature", 1.0)
+        one = self.kind == "classification"
+        return scores.softmax(logits) if one else scores.sigmoid(logits)
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
@@ -405,9 +433,7 @@ class Text(Finetuning):
         if self.kind == "regression":
             return {"score": shown}
         one = self.kind == "classification"
-        shares = (scores.softmax if one else scores.sigmoid)(
-            answer.astype(np.float64)
-        ).tolist()
+        shares = self.probabilities(answer).tolist()
         probabilities = dict(zip(self.labels, shares, strict=True))
         return {"label" if one else "labels": shown, "scores": probabilities}
 
@@ -462,7 +488,7 @@ class Text(Finetuning):
             label = np.array(Counter(labels).most_common(1)[0][0])
             if self.kind == "classification":
                 label = np.arange(len(self.labels)) == label
-            answer = np.where(label, 1, -1)
+            answer = np.where(label, np.inf, -np.inf)  # whatever was fitted
         return self.scores(split, examples, [answer] * len(examples))
 
     def write_predictions(
@@ -525,4 +551,6 @@ class Text(Finetuning):
         pairs = zip(self.labels, counts, strict=True)
         cells = [(name, *map(str, row)) for name, row in pairs]
         matrix = terminal.format_table(cells, ("true \\ predicted", *self.labels))
-        return f"{table}\n\n{matrix}"
+        probabilities = np.array([self.probabilities(answer) for answer in answers])
+        error = calibration.expected_calibration_error(probabilities, labels)
+        return f"{table}\n\n{matrix}\n\nexpected calibration error: {error:.4f}"

@@ -300,7 +300,7 @@ def test_scores_are_those_of_scikit_learn(config, drawn):
     labels, guesses = drawn
     examples = [{"label": label} for label in labels]
     tables = Text(config).class_tables(examples, list(np.eye(4)[guesses]))
-    scores, matrix = tables.split("\n\n")
+    scores, matrix, _ = tables.split("\n\n")
     each = metrics.precision_recall_fscore_support(
         *drawn, labels=range(4), zero_division=0
     )
@@ -347,3 +347,51 @@ def test_class_weights_are_those_of_scikit_learn(config, tmp_path):
     found = np.asarray(task.row_weights({k: jnp.asarray(v) for k, v in batch.items()}))
     np.testing.assert_allclose(found[1:], expected[labels][1:], rtol=1e-6)
     assert found[0] == 0
+
+
+def test_temperature_changes_probabilities_and_no_label(config, tmp_path):
+    config.task.calibration = "temperature"
+    config.task.dev_file = write(tmp_path / "dev.csv", TRAIN * 3)
+    task = Text(config)
+    task.resolve()
+    logits = [np.float32([3.0, 0.0, 1.0])] * len(task.examples("dev"))
+    before = task.format_answer({}, logits[0])
+    task.fit_to_rows("dev", logits)
+    after = task.format_answer({}, logits[0])
+    assert task.fitted["temperature"] > 1  # they were too sure
+    expected = special.softmax(logits[0] / task.fitted["temperature"])
+    np.testing.assert_allclose([*after["scores"].values()], expected, rtol=1e-6)
+    assert after["label"] == before["label"] == "-1"
+    assert "expected calibration error: " in task.score_details(
+        task.examples("dev"), logits
+    )
+
+
+def test_thresholds_decide_the_labels(config, tmp_path):
+    config.task.update(kind="multilabel", calibration="thresholds")
+    config.task.train_file = write(tmp_path / "t.csv", [("a", "x"), ("b", "x,y")] * 2)
+    config.task.dev_file = config.task.train_file
+    task = Text(config)
+    task.resolve()
+    logits = [np.float32([5.0, -3.0]), np.float32([5.0, -1.0])] * 2
+    assert task.guess(logits[1]) == (1, 0)
+    baseline = task.baseline_scores("dev", task.examples("dev"))
+    task.fit_to_rows("dev", logits)
+    assert task.fitted["thresholds"][1] == pytest.approx(-2.0)
+    assert [task.guess(x) for x in logits[:2]] == [(1, 0), (1, 1)]
+    assert task.scores("dev", task.examples("dev"), logits)["accuracy"] == 1.0
+    assert task.baseline_scores("dev", task.examples("dev")) == baseline
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("regression", {"calibration": "temperature"}),
+        ("classification", {"calibration": "thresholds"}),
+        ("multilabel", {"label_smoothing": 0.1}),
+    ],
+)
+def test_text_refuses_what_its_kind_lacks(config, kind, fields):
+    config.task.update(kind=kind, **fields)
+    with pytest.raises(UserError, match=rf"config.task.{next(iter(fields))}=.*{kind}"):
+        Text(config)
