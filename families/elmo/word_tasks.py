@@ -23,7 +23,7 @@ from bert_jax.tasks.finetuning import Outputs
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.types import Arrays, DropoutKey
-from families.elmo import crf
+from bert_jax.models import crf
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.systems import ATTENTION, END, Linear, Marks, System, max_pool
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from families.elmo.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
+from bert_jax.models.crf import Allowed, Crf, Transitions, log_likelihood, viterbi
 from tests.close import assert_close
 
 TAGS, WORDS = 3, 4
