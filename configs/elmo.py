@@ -117,7 +117,6 @@ def finetune(config: ConfigDict, size: str) -> None:
 def _ner(config: ConfigDict, is_tiny: bool) -> None:
     """Sets AllenNLP's values (training_config/ner_elmo.jsonnet)."""
     task = config.task
-    task.update(fields.default_config(own.TAGS).task)
     task.lstm_size = 200
     task.lstm_layers = 2
     task.elmo_dropout = 0.0

@@ -387,6 +387,11 @@ TASK: dict[str, Field] = {
     # entities: tags with IOB1, IOB2, BIOES or BILOU prefixes, scored per entity.
     # none: plain tags, such as parts of speech, scored by accuracy.
     "task.scheme": Field("entities", ("entities", "none")),
+    # Add a conditional random field over the tags: transitions from tag to tag are
+    # learned, and guesses keep to the scheme of the tags.
+    "task.crf": Field(False),
+    # That scheme. Empty means that of the training data.
+    "task.tag_scheme": Field("", ("", "BIO", "IOB1", "BIOES", "none")),
     # Add as much of the document as fits around each sentence. Rows then have the
     # maximum length.
     "task.document_context": Field(False),
@@ -428,7 +433,8 @@ TASKS = {
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label class_weights "
     "label_separator label_names",
-    "ner": f"{_FILES} labels token_column tag_column scheme document_context words",
+    "ner": f"{_FILES} labels token_column tag_column scheme crf tag_scheme "
+    "document_context words",
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "
     "n_best_size max_answer_length",
     "swag": _FILES,

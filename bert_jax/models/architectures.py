@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
+from bert_jax.models.crf import Crf
 from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, Embedding, dropout
@@ -23,7 +24,10 @@ LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "question_answering": ("sequence", False, 2),
     "multiple_choice": ("pooled", True, 1),
 }
-BUILT_IN = ("masked_lm", *LINEAR_HEADS)
+# Of a tagger's CRF, in addition to the linear head. Its learning rate is as many times
+# that of the rest.
+CRF_SCALE = 100.0
+BUILT_IN = ("masked_lm", "crf", *LINEAR_HEADS)
 # A config file's custom heads by name (docs/extending.md): MODULE(config, labels)
 # takes the encoder's outputs, the input mask and the dropout key, and returns
 # outputs by name, in float32.
@@ -69,7 +73,8 @@ class BertWithHeads(nn.Module):
           `masked_lm_logits` [batch, length, vocab] (`lm_logits` for a causal model, of
           the next token at each position), `next_sentence_logits` [batch, 2],
           `logits` ([batch, labels], [batch, length, labels] or [batch, choices]),
-          `start_logits` and `end_logits` [batch, length].
+          `start_logits` and `end_logits` [batch, length], `between`, `first` and `last`
+          (`crf.Transitions`).
         """
         length = input_ids.shape[-1]
         keys = (None, None) if key is None else tuple(jax.random.split(key))
@@ -93,6 +98,9 @@ class BertWithHeads(nn.Module):
             if head == "masked_lm":
                 name = "lm_logits" if self.config.causal else "masked_lm_logits"
                 outputs[name] = self._masked_lm(bert, encoded)
+                continue
+            if head == "crf":
+                outputs |= Crf(self.labels, CRF_SCALE, name="crf")()._asdict()
                 continue
             if head in HEADS:
                 module = HEADS[head](self.config, self.labels, name=head)

@@ -47,24 +47,31 @@ class Allowed(NamedTuple):
 
 
 class Crf(nn.Module):
-    """The parameters, which begin as AllenNLP's do."""
+    """The parameters, which begin as AllenNLP's do, or with `scale` at 0.
+
+    Attributes:
+      scale: Factor of the parameters. Adam moves each by about the learning rate, so
+        with BERT's small ones a transition would not be learned without it.
+    """
 
     tags: int
+    scale: float = 1.0
 
     @nn.compact
     def __call__(self) -> Transitions:
-        draws = nn.initializers.normal(1.0)
+        drawn = (nn.initializers.xavier_normal(), nn.initializers.normal(1.0))
+        matrix, vector = drawn if self.scale == 1.0 else (nn.initializers.zeros,) * 2
         return Transitions(
-            self._value("between", nn.initializers.xavier_normal(), 2),
-            self._value("first", draws, 1),
-            self._value("last", draws, 1),
+            self._value("between", matrix, 2),
+            self._value("first", vector, 1),
+            self._value("last", vector, 1),
         )
 
     def _value(
         self, name: str, init: nn.initializers.Initializer, axes: int
     ) -> Float[Array, "..."]:
         boxed = nn.with_logical_partitioning(init, (None,) * axes)
-        return jnp.asarray(self.param(name, boxed, (self.tags,) * axes))
+        return self.scale * jnp.asarray(self.param(name, boxed, (self.tags,) * axes))
 
 
 def log_likelihood(

@@ -192,11 +192,16 @@ class Finetuning(Task, Predictor):
     def tokenizer(self) -> Tokenizer:
         return self._tokenizer
 
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The model's heads."""
+        return (self.head,)
+
     @functools.cached_property
     def model(self) -> BertWithHeads:
         return FAMILIES[self.model_config.architecture].with_heads(
             self.model_config,
-            heads=(self.head,),
+            heads=self.heads,
             labels=max(1, len(self.labels)),
             bilstm=self.config.task.get("bilstm", False),
         )
@@ -251,7 +256,8 @@ class Finetuning(Task, Predictor):
         else:
             outputs = self.model.apply({"params": params}, *inputs, key, packed)
         assert isinstance(outputs, dict)
-        logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
+        trunk = ("hidden_states", "pooled")
+        logits = {k: v for k, v in outputs.items() if k not in trunk}
         if packed is None:
             return logits
         return {k: v.reshape(-1, v.shape[-1]) for k, v in logits.items()}

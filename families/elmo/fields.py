@@ -61,16 +61,10 @@ FINETUNING = {
     # The classifier's hidden layer. 0 means none, as for a number.
     "task.classifier_size": Field(512, "[0, 16777216]"),
 }
-TAGS = {
-    # A guess keeps to the rules of BIO (IOB2), IOB1 or BIOES, or (none) to no rules.
-    # Empty means those to which the training data keep.
-    "task.tag_scheme": Field("", ("", "BIO", "IOB1", "BIOES", "none")),
-}
 FIELDS = {
     **MODEL,
     **PRETRAINING,
     **FINETUNING,
-    **TAGS,
     # An ELMo has only three sizes of `config.model`. How words are written counts too.
     **{
         name: dataclasses.replace(field, weights="")

@@ -11,19 +11,16 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
-from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.tasks.finetuning import Outputs
+from bert_jax.models import crf
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
 from bert_jax.types import Arrays, DropoutKey
-from bert_jax.models import crf
 from families.elmo.finetuning import ElmoFinetuning
 from families.elmo.systems import ATTENTION, END, Linear, Marks, System, max_pool
 
@@ -97,16 +94,10 @@ class ElmoNer(ElmoFinetuning, Ner):
                 "itself; leave it False"
             )
 
-    def resolve(self) -> None:
-        """Resolves as the task does.
-
-        Also finds the scheme of the training data's tags.
-        """
-        task = self.config.task
-        if not task.tag_scheme and self.in_entities:
-            tags = [row["tags"] or () for row in self.examples("train")]
-            task.tag_scheme = crf.found_in(tags)
-        super().resolve()
+    @property
+    def crf(self) -> bool:
+        """Always."""
+        return True
 
     @functools.cached_property
     def system(self) -> System:
@@ -114,45 +105,13 @@ class ElmoNer(ElmoFinetuning, Ner):
         system = super().system
         return dataclasses.replace(system, lstm_dropout=system.dropout)
 
-    def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
-        """Encodes as `Ner.encode` does. `tagged` is 1 for the words that a row tags."""
-        features = []
-        for feature in super().encode(examples, split):
-            tagged = np.zeros(len(feature.columns["input_ids"]), np.int32)
-            tagged[feature.info] = 1
-            columns = {**feature.columns, "tagged": tagged}
-            features.append(feature._replace(columns=columns))
-        return features
+    def chain_mask(self, batch: Arrays) -> Int[Array, "batch words"]:
+        """Returns 1 for all words of a row.
 
-    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch"]:
-        """Minus the log probability of a row's tags, in nats."""
-        transitions = _transitions(logits)
-        return -crf.log_likelihood(
-            logits["logits"], batch["labels"], batch["tagged"], transitions
-        )
-
-    def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
-        """Returns 1 for each row, as in AllenNLP up to their number, which it does not
-        divide by."""
-        return batch["row_weights"]
-
-    def outputs(self, params: object, batch: Arrays) -> dict[str, Array]:
-        """Returns `tags` [batch, words], the most probable ones that the scheme allows.
-
-        The chain has all words of a row. These include the words around the part that
-        it tags of a sentence that is too long: an entity may continue where the
-        sentence is cut.
+        These include the words around the part that it tags of a sentence that is too
+        long: an entity may continue where the sentence is cut.
         """
-        logits = self.logits(params, batch)
-        scheme = self.config.task.tag_scheme or "none"
-        allowed = crf.allowed(self.labels, scheme)
-        transitions = _transitions(logits).within(allowed)
-        words = jnp.asarray(batch["input_ids"] > END, jnp.int32)
-        return {"tags": crf.viterbi(logits["logits"], words, transitions)}
-
-    def best(self, output: Outputs) -> Int[np.ndarray, " words"]:
-        """Returns the tags of the most probable path."""
-        return output["tags"]
+        return jnp.asarray(batch["input_ids"] > END, jnp.int32)
 
     def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """Returns each word's number, whatever is in it.
@@ -176,7 +135,3 @@ class ElmoSquad(ElmoFinetuning, Squad):
     def pairs(self) -> bool:
         """The question and its context."""
         return True
-
-
-def _transitions(logits: Arrays) -> crf.Transitions:
-    return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))

@@ -12,8 +12,8 @@ from scipy import special
 
 from bert_jax import tasks
 from bert_jax.config import configuration
-from bert_jax.tasks.ner.scores import find_entities
 from bert_jax.models import crf
+from bert_jax.tasks.ner.scores import find_entities
 from tests.tasks.small_squad import gold_answer, squad_row
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")

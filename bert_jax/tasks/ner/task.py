@@ -1,13 +1,15 @@
 """Tags of words: named entities (section 5.3), parts of speech.
 
 Classifies the first token of each word (in a causal model the last, which alone has
-seen the whole word), without a CRF. The data are files of columns or rows (data.py).
+seen the whole word), without a CRF unless `config.task.crf` asks for it. The data are
+files of columns or rows (data.py).
 """
 
 import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.data.word_splitting import Spans, WordSplitter
 from bert_jax.errors import UserError
+from bert_jax.models import crf
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Finetuning, Outputs
@@ -52,6 +55,24 @@ class Ner(Finetuning):
         if self.in_entities:
             tagged.check_labels(self.labels)
         self._files: dict[str, tagged.TaggedFile] = {}
+
+    @property
+    def crf(self) -> bool:
+        """Whether a conditional random field joins the tags of a row."""
+        return bool(self.config.task.get("crf", False))
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        return (self.head, "crf") if self.crf else (self.head,)
+
+    def resolve(self) -> None:
+        """Resolves as other tasks do, and finds the scheme that a CRF's guesses keep
+        to: that of the training data's tags."""
+        task = self.config.task
+        if self.crf and self.in_entities and not task.tag_scheme:
+            tags = [row["tags"] or () for row in self.examples("train")]
+            task.tag_scheme = crf.found_in(tags)
+        super().resolve()
 
     def read_rows(self, split: str) -> Sequence[Row] | None:
         """Reads sentences of `config.task.<split>_file`. A test file may lack tags."""
@@ -152,16 +173,46 @@ class Ner(Finetuning):
                     column = np.full(len(input_ids), _NO_LABEL, np.int32)
                     column[positions] = labels[first - begin : last - begin]
                     columns["labels"] = column
+                if self.crf:
+                    columns["tagged"] = np.zeros(len(input_ids), np.int32)
+                    columns["tagged"][positions] = 1
                 features.append(Feature(index, columns, positions))
         return features
 
-    def row_losses(self, logits: Arrays, batch: Arrays) -> Float[Array, "batch length"]:
-        """Returns the cross entropy in nats."""
+    def row_losses(
+        self, logits: Arrays, batch: Arrays
+    ) -> Float[Array, "batch *length"]:
+        """Returns the cross entropy in nats, or with a CRF [batch]: minus the log of
+        the probability of a row's tags."""
+        if self.crf:
+            transitions = _transitions(logits)
+            return -crf.log_likelihood(
+                logits["logits"], batch["labels"], batch["tagged"], transitions
+            )
         return of_classes(logits["logits"], jnp.maximum(batch["labels"], 0))
 
-    def row_weights(self, batch: Arrays) -> Float[Array, "batch length"]:
-        """Returns 1 for one token of each word, so all words weigh the same."""
+    def row_weights(self, batch: Arrays) -> Float[Array, "batch *length"]:
+        """Returns 1 for one token of each word, so all words weigh the same. With a CRF
+        it is 1 for each row, as in AllenNLP."""
+        if self.crf:
+            return batch["row_weights"]
         return (batch["labels"] != _NO_LABEL) * batch["row_weights"][:, None]
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
+        """Returns the logits. With a CRF it returns `tags` [batch, length], the most
+        probable ones that the scheme allows, and each token's largest logit."""
+        logits = self.logits(params, batch)
+        if not self.crf:
+            return logits
+        allowed = crf.allowed(self.labels, self.config.task.tag_scheme or "none")
+        transitions = _transitions(logits).within(allowed)
+        mask = self.chain_mask(batch)
+        tags = crf.viterbi(logits["logits"], mask, transitions)
+        return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
+
+    def chain_mask(self, batch: Arrays) -> Int[Array, "batch length"]:
+        """Returns 1 for the tokens that a CRF's guesses join."""
+        return batch["tagged"]
 
     def decode_answers(
         self,
@@ -178,6 +229,8 @@ class Ner(Finetuning):
 
     def best(self, output: Outputs) -> Int[np.ndarray, " pieces"]:
         """Returns the number of each token's tag."""
+        if self.crf:
+            return output["tags"]
         return np.argmax(output["logits"], axis=-1)
 
     def scores(
@@ -300,6 +353,10 @@ class Ner(Finetuning):
             document = example["document"]
             documents[document] = (documents.get(document, (begin, end))[0], end)
         return [documents[example["document"]] for example in examples]
+
+
+def _transitions(logits: Arrays) -> crf.Transitions:
+    return crf.Transitions(*(logits[name] for name in crf.Transitions._fields))
 
 
 def _place(example: Row, entity: scores.Entity) -> Row:

@@ -1,0 +1,68 @@
+"""BERT's tags joined by a CRF: the loss by hand, guesses, refused fields."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+from micro import answerer, initial_params
+from ner_tasks import encoded, task_in
+from scipy import special
+
+from bert_jax.models.architectures import CRF_SCALE
+
+LONG = "".join(f"{c}\tO\n" for c in "abcdefghij")
+
+
+@pytest.fixture
+def task(tmp_path):
+    return task_in(tmp_path)(dev=LONG, crf=True, max_seq_length=8)
+
+
+@pytest.fixture
+def params(task):
+    """Parameters whose transitions matter."""
+    params = initial_params(task.init_params)
+    rng = np.random.default_rng(0)
+    values = {k: rng.normal(size=v.shape) for k, v in params["crf"].items()}
+    assert not any(np.asarray(v).any() for v in params["crf"].values())  # at first
+    loud = {k: np.float32(v / CRF_SCALE) for k, v in values.items()}
+    return {**params, "crf": loud}
+
+
+def test_loss_is_minus_the_log_probability_of_the_tags(task, params):
+    assert task.labels == ("O", "B-X", "B-Y", "I-X")
+    assert task.config.task.tag_scheme == "BIO"
+    features = encoded(task, "train")
+    batch = task.make_rows(features).batch(np.arange(3), 8)
+    found = jax.jit(task.logits)(params, batch)
+    losses = jax.jit(task.row_losses)(found, batch)
+    between, first, last = (
+        CRF_SCALE * params["crf"][name] for name in ("between", "first", "last")
+    )
+    for row, feature in enumerate(features):
+        gold = feature.columns["labels"][feature.info]
+        own = np.asarray(found["logits"])[row, feature.info]
+
+        def score(path, own=own):
+            chain = sum(between[a, b] for a, b in itertools.pairwise(path))
+            return own[range(len(path)), list(path)].sum() + (
+                first[path[0]] + last[path[-1]] + chain
+            )
+
+        every = [score(p) for p in itertools.product(range(4), repeat=len(gold))]
+        expected = special.logsumexp(every) - score(gold)
+        assert float(losses[row]) == pytest.approx(expected, rel=1e-4)
+    assert float(losses[2]) == 0.0  # no row
+    assert float(jax.jit(task.loss_weights)(batch)["tagging_loss"]) == 2.0
+
+
+def test_guesses_keep_to_the_scheme_in_every_window(task, params):
+    params["crf"]["first"][3] += 1000 / CRF_SCALE  # an I that begins nothing
+    answers = answerer(task.predictor(), params).answer(
+        [{"text": "a b c d e f g h i j"}, {"text": ""}]
+    )
+    assert len(answers[0]["tags"]) == 10 and answers[0]["tags"][0] != "I-X"
+    assert answers[1] == {"words": [], "tags": [], "entities": []}
+    for before, after in itertools.pairwise(answers[0]["tags"]):
+        assert after != "I-X" or before in ("B-X", "I-X")
