@@ -32,13 +32,6 @@ _PARTS = {"bert", "bilstm", *itertools.chain(*BERT.architectures.values())}
 class Run(Source):
     """A run of pre-training or fine-tuning."""
 
-    def check(self) -> None:
-        if self.step is not None:
-            from bert_jax.workdir.checkpoint import Checkpoints
-
-            with Checkpoints(self.folder, None, only=self.step):
-                pass  # opening it checks that it is there
-
     def shape(self) -> dict[str, Any]:
         return fields.decided_values(workdir.recorded_config(self.folder, code=False))
 
@@ -59,21 +52,17 @@ class Run(Source):
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        user_heads = params.keys() - _PARTS  # custom heads
+        user_heads = params.keys() - _PARTS
         params = {k: v for k, v in params.items() if k not in user_heads}
         heads = params.keys() - {"bert", "bilstm"}
         architecture = self.family.layout.name_of(heads, model.causal)
         params = _unstacked(jax.device_get(params))
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
+        attention = "einsum" if ours else model.attention
+        plain = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
         return Weights(
-            config=dataclasses.replace(
-                model,
-                attention="einsum" if ours else model.attention,
-                epilogue="xla",
-                scan_layers=False,
-                remat="none",
-            ),
+            config=dataclasses.replace(model, attention=attention, **plain),
             params=params,
             architecture=architecture,
             left_over=tuple(sorted(user_heads)),
@@ -150,10 +139,9 @@ def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
 
 def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the task's names of a classifier's outputs, LABEL_0 ... if unnamed."""
-    for head in layout.LABELLED_HEADS:
-        if head in params:
-            number = len(params[head]["bias"])
-            return tuple(config.task.get("labels", ())) or layout.default_labels(number)
+    for head in params.keys() & {*layout.LABELLED_HEADS}:
+        labels = tuple(config.task.get("labels", ()))
+        return labels or layout.default_labels(len(params[head]["bias"]))
     return ()
 
 

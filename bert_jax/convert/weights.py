@@ -1,12 +1,11 @@
 """Sources of weights: folders of Hugging Face's and Google's form, and finding one.
 
-Nothing in a folder is executed: only JSON, safetensors, msgpack and TensorFlow's
-checkpoints are read. A family's `Layout` has the form of its files.
+Nothing in a folder is executed: only JSON, safetensors and TensorFlow's checkpoints
+are read. A family's `Layout` has the form of its files.
 """
 
 import contextlib
 import dataclasses
-import logging
 import os
 import pathlib
 import re
@@ -28,8 +27,6 @@ from bert_jax.models.config import BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
-
-log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"  # a folder in a work directory
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
@@ -60,9 +57,6 @@ class Source:
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
         self.folder, self.family, self.step = folder, family, step
-
-    def check(self) -> None:
-        """Raises UserError if there are no such weights."""
 
     def config(self) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported."""
@@ -125,9 +119,8 @@ class Source:
             if pieces != rows and not certain:
                 raise UserError(
                     f"{self.folder}: its vocabulary has {pieces} pieces, but the "
-                    f"model's vocab_size is {rows}; is it of another model, or does "
-                    "vocab.txt lack lines? If they are at its end, add a line "
-                    "[unused...] of its own for each there"
+                    f"model's vocab_size is {rows}; take the model's own, and add a "
+                    "line [unused...] for each piece that vocab.txt lacks at its end"
                 )
         return tokenizer
 
@@ -141,27 +134,17 @@ class Source:
         labels = tuple(task.config.task.get("labels", ()))
         unnamed = layout.default_labels(len(labels))  # as good as the same
         if labels and weights.labels not in (labels, unnamed):
-            heads = [x for x in layout.LABELLED_HEADS if x in weights.params]
-            others = [f"{head} (of other labels)" for head in heads]
-            weights = dataclasses.replace(
-                weights,
-                params={k: v for k, v in weights.params.items() if k not in heads},
-                left_over=(*others, *weights.left_over),
-            )
+            weights = weights.without(layout.LABELLED_HEADS, "of other labels")
         return merge.merge_weights(
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
-        """Writes a model folder.
-
-        Args:
-          name: See `read_weights`.
-          dtype: See `export.export_folder`, also for errors.
-        """
+    def export(self, target: Path, name: str = "") -> None:
+        """Writes a model folder. Arguments and errors are those of `read` and
+        `export.export_folder`."""
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
-        export.export_folder(weights, tokenizer, folder, weights.provenance, dtype)
+        export.export_folder(weights, tokenizer, folder, weights.provenance)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -263,12 +246,6 @@ class Google(HuggingFace):
 
     def read(self, name: str = "") -> Weights:
         """Reads the checkpoint, with TensorFlow (the `google` extra)."""
-        if self.config().hidden_act == "gelu":
-            log.info(
-                "%s: hidden_act gelu uses erf, as when Google released BERT; for the "
-                'tanh approximation of its code since 2019 write "gelu_new" there',
-                self._path,
-            )
         self._fields["architectures"] = [self._architecture()]
         return super().read(name)
 
@@ -288,15 +265,13 @@ class Google(HuggingFace):
         folder = self._path.parent
         indices = sorted(folder.glob("bert_model.ckpt.index"))
         indices = indices or sorted(folder.glob("*.ckpt*.index"))
-        if len(indices) != 1:
-            names = ", ".join(path.name for path in indices) or "none"
+        if len(indices) != 1 or not [*folder.glob(f"{indices[0].stem}.data-*")]:
             raise UserError(
-                f"{folder}: one checkpoint is required, bert_model.ckpt.index; found "
-                f"{names}"
+                f"{folder}: one checkpoint is required, bert_model.ckpt.index with "
+                "bert_model.ckpt.data-...; found "
+                + (", ".join(path.name for path in sorted(folder.glob("*.ckpt*"))))
             )
         prefix = indices[0].with_suffix("")
-        if not any(folder.glob(f"{prefix.name}.data-*")):
-            raise UserError(f"{prefix}.data-00000-of-00001: no such file")
         return Tensors(prefix, _variables(prefix))
 
 
@@ -337,13 +312,11 @@ def _explained(prefix: pathlib.Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
-            "install the google extra: pip install -e '.[google]'"
+            f"{prefix}: a TensorFlow checkpoint: pip install -e '.[google]'"
         ) from error
     except Exception as error:  # TensorFlow's errors share no narrower class
         raise UserError(
-            f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; "
-            "download it again"
+            f"{prefix}: cannot be read: {first_line(error)}; download it again"
         ) from error
 
 
@@ -365,9 +338,8 @@ def find_source(path: str | Path) -> Source:
         names = {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
-            f"{folder}: no such folder; a work directory, a Hugging Face folder, one "
-            "with Google's bert_config.json and bert_model.ckpt.*, or hf:OWNER/NAME of "
-            "the Hugging Face Hub is required"
+            f"{folder}: no such folder; a work directory, a folder of Hugging Face's "
+            "or Google's form, or hf:OWNER/NAME is required"
         ) from error
     if storage.in_bucket(folder) and names & {Google.CONFIG, *tensors.FILES}:
         raise UserError(
@@ -386,10 +358,8 @@ def find_source(path: str | Path) -> Source:
     for family in FAMILIES.values():
         if family.weights_file and family.weights_file in names:
             return _of_family(family, folder)
-    if "config.json" in names:
-        raise UserError(f"{folder}: has no {tensors.WEIGHTS} and no {CHECKPOINTS}/")
-    google = any(".ckpt" in name for name in names)
-    raise UserError(f"{folder}: has no {Google.CONFIG if google else 'config.json'}")
+    wanted = f"{tensors.WEIGHTS}, {CHECKPOINTS}/ or {Google.CONFIG}"
+    raise UserError(f"{folder}: no weights: has none of {wanted}")
 
 
 def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
@@ -400,10 +370,3 @@ def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
 def read_weights(path: str | Path) -> Weights:
     """Reads the weights that `find_source` finds."""
     return find_source(path).read()
-
-
-def read_tokenizer(
-    path: str | Path, config: BertConfig | None = None
-) -> Tokenizer | None:
-    """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
-    return find_source(path).tokenizer(config)

@@ -89,7 +89,7 @@ class ElmoSource(Source):
             abstract, params, source, "ELMo", left_over, weights.facts
         )
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
+    def export(self, target: Path, name: str = "") -> None:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
         its vocabulary. The arguments are those of every source.
 
@@ -99,8 +99,6 @@ class ElmoSource(Source):
         """
         if self._task() != "elmo":
             raise self.refusal()
-        if dtype != "float32":
-            raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
         folder = pathlib.Path(target).absolute()
         released.check_target(folder)
         config = workdir.recorded_config(self.folder)
