@@ -1,9 +1,7 @@
 """Messages at a run's start, and messages and files at its end."""
 
-import contextlib
 import functools
-import io
-import tempfile
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +11,7 @@ from jax.sharding import Mesh
 from bert_jax import family, tokenization
 from bert_jax.family import FAMILIES
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import processes, storage, terminal
-from bert_jax.runtime.storage import Path
+from bert_jax.runtime import processes, terminal
 from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training.inference import Answerer
 from bert_jax.workdir import folder as workdir
@@ -102,38 +99,21 @@ def print_scores(run: "Run", params: Any, now: int) -> None:
         totals = run.log.clock.totals
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.format_table(spent, ("time", "seconds")))
-    for predictions, one in zip(folders, seeds.split(params), strict=True):
-        with _unless_first_unseen(predictions) as place:
+    if processes.process_count() == 1:  # others would take part in the computation
+        for predictions, one in zip(folders, seeds.split(params), strict=True):
             given = {"params": one, "mesh": run.mesh, "config": task.model_config}
-            task.show_examples(place, functools.partial(_answer_few, **given))
+            answer = functools.partial(_answer_few, **given)
+            task.show_examples(predictions, answer)
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
 
 
-@contextlib.contextmanager
-def _unless_first_unseen(folder: Path) -> Iterator[Path]:
-    """Yields the folder to process 0. The others, which must take part in the
-    computation, get a temporary folder, with standard output discarded."""
-    if processes.is_first():
-        yield folder
-        return
-    with (
-        tempfile.TemporaryDirectory() as gone,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        yield storage.storage_path(gone)
-
-
 def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
     """Formats an evaluation for the progress log: the main score, others that fit."""
-    shown = [f"{name} {value:.4g}" for name, value in scores.items() if name != main]
-    line = f"step {now} {split}: {main} {scores[main]:.4g}"
-    for more in shown:
-        if len(line) + len(more) > LINE - 2:
-            break
-        line += f", {more}"
-    return line
+    names = sorted(scores, key=lambda name: name != main)
+    shown = ", ".join(f"{name} {scores[name]:.4g}" for name in names)
+    return textwrap.shorten(f"step {now} {split}: {shown}", LINE, placeholder=" ...")
 
 
 def _answer_few(

@@ -44,18 +44,14 @@ class EventSchedule:
 
     def should_evaluate(self, step: int) -> bool:
         every, rows = self._train.eval_every, self._train.batch_size
-        if step == self.num_steps or (every and step and step % every == 0):
-            return True
-        if not (self._epoch and step):
-            return False
-        return step * rows // self._epoch > (step - 1) * rows // self._epoch
+        if step in (0, self.num_steps) or (every and step % every == 0):
+            return step == self.num_steps or step > 0
+        ends = [n * rows // self._epoch for n in (step - 1, step) if self._epoch]
+        return len({*ends}) > 1
 
     def any_event(self, step: int) -> bool:
-        return (
-            self.should_log(step)
-            or self.should_save(step)
-            or self.should_evaluate(step)
-        )
+        events = (self.should_log, self.should_save, self.should_evaluate)
+        return any(is_due(step) for is_due in events)
 
 
 class BestScore:
@@ -99,7 +95,7 @@ class BestScore:
           taken: Step of these weights.
         """
         best, _ = max(self._seen, key=lambda seen: seen[1])
-        since = sum(step > best for step, _ in self._seen)
+        since = sum(later > best for later, _ in self._seen)
         return (
             f"early stop at step {step}: {since} evaluations no better than step "
             f"{best}'s; the result is that of step {taken}"
@@ -118,19 +114,17 @@ def require_dev(task: Task) -> None:
       UserError: A file is missing or wrong, or a field needs scores on dev and there
         are none.
     """
-    config = task.config
+    config, dev = task.config, task.dev_splits  # reads the files
     needs = {
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
     }
-    dev = task.dev_splits  # reads the files
-    for field, is_set in needs.items():
-        if is_set and not dev:
-            raise UserError(
-                f"config.{field}: needs scores on dev, and there are none; name dev "
-                "data, and dev in config.evaluate.splits"
-            )
+    if not dev and (set_fields := [name for name, value in needs.items() if value]):
+        raise UserError(
+            f"config.{set_fields[0]}: needs scores on dev, and there are none; name "
+            "dev data, and dev in config.evaluate.splits"
+        )
 
 
 class Run:

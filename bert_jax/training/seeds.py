@@ -31,13 +31,11 @@ class Seeds:
         """
         self.count = config.train.seeds
         self.numbers = range(config.seed, config.seed + self.count)
-        asked = ["train.early_stop"] if config.train.early_stop else []
-        if config.evaluate.checkpoint == "best":
-            asked.append("evaluate.checkpoint")
-        if self.count > 1 and asked:
+        takes_best = config.evaluate.checkpoint == "best"
+        if self.count > 1 and (config.train.early_stop or takes_best):
             raise UserError(
-                f"config.train.seeds={self.count}: config.{asked[0]} is for a single "
-                "seed; leave it at its default"
+                f"config.train.seeds={self.count}: not with config.train.early_stop or "
+                "evaluate.checkpoint=best, which are for a single seed"
             )
 
     @classmethod
@@ -144,13 +142,10 @@ def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
         columns = [batch[name] for batch in batches]
         if first.ndim > 1:
             whole = np.max([column.shape for column in columns], axis=0)
+            fill = padding.get(name, 0)
             columns = [
-                np.pad(
-                    column,
-                    [(0, size) for size in whole - column.shape],
-                    constant_values=padding.get(name, 0),
-                )
-                for column in columns
+                np.pad(x, [(0, n) for n in whole - x.shape], constant_values=fill)
+                for x in columns
             ]
         stacked[name] = np.stack(columns)
     return stacked
