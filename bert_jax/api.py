@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import family, main
 from bert_jax.config import command_line, configuration
-from bert_jax.convert import runs
+from bert_jax.convert import weights
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
 from bert_jax.runtime import signals, storage
@@ -93,7 +93,7 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         raise
     assert step is not None
     folder = storage.storage_path(line.workdir)
-    scores = runs.read_scores(folder, step, config.evaluate.splits)
+    scores = weights.read_scores(folder, step, config.evaluate.splits)
     has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)

@@ -2,10 +2,11 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from bert_jax.config import faults, files
+from bert_jax.config import fields, files
+from bert_jax.config.field import near_names
 from bert_jax.errors import UserError
 
 # These train nothing.
@@ -50,10 +51,23 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
         raise UserError(str(error)) from error
     for text in rest:
         if not re.match("--?config[.]", text):
-            raise faults.no_flag(text, vars(parsed))
+            raise _no_flag(text, vars(parsed))
     if len(specs := parsed.config or [""]) > 1:
         raise UserError("--config=FILE: give it exactly once")
     (parsed.config,) = specs
     default = f"runs/{files.config_name(specs[0])}" if specs[0] else "runs"
     parsed.workdir = parsed.workdir or default
     return CommandLine(overrides=rest, **vars(parsed))
+
+
+def _no_flag(text: str, flags: Collection[str]) -> UserError:
+    """Returns the error for an argument that is no flag, perhaps a field without
+    `--config.`."""
+    if not text.startswith("-"):
+        return UserError(f"{text!r}: flags begin with --")
+    name = text.lstrip("-").partition("=")[0]
+    known = [*flags, *(f"config.{each}" for each in fields.FIELDS | fields.TASK)]
+    meant = " or ".join(f"--{each}" for each in near_names(name, known))
+    return UserError(
+        f"--{name}: no such flag" + f"; did you mean {meant}?" * bool(meant)
+    )

@@ -11,8 +11,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from bert_jax import registry
-from bert_jax.config import faults, fields, files
-from bert_jax.config.field import INT32, require_value
+from bert_jax.config import fields, files
+from bert_jax.config.field import INT32, near_names, require_value
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,24 @@ def _check_names(config: ConfigDict, spec: str) -> None:
     for name in sorted(values.keys() - known):
         if not (name.startswith("task.") and is_custom):
             required = fields.default_config(known)
-            raise faults.no_field(required, name, f"{spec}: config.{name}")
+            raise _no_field(required, name, f"{spec}: config.{name}")
+
+
+def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:
+    """Returns the error for a field that the config does not have.
+
+    Args:
+      path: GROUP.NAME.
+      shown: The field as the user wrote it, after any text before it on the line.
+    """
+    before = "--config." if shown.startswith("--") else "config."
+    names = [*config, *(name for name, _ in fields.iter_fields(config))]
+    if likely := near_names(path, names):
+        meant = " or ".join(before + name for name in likely)
+        return UserError(f"{shown}: no such field; did you mean {meant}?")
+    group = config.get(path.partition(".")[0])
+    known = group if isinstance(group, ConfigDict) else config
+    return UserError(f"{shown}: no such field; there are {', '.join(sorted(known))}")
 
 
 def names_added_code(config: ConfigDict) -> bool:
@@ -164,7 +181,7 @@ def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     for group in groups:
         where = where.get(group) if isinstance(where, ConfigDict) else None
     if not isinstance(where, ConfigDict) or field not in where:
-        raise faults.no_field(config, field_of(text), f"--{path}")
+        raise _no_field(config, field_of(text), f"--{path}")
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
     values = flags.FlagValues()

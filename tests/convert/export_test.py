@@ -8,7 +8,7 @@ import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
-from bert_jax.convert import export, layout, merge, runs, weights
+from bert_jax.convert import export, layout, merge, weights
 from bert_jax.errors import UserError
 from configs import tiny
 from tests.close import equal
@@ -108,4 +108,4 @@ def test_the_length_that_a_run_has_trained(fields, step, length):
         {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
     )
     expected = {} if length is None else {"max_seq_length": length}
-    assert runs.trained_length(config, step) == expected
+    assert weights.trained_length(config, step) == expected
