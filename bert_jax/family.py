@@ -64,8 +64,8 @@ class Family:
     # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
     extractor: Any = LazyImport("bert_jax.extract:Extractor")
 
-    # The `convert.weights.Source` of its runs, and a file that only its released weights
-    # have, if not Hugging Face's.
+    # The `convert.weights.Source` of its runs, and a file that only its released
+    # weights have, if not Hugging Face's.
     source: Any = LazyImport("bert_jax.convert.weights:Run")
     weights_file = ""
     layout = LazyImport("bert_jax.convert.layout:BERT")  # of Hugging Face's files

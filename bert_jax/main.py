@@ -98,7 +98,7 @@ def run_mode(
     config = run_config.config_of(
         workdir, config_argument, line.overrides, is_inference=is_inference
     )
-    run_config.check_places(line)
+    run_config.check_places(line, config.corpus.data_dir)
     environment.collect_garbage()
     if line.mode == "export":
         export.export(workdir, config, line.output)

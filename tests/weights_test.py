@@ -15,7 +15,7 @@ from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
-from bert_jax.training.state import TrainState
+from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny

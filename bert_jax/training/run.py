@@ -20,12 +20,10 @@ from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
-from bert_jax.training import anomaly, evaluator, setup, sharding
+from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
-from bert_jax.training.inference import Answerer
 from bert_jax.training.log import Log
-from bert_jax.training.state import TrainState
-from bert_jax.training.step import Step
+from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -179,7 +177,7 @@ class Run:
         with processes.first_alone():
             self.data = task.training_data()
             require_dev(task)
-            evaluator.require_score(task, self.mesh, params)
+            inference.require_score(task, self.mesh, params)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
 
@@ -246,7 +244,7 @@ class Run:
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
         stops = config.train.on_anomaly == "stop"
         self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
-        self.evaluator = evaluator.Evaluator(
+        self.evaluator = inference.Evaluator(
             task, self.seeds, self.mesh, self.log.clock
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
@@ -417,7 +415,7 @@ def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> st
 def _answer_few(
     predictor: Predictor, parsed: Sequence[Any], params: Any, mesh: Mesh, config: Any
 ) -> list[dict[str, Any]]:
-    return Answerer(predictor, params, mesh, 4, config).start(parsed)()
+    return inference.Answerer(predictor, params, mesh, 4, config).start(parsed)()
 
 
 def _tokenizer_line(task: Task, unknown_share: float) -> str:

@@ -226,13 +226,14 @@ def _check_family(config: ConfigDict, there: Family) -> None:
         )
 
 
-def check_places(line: CommandLine) -> None:
-    """Raises UserError if a path is of a kind that its flag cannot use."""
+def check_places(line: CommandLine, data_dir: str) -> None:
+    """Raises UserError if a path to write is of a kind that its flag cannot use."""
     if line.mode in ("export", "extract") and "://" in line.output:
         raise UserError(
             f"--output={line.output}: {line.mode} writes only to a local folder; name "
             "one and copy it"
         )
+    storage.check_path("--config.corpus.data_dir", data_dir)
     for name in ("workdir", "input", "output"):
         storage.check_path(f"--{name}", getattr(line, name))
 

@@ -14,7 +14,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
-from bert_jax.training.state import TrainState
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -117,10 +116,15 @@ class Seeds:
         task: Task,
         data: Mapping[str, Any],
         folder: Path,
-        state: TrainState,
+        state: Any,
         now: int,
     ) -> None:
-        """Writes each seed's folder as a single run would. `data` is `Data.record`."""
+        """Writes each seed's folder as a single run would.
+
+        Args:
+          data: The `record` of its data.
+          state: The `TrainState` of all seeds.
+        """
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)

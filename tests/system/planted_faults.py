@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "the carry is not saved",
-        "bert_jax/training/state.py",
+        "bert_jax/training/step.py",
         'return {**items, "carry": self.carry} if self.carry else items',
         "return items",
         "tests/contract_test.py",

@@ -12,7 +12,7 @@ from bert_jax import tasks
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.sharding import bytes_per_device
-from bert_jax.training.state import abstract_state
+from bert_jax.training.step import abstract_state
 from configs import base, tiny
 
 
