@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
+from ml_collections.config_flags import tuple_parser
 
 from bert_jax import registry
 from bert_jax.config import fields, files
@@ -17,6 +18,13 @@ from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
 
+_PARSERS: dict[type, Any] = {
+    bool: flags.BooleanParser(),
+    int: flags.IntegerParser(),
+    float: flags.FloatParser(),
+    str: flags.ArgumentParser(),
+    tuple: tuple_parser.TupleParser(),
+}
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
@@ -184,20 +192,15 @@ def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
         raise _no_field(config, field_of(text), f"--{path}")
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
-    values = flags.FlagValues()
-    args = ["", f"--config.{field}{equals}{value}"]
     before = where[field]
+    kind = type(before)
     try:
-        # Define only the field's group, because everything defined is also written out
-        # as YAML.
-        config_flags.DEFINE_config_dict(
-            "config", where, flag_values=values, lock_config=False, sys_argv=args
-        )
-        values(args)
-    except (flags.Error, TypeError, ValueError) as error:
-        kind = type(where[field]).__name__
+        if not equals and kind is not bool:
+            raise ValueError("no value")
+        where[field] = _PARSERS[kind].parse(value if equals else "true")
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"--{path}={value}: {path} takes a value of type {kind}"
+            f"--{path}={value}: {path} takes a value of type {kind.__name__}"
         ) from error
     return path.partition(".")[2], before, where[field]
 
