@@ -156,8 +156,9 @@ class Anomalies:
         )
         if self._stops:
             raise UserError(
-                f"{event}; stopped, without saving this step; the same command with "
-                "--config.train.on_anomaly=skip skips such batches"
+                f"{event}; stopped, without saving this step of batch_at(config, "
+                f"{step - 1}); the same command with --config.train.on_anomaly=skip "
+                "skips such batches"
             )
         if recent > TOO_MANY:
             raise UserError(

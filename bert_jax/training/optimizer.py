@@ -89,19 +89,13 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
       UserError: The steps are given twice, or more than the schedule has, or the run
         has no steps.
     """
+    steps, fraction = config.optimizer.warmup_steps, config.optimizer.warmup_fraction
     if config.train.num_steps < 1:
         raise UserError("config.train.num_steps=0: at least 1 is needed")
-    steps = config.optimizer.warmup_steps
-    fraction = config.optimizer.warmup_fraction
-    if steps and fraction:
+    if (steps and fraction) or steps > num_steps:
         raise UserError(
-            f"config.optimizer.warmup_steps={steps} and "
-            f"config.optimizer.warmup_fraction={fraction}: one of them must be 0"
-        )
-    if steps > num_steps:
-        raise UserError(
-            f"config.optimizer.warmup_steps={steps} is more than the schedule's "
-            f"{num_steps} steps"
+            f"config.optimizer.warmup_steps={steps}: must be at most the schedule's "
+            f"{num_steps} steps, and 0 with warmup_fraction={fraction}"
         )
     return int(steps or fraction * num_steps)
 

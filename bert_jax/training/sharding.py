@@ -66,14 +66,13 @@ def make_mesh(
     fixed = math.prod(size for size in sizes.values() if size != -1)
     open_axes = [axis for axis, size in sizes.items() if size == -1]
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
-    if any(size < 1 and size != -1 for size in sizes.values()) or len(open_axes) > 1:
+    wrong = len(open_axes) > 1 or any(
+        size < 1 and size != -1 for size in sizes.values()
+    )
+    if wrong or count % fixed or (not open_axes and fixed != count):
         raise UserError(
-            f"config.mesh {shown}: sizes must be at least 1; one of them may be -1"
-        )
-    if count % fixed or (not open_axes and fixed != count):
-        raise UserError(
-            f"config.mesh {shown} does not fit {count} device(s): the sizes must "
-            f"multiply to {count}; -1 takes what is left"
+            f"config.mesh {shown} does not fit {count} device(s): the sizes, at least "
+            f"1, must multiply to {count}; one may be -1, for what is left"
         )
     sizes.update({axis: count // fixed for axis in open_axes})
     _check_batches(config, uses, sizes)
