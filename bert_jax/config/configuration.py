@@ -85,7 +85,7 @@ def complete_config(
     model = recorded.get("model")
     config = with_defaults(task, model.get("architecture") if model else None)
     try:
-        config.update({n: _tuples(v) for n, v in recorded.items()})
+        config.update({n: _tuples(v) for n, v in recorded.items() if n in config})
         _drop_withdrawn(config, where)
         check_config(config, code=code)
     except UserError as error:

@@ -39,9 +39,10 @@ def phases_of(config: ConfigDict) -> list[Phase]:
     first = Phase(0, change, *shape)
     if change == train.num_steps:
         return [first]
-    rows, predictions = second.batch_size, second.max_predictions_per_seq
-    shape = (rows or train.batch_size, second.max_seq_length, predictions)
-    return [first, Phase(change, train.num_steps, *shape, second.micro_batches)]
+    rows, length = second.batch_size or train.batch_size, second.max_seq_length
+    predictions = second.max_predictions_per_seq
+    shape = (rows, length, predictions, second.micro_batches)
+    return [first, Phase(change, train.num_steps, *shape)]
 
 
 def phase_at(config: ConfigDict, step: int) -> Phase:
