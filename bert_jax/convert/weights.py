@@ -361,7 +361,7 @@ class Run(Source):
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
         attention = "einsum" if ours else model.attention
-        plain = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
+        plain: Any = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
         return Weights(
             config=dataclasses.replace(model, attention=attention, **plain),
             params=params,
