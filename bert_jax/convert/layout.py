@@ -301,8 +301,8 @@ class Layout:
         """
         config = self.config(fields, path)
         architecture = self.architecture(fields, path)
-        self._rename(tensors, config)
-        parts = self._parts(architecture, tensors, config)
+        self._rename(tensors, config, len(labels))
+        parts = self._parts(architecture, tensors, config, len(labels))
         known = self._check_tied(tensors)
         self.adapt(tensors, config)
         _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
@@ -326,10 +326,10 @@ class Layout:
             left_over=tuple(sorted(tensors.shapes.keys() - known)),
         )
 
-    def _rename(self, tensors: Tensors, config: BertConfig) -> None:
+    def _rename(self, tensors: Tensors, config: BertConfig, labels: int) -> None:
         """Gives tensors the names of a model with a head, and originals theirs."""
         for part in ("bert", *self.shared):
-            for parameter in self.parameters(part, config):
+            for parameter in self.parameters(part, config, labels):
                 if (name := parameter.name) not in tensors.shapes:
                     tensors.rename(name.removeprefix(self.prefix), name)
         for copy, original in self.tied.items():
@@ -337,7 +337,7 @@ class Layout:
                 tensors.rename(copy, original)
 
     def _parts(
-        self, architecture: str, tensors: Tensors, config: BertConfig
+        self, architecture: str, tensors: Tensors, config: BertConfig, labels: int
     ) -> list[str]:
         """Returns the architecture's parts, plus the shared ones that are present.
 
@@ -346,7 +346,9 @@ class Layout:
         parts = list(self.architectures[architecture])
         parts = [] if parts == ["pooler"] else parts
         for part in self.shared:
-            names = {parameter.name for parameter in self.parameters(part, config)}
+            names = {
+                parameter.name for parameter in self.parameters(part, config, labels)
+            }
             if part not in parts and names & tensors.shapes.keys():
                 parts.append(part)
         return parts
