@@ -2,7 +2,6 @@
 
 import dataclasses
 import signal
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from ml_collections import ConfigDict
 
 from bert_jax import family, main
 from bert_jax.config import command_line, configuration
-from bert_jax.convert import runs
+from bert_jax.convert import weights
 from bert_jax.errors import Interrupted, UserError
 from bert_jax.pretrained import Bert, load
 from bert_jax.runtime import signals, storage
@@ -51,11 +50,6 @@ def make_config(
     fields = fields or {}
     main.set_up_logging()
     argument_text = ",".join(f"{key}={value}" for key, value in arguments.items())
-    for field, value in fields.items():
-        if not isinstance(value, str | int | float | tuple | list):
-            raise UserError(
-                f"{field}={value!r:.60}: must be a text, a number or a tuple of them"
-            )
     overrides = [f"--config.{field}={value}" for field, value in fields.items()]
     join = "," if ":" in name else ":"
     return configuration.load_config(
@@ -84,8 +78,6 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         )
     if not str(workdir):
         raise UserError("workdir is empty: name a folder")
-    if threading.current_thread() is not threading.main_thread():
-        raise UserError("fit runs in the main thread alone: it handles signals")
     line = command_line.parse_flags(
         [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
     )
@@ -101,7 +93,7 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         raise
     assert step is not None
     folder = storage.storage_path(line.workdir)
-    scores = runs.read_scores(folder, step, config.evaluate.splits)
+    scores = weights.read_scores(folder, step, config.evaluate.splits)
     has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)

@@ -9,7 +9,7 @@ from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, setup
-from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.inference import Evaluator
 from bert_jax.training.seeds import Seeds
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import has_checkpoint

@@ -11,12 +11,11 @@ from bert_jax.training import run_config
 from bert_jax.workdir.checkpoint import checkpoint_name, has_checkpoint
 
 
-def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
+def export(folder: Path, config: ConfigDict, target: str) -> None:
     """Exports the checkpoint in `folder`, or else the weights of `config.init_from`.
 
     Args:
       target: The folder to write.
-      dtype: Dtype of the weights: float32 or float16.
 
     Raises:
       UserError: There are no weights, or the folder has files.
@@ -24,7 +23,9 @@ def export(folder: Path, config: ConfigDict, target: str, dtype: str) -> None:
     if target == "-":
         raise UserError("--output=DIR is required, the folder to write")
     is_run = has_checkpoint(folder)
-    source = folder if is_run else run_config.export_source(folder, config)
+    if not is_run and not config.init_from:
+        raise run_config.nothing_to_ask(folder)
     checkpoint = checkpoint_name(config) if is_run else ""
-    weights.find_source(source).export(pathlib.Path(target), checkpoint, dtype)
+    source = weights.find_source(folder if is_run else config.init_from)
+    source.export(pathlib.Path(target), checkpoint)
     print(f"exported: {target}")

@@ -55,24 +55,20 @@ class Family:
     # Entries of registries: each field's names and the MODULE:NAME that they mean.
     registry_entries: Mapping[str, Mapping[str, str]] = {}
 
-    # Its texts and tasks. If `vocabulary` is None, `words` describes the cuts.
+    # Its texts and tasks. If `vocabulary` is None, `describe_input` tells the cuts.
     vocabulary = LazyImport("bert_jax.tokenization.wordpiece:WORDPIECE")  # or None
-    assemble = LazyImport(
-        "bert_jax.data.loader:assemble_rows"
-    )  # writes texts into rows
+    # Writes texts into rows.
+    assemble = LazyImport("bert_jax.data.loader:assemble_rows")
     shares_rows = True  # a training row of fine-tuning may hold several texts
     pretraining: Any = None  # its own task, with the family's name
     # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
     extractor: Any = LazyImport("bert_jax.extract:Extractor")
 
-    # Its weights.
-    source: Any = LazyImport("bert_jax.convert.runs:Run")  # a `convert.weights.Source`
-    weights_file = (
-        ""  # a file that only its released weights have, if not Hugging Face's
-    )
-    layout = LazyImport(
-        "bert_jax.convert.layout:BERT"
-    )  # its form in Hugging Face's files
+    # The `convert.weights.Source` of its runs, and a file that only its released
+    # weights have, if not Hugging Face's.
+    source: Any = LazyImport("bert_jax.convert.weights:Run")
+    weights_file = ""
+    layout = LazyImport("bert_jax.convert.layout:BERT")  # of Hugging Face's files
     model_type = "bert"  # in config.json, empty if `transformers` has none
 
     def check(self, config: Any) -> None:

@@ -16,7 +16,7 @@ from absl import logging as absl_logging
 from ml_collections import ConfigDict
 
 from bert_jax.config import command_line, configuration, help
-from bert_jax.errors import Interrupted, UserError, escape_controls
+from bert_jax.errors import Interrupted, escape_controls
 from bert_jax.runtime import failures, processes, signals, storage
 
 
@@ -91,9 +91,6 @@ def run_mode(
 
     if line.mode != "prepare":
         environment.require_devices()
-    reads = line.mode in ("predict", "extract")
-    if line.mode in ("export", "serve") or (reads and line.input == "-"):
-        _require_one_process(line.mode)
     workdir = storage.storage_path(line.workdir)
     is_inference = line.mode in command_line.INFERENCE_MODES
     if line.mode == "describe" and config_argument is None:
@@ -101,10 +98,10 @@ def run_mode(
     config = run_config.config_of(
         workdir, config_argument, line.overrides, is_inference=is_inference
     )
-    run_config.check_places(line, config)
+    run_config.check_places(line, config.corpus.data_dir)
     environment.collect_garbage()
     if line.mode == "export":
-        export.export(workdir, config, line.output, line.dtype)
+        export.export(workdir, config, line.output)
         return None
     environment.keep_programs()
     task = setup.build_task(config, workdir, from_data=not is_inference)
@@ -134,14 +131,6 @@ def _prepare(task: Any) -> None:
         for folder in data.folders:
             print(data.report(storage.storage_path(folder)), file=sys.stderr)
             print(f"prepared: {folder}")
-
-
-def _require_one_process(mode: str) -> None:
-    if processes.process_count() > 1:
-        raise UserError(
-            f"--mode={mode}: runs in one process (predict, extract: with standard "
-            "input); start one process, or name --input=FILE"
-        )
 
 
 if __name__ == "__main__":

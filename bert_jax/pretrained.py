@@ -77,7 +77,6 @@ class Bert:
             model.config,
             heads=model.heads,
             labels=len(model.labels),
-            tied="decoder" not in model.params,
             bilstm="bilstm" in model.params,
         )
         self.params = jax.tree.map(jnp.asarray, model.params)
@@ -94,7 +93,7 @@ class Bert:
         Raises:
           UserError: There is none, it is damaged, or it does not fit the model.
         """
-        tokenizer = weights.read_tokenizer(self._path, self.config)
+        tokenizer = weights.find_source(self._path).tokenizer(self.config)
         if tokenizer is None:
             raise UserError("no vocab.txt or tokenizer.json beside the weights; add it")
         return tokenizer

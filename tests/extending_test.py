@@ -66,19 +66,6 @@ def test_an_optimizer(file, plain):
 
 
 @pytest.mark.slow
-def test_a_schedule(file):
-    config = file("cosine")
-    run(config, "run", "--config.train.num_steps=8")
-    peak = configuration.load_config(config, []).optimizer.learning_rate
-    rates = [
-        line["learning_rate"] for line in metrics.read_metrics(Path("run"), "train")
-    ]
-    # Half a cosine after a step of warm-up (a tenth of eight steps).
-    expected = [0.0, *(peak * (1 + np.cos(np.pi * np.arange(7) / 7)) / 2)]
-    np.testing.assert_allclose(rates, expected, atol=1e-9)
-
-
-@pytest.mark.slow
 def test_an_attention(file, monkeypatch):
     run(file("window"), "run", "--config.train.num_steps=6")
     found = losses("run")

@@ -82,6 +82,6 @@ def test_what_it_refuses(config, tmp_path):
     config.train.seeds = 1
     with pytest.raises(UserError, match="workdir is empty: name a folder"):
         bert_jax.fit(config, "")
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UserError, match="main thread"):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="main thread"):
         pool.submit(bert_jax.fit, config, tmp_path / "run").result()
     assert not (tmp_path / "run").exists()

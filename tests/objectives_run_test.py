@@ -156,58 +156,6 @@ def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
         assert guesses[0]["probability"] == pytest.approx(float(scores.max()), rel=1e-4)
 
 
-@pytest.mark.slow
-def test_left_to_right_is_exported_as_transformers_decoder(left_to_right, tmp_path):
-    here("--mode=export", f"--workdir={left_to_right}", f"--output={tmp_path / 'out'}")
-    fields = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert fields["architectures"] == ["BertLMHeadModel"] and fields["is_decoder"]
-    again = bert_jax.load(tmp_path / "out")
-    ids = np.array([[2, 7, 9, 11]])
-    given = (ids, np.ones_like(ids), np.zeros_like(ids))
-    one, two = (m.apply(*given) for m in (again, bert_jax.load(left_to_right)))
-    np.testing.assert_array_equal(one["lm_logits"], two["lm_logits"])
-    from_folder = f"--config.init_from={tmp_path / 'out'}"
-    asked = _predicted(tmp_path / "none", tmp_path, [{"text": "a"}], from_folder)
-    assert len(json.loads(asked)["next"]) == 5
-
-
-@pytest.mark.slow
-def test_fine_tuned_left_to_right_with_a_bilstm(left_to_right, tmp_path):
-    """Sizes and direction come from the weights. Predicted, resumed, not exported."""
-    rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]
-    data = tmp_path / "data.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    workdir = tmp_path / "run"
-    out, _ = here(
-        "--config=configs/finetune/text.py:size=base",
-        f"--workdir={workdir}",
-        f"--config.init_from={left_to_right}",
-        f"--config.task.train_file={data}",
-        f"--config.task.dev_file={data}",
-        "--config.task.bilstm",
-        "--config.task.max_seq_length=16",
-        "--config.train.batch_size=8",
-        "--config.train.num_epochs=20",
-        "--config.train.eval_every_epoch=False",
-        "--config.optimizer.name=adamw",
-        "--config.optimizer.learning_rate=3e-3",
-        "--config.evaluate.splits=('dev',)",
-    )
-    config = json.loads((workdir / "config.json").read_text())
-    assert config["model"]["causal"] and config["model"]["hidden_size"] == 32
-    assert metrics.read_metrics(workdir, "dev")[-1]["accuracy"] == 1.0
-    out = _predicted(workdir, tmp_path, [{"text": "the watch fox"}])
-    assert json.loads(out)["label"] == "watch"
-    found = weights.read_weights(workdir)
-    assert found.params["bilstm"]["kernel"].shape == (2, 32, 4, 16)
-    ids = np.array([bert_jax.load(workdir).tokenizer.encode("the watch fox").ids])
-    logits = bert_jax.load(workdir).apply(ids, np.ones_like(ids), 0 * ids)["logits"]
-    assert found.labels[int(np.argmax(logits))] == "watch"
-    target = f"--output={tmp_path / 'out'}"
-    _, error = here("--mode=export", f"--workdir={workdir}", target, status=2)
-    assert "no BERT with a BiLSTM" in error and not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

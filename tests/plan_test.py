@@ -16,7 +16,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from bert_jax.training import optimizer, sharding, step
-from bert_jax.training.state import init_state
+from bert_jax.training.step import init_state
 from experiments.capacity import estimate, plan
 from experiments.capacity.devices import DEVICES
 from experiments.lib import programs

@@ -119,12 +119,12 @@ def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
     pieces = tokenization.of_folder(folder).get_vocab_size()
     model = weights.read_weights(folder).config
     padded = dataclasses.replace(model, vocab_size=-(-(pieces + 1) // 64) * 64)
-    assert weights.read_tokenizer(folder, padded).get_vocab_size() == pieces
+    assert weights.find_source(folder).tokenizer(padded).get_vocab_size() == pieces
     lines = (folder / "vocab.txt").read_text("utf-8").split("\n")
     (folder / "vocab.txt").write_text("\n".join(lines[:200] + lines[201:]), "utf-8")
     for config in (padded, model):
         with pytest.raises(UserError, match=r"does vocab\.txt lack lines"):
-            weights.read_tokenizer(folder, config)
+            weights.find_source(folder).tokenizer(config)
 
 
 @pytest.mark.slow

@@ -70,17 +70,6 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_evaluation_does_not_depend_on_the_batch_size(micro, plain):
-    results = []
-    for size in (8, 24):
-        config = f"--config.evaluate.batch_size={size}"
-        out, _ = run(micro, plain, "--mode=evaluate", config)
-        results.append(json.loads(out))
-    del results[0]["split"], results[1]["split"]
-    assert results[0] == pytest.approx(results[1], rel=1e-5)
-
-
-@pytest.mark.slow
 def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     before = (plain / "metrics.jsonl").read_bytes()
     out, err = run(micro, plain)

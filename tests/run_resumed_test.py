@@ -7,7 +7,7 @@ import pytest
 from runs import MESH, ZERO1, finish, losses, run, start, wait_for_lines
 
 from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.training import evaluator
+from bert_jax.training import inference
 from bert_jax.workdir import metrics
 
 
@@ -43,7 +43,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
 def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch
 ):
-    results = evaluator.Evaluator.results
+    results = inference.Evaluator.results
 
     def signalled(self, *args):
         signal.raise_signal(signal.SIGINT)
@@ -51,7 +51,7 @@ def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
 
     workdir, often = tmp_path / "run", "--config.train.eval_every=10"
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator.Evaluator, "results", signalled)
+        patch.setattr(inference.Evaluator, "results", signalled)
         _, err = run(micro, workdir, often, status=130)
     assert "saved step 10" in err
     assert metrics.read_metrics(workdir, "dev") == []

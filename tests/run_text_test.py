@@ -42,17 +42,14 @@ def straight(micro, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["more", "gone"])
-def test_text_plays_no_part_once_it_is_prepared(
-    micro, straight, tmp_path, monkeypatch, change
-):
+def test_text_plays_no_part_once_it_is_prepared(micro, straight, tmp_path, monkeypatch):
     """Nor at the first evaluation, nor where phase 2 begins."""
     text, own = own_text(tmp_path)
     claim = workdirs.claim_folder
 
     def changing(*args, **kwargs):  # prepared, and nothing is trained yet
         claim(*args, **kwargs)
-        more(text) if change == "more" else text.unlink()
+        text.unlink()
 
     monkeypatch.setattr(workdirs, "claim_folder", changing)
     out, _ = run(micro, tmp_path / "run", *own, *PHASES)
@@ -67,35 +64,6 @@ def test_text_plays_no_part_once_it_is_prepared(
     assert "of the tokens)\nnot among them: " in out
     prepared = [p for p in (tmp_path / "data").iterdir() if p.name.startswith("pairs")]
     assert len(prepared) == 2
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_with_the_data_that_it_began_with(micro, tmp_path):
-    """Where its text has grown or is gone. It does not take other prepared data."""
-    text, own = own_text(tmp_path)
-    stopped = tmp_path / "run"
-    run(micro, stopped, *own)
-    straight = losses(stopped).tolist()
-    record = json.loads((stopped / "data.json").read_text())
-    (name,) = record["folders"].values()
-    for lost in ("checkpoints", "metrics.jsonl"):  # as if killed after it had prepared
-        path = stopped / lost
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.copy2(text, tmp_path / "text with its time")
-    more(text)
-    _, err = run(micro, stopped, *own)
-    assert losses(stopped).tolist() == straight
-    assert json.loads((stopped / "data.json").read_text()) == record
-    text.unlink()
-    for mode in ("train", "evaluate"):
-        _, err = run(micro, stopped, *own, f"--mode={mode}")
-    # On another machine, where nothing is prepared yet.
-    other = [*own, f"--config.corpus.data_dir={tmp_path}/other"]
-    _, err = run(micro, stopped, *other, status=2)
-    assert "no file matches" in err
-    shutil.copy2(tmp_path / "text with its time", text)
-    _, err = run(micro, stopped, *other)
-    assert (tmp_path / "other" / name).exists()
 
 
 @pytest.mark.slow

@@ -15,12 +15,10 @@ from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
-from bert_jax.models.heads import BertForPreTraining
-from bert_jax.training.state import TrainState
+from bert_jax.training.step import TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
 from configs import tiny
-from tests.close import GRADIENT_TERMS, assert_close
 
 CONFIG = bert_config(
     vocab_size=20,
@@ -88,28 +86,6 @@ def test_what_is_there_is_taken_and_the_rest_initialised():
 
 
 @pytest.mark.slow
-def test_stacked_layers():
-    stacked = dataclasses.replace(CONFIG, scan_layers=True)
-    start = nn.meta.unbox(init_pretraining(stacked, jax.random.key(0)))
-    source = found()
-    params, report = merge.merge_weights(start, source, stacked, "there")
-    assert report.initialised == () and report.left_over == ("foreign.weight",)
-    layers = params["bert"]["encoder"]["layers"]
-    for index in range(2):
-        layer = jax.tree.map(lambda leaf, i=index: leaf[i], layers)
-        assert same(layer, source.params["bert"]["encoder"][f"layer_{index}"])
-    batch = [jnp.ones((2, 5), jnp.int32)] * 3
-    positions = jnp.array([[1, 2], [3, 4]])
-    one = BertForPreTraining(stacked).apply({"params": params}, *batch, positions)
-    other = BertForPreTraining(CONFIG).apply(
-        {"params": jax.tree.map(jnp.asarray, source.params)}, *batch, positions
-    )
-    assert_close(
-        one["masked_lm_logits"], other["masked_lm_logits"], terms=GRADIENT_TERMS
-    )
-
-
-@pytest.mark.slow
 def test_shardings_are_kept():
     mesh = jax.make_mesh((8,), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -144,11 +120,10 @@ def test_vocabularies_are_compared(tmp_path):
     filled = vocabulary(tmp_path / "vocab.txt", [*PIECES, "[unused0]", "[unused1]"])
     merge.check_tokenizer(mine, filled, "there")
     swapped = vocabulary(tmp_path / "vocab.txt", [*PIECES[:5], *PIECES[:4:-1]])
-    with pytest.raises(UserError, match="piece 5 is 'a' here and 'o' there"):
-        merge.check_tokenizer(mine, swapped, "there")
     longer = vocabulary(tmp_path / "vocab.txt", [*PIECES, "p"])
-    with pytest.raises(UserError, match="piece 20 is None here and 'p' there"):
-        merge.check_tokenizer(mine, longer, "there")
+    for other in (swapped, longer):
+        with pytest.raises(UserError, match="the tokenizer is not that of there"):
+            merge.check_tokenizer(mine, other, "there")
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
@@ -165,7 +140,7 @@ def test_a_work_directory(tmp_path, scan_layers):
     with pytest.raises(UserError, match="no such folder"):
         weights.find_source(run).export(out)
     workdir.claim_folder(run, config, tokenizer)
-    with pytest.raises(UserError, match=r"no model.safetensors and no checkpoints"):
+    with pytest.raises(UserError, match="no weights: has none of"):
         weights.find_source(run).export(out)
     model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
     params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
@@ -203,36 +178,6 @@ def test_a_work_directory(tmp_path, scan_layers):
     assert one.pop("tokens") == other.pop("tokens")
     for name in one:
         np.testing.assert_array_equal(one[name], other[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head", "source", "drops"),
-    [
-        ("next_sentence", "pooled", False),
-        ("sequence_classification", "pooled", True),
-        ("token_classification", "sequence", True),
-        ("question_answering", "sequence", False),
-        ("multiple_choice", "pooled", True),
-    ],
-)
-def test_dropout_before_a_classifier_only(head, source, drops):
-    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.5)
-    params = initial((head,), seed=2)
-    ids = jnp.ones((2, 3, 8) if head == "multiple_choice" else (2, 8), jnp.int32)
-    model = BertWithHeads(config, (head,), labels=3)
-    key = jax.random.key(0)
-    outputs = model.apply({"params": params}, ids, ids, ids * 0, key)
-    pooled, sequence = outputs["pooled"], outputs["hidden_states"][-1]
-    features = pooled if source == "pooled" else sequence
-    plain = features @ params[head]["kernel"] + params[head]["bias"]
-    if head == "question_answering":
-        logits = jnp.stack([outputs["start_logits"], outputs["end_logits"]], -1)
-    else:
-        name = "next_sentence_logits" if head == "next_sentence" else "logits"
-        logits = outputs[name]
-    assert logits.dtype == jnp.float32
-    assert np.allclose(logits, plain.reshape(logits.shape), atol=1e-5) != drops
 
 
 def test_the_same_start_whether_layers_are_stacked_or_not():

@@ -1,23 +1,16 @@
 """The command line: flags, and `--config.FIELD=VALUE`."""
 
+import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from absl import flags
-
-from bert_jax.config import faults, files
+from bert_jax.config import fields, files
+from bert_jax.config.field import near_names
 from bert_jax.errors import UserError
 
-INFERENCE_MODES = (
-    "evaluate",
-    "predict",
-    "serve",
-    "extract",
-    "export",
-)  # these train nothing
-# Types of an export's weights: as it was trained, or rounded to half the bytes.
-DTYPES = ("float32", "float16")
+# These train nothing.
+INFERENCE_MODES = ("evaluate", "predict", "serve", "extract", "export")
 MODES = ("train", "prepare", *INFERENCE_MODES, "describe")
 
 
@@ -30,7 +23,6 @@ class CommandLine(NamedTuple):
     output: str
     host: str
     port: int
-    dtype: str  # type of an export's weights
     config: str  # the value of --config, empty if not given
     overrides: list[str]  # each --config.FIELD=VALUE
     help: bool  # whether only the text of --help is requested
@@ -42,40 +34,40 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     Raises:
       UserError: a flag is unknown or has an invalid value.
     """
-    values = flags.FlagValues()
-    flags.DEFINE_multi_string("config", [], "a config file", flag_values=values)
-    flags.DEFINE_string("workdir", "", "the run's folder", flag_values=values)
-    flags.DEFINE_enum("mode", "train", MODES, "what to do", flag_values=values)
-    flags.DEFINE_string("input", "-", "a file of rows, or -", flag_values=values)
-    flags.DEFINE_string("output", "-", "file, folder or -", flag_values=values)
-    flags.DEFINE_string("host", "127.0.0.1", "of --mode=serve", flag_values=values)
-    flags.DEFINE_integer("port", 8000, "of --mode=serve", 0, 65535, flag_values=values)
-    flags.DEFINE_enum(
-        "dtype", DTYPES[0], DTYPES, "of the weights, of export", flag_values=values
+    parser = argparse.ArgumentParser(
+        add_help=False, allow_abbrev=False, exit_on_error=False
     )
-    flags.DEFINE_bool("help", False, "explain", short_name="h", flag_values=values)
-    is_field = re.compile("--?config[.]").match
-    if any(re.match("--?undefok(=|$)", text) for text in argv):  # absl's own
-        raise UserError("--undefok: not supported; every flag must exist")
+    parser.add_argument("--config", action="append")
+    parser.add_argument("--workdir", default="")
+    parser.add_argument("--mode", default="train", choices=MODES)
+    parser.add_argument("--input", default="-")
+    parser.add_argument("--output", default="-")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", default=8000, type=int)
+    parser.add_argument("--help", "-h", action="store_true")
     try:
-        positional = values(["bert_jax.main", *(x for x in argv if not is_field(x))])
-    except flags.Error as error:
-        raise faults.no_flag(error) from error
-    if positional[1:]:
-        raise UserError(f"{positional[1]!r}: flags begin with --")
-    parsed = values.flag_values_dict()
-    for name in ("workdir", "input", "output"):
-        if parsed[name].startswith("--"):  # a flag without a value took the next flag
-            raise UserError(f"--{name} {parsed[name]}: --{name}=VALUE is required")
-    if parsed["dtype"] != DTYPES[0] and parsed["mode"] != "export":
-        raise UserError(f"--dtype={parsed['dtype']}: is for --mode=export")
-    specs: list[str] = parsed.pop("config")
-    if len(specs) > 1 or "" in specs:
+        parsed, rest = parser.parse_known_args(argv)
+    except argparse.ArgumentError as error:
+        raise UserError(str(error)) from error
+    for text in rest:
+        if not re.match("--?config[.]", text):
+            raise _no_flag(text, vars(parsed))
+    if len(specs := parsed.config or [""]) > 1:
         raise UserError("--config=FILE: give it exactly once")
-    spec = "".join(specs)
-    default = f"runs/{files.config_name(spec)}" if spec else "runs"
-    parsed["workdir"] = parsed["workdir"] or default
-    del parsed["h"]  # the short form of help
-    return CommandLine(
-        config=spec, overrides=[x for x in argv if is_field(x)], **parsed
+    (parsed.config,) = specs
+    default = f"runs/{files.config_name(specs[0])}" if specs[0] else "runs"
+    parsed.workdir = parsed.workdir or default
+    return CommandLine(overrides=rest, **vars(parsed))
+
+
+def _no_flag(text: str, flags: Collection[str]) -> UserError:
+    """Returns the error for an argument that is no flag, perhaps a field without
+    `--config.`."""
+    if not text.startswith("-"):
+        return UserError(f"{text!r}: flags begin with --")
+    name = text.lstrip("-").partition("=")[0]
+    known = [*flags, *(f"config.{each}" for each in fields.FIELDS | fields.TASK)]
+    meant = " or ".join(f"--{each}" for each in near_names(name, known))
+    return UserError(
+        f"--{name}: no such flag" + f"; did you mean {meant}?" * bool(meant)
     )

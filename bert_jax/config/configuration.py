@@ -4,19 +4,27 @@ ConfigDict, and from a run's config.json back to one."""
 import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
+from ml_collections.config_flags import tuple_parser
 
 from bert_jax import registry
-from bert_jax.config import faults, fields, files
-from bert_jax.config.field import INT32, require_value
+from bert_jax.config import fields, files
+from bert_jax.config.field import INT32, near_names, require_value
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
 
+_PARSERS: dict[type, Any] = {
+    bool: flags.BooleanParser(),
+    int: flags.IntegerParser(),
+    float: flags.FloatParser(),
+    str: flags.ArgumentParser(),
+    tuple: tuple_parser.TupleParser(),
+}
 _SPLITS = ("train", "dev", "test", "dev_mismatched", "test_mismatched", "ax")
 
 
@@ -77,9 +85,7 @@ def complete_config(
     model = recorded.get("model")
     config = with_defaults(task, model.get("architecture") if model else None)
     try:
-        # Earlier versions also recorded the config file that defined a value.
-        known = {n: v for n, v in recorded.items() if n != "defined_in"}
-        config.update({n: _tuples(v) for n, v in known.items()})
+        config.update({n: _tuples(v) for n, v in recorded.items() if n in config})
         _drop_withdrawn(config, where)
         check_config(config, code=code)
     except UserError as error:
@@ -91,22 +97,24 @@ def complete_config(
 
 
 def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
-    """Deletes fields of earlier versions, with a warning if the run had set them."""
-    for name, default in fields.WITHDRAWN.items():
-        group, field = name.split(".")
-        if field in config[group]:
-            value = config[group].get(field)
-            del config[group][field]
-            if default is not None and value != default:
-                _warn(f"{where}: config.{name}={value} is withdrawn and not used")
-    if config.train.on_anomaly == "roll_back":
-        _warn(f"{where}: config.train.on_anomaly=roll_back is withdrawn, now skip")
-        config.train.on_anomaly = "skip"
+    """Deletes fields that only an earlier version had."""
+    known = fields.fields_of(config)
+    old = [
+        name
+        for name, _ in fields.iter_fields(config)
+        # A task or a model of the user's own may have more fields.
+        if name not in known and not name.startswith(("task.", "model."))
+    ]
+    for name in old:
+        group, _, field = name.rpartition(".")
+        del (config[group] if group else config)[field]
+    if old:
+        _warn(f"{where}: an earlier version's {', '.join(old)} not used (CHANGELOG.md)")
 
 
 @functools.cache
 def _warn(line: str) -> None:
-    log.warning("%s (CHANGELOG.md says what to use instead)", line)  # once
+    log.warning(line)  # once
 
 
 def _tuples(value: Any) -> Any:
@@ -135,7 +143,24 @@ def _check_names(config: ConfigDict, spec: str) -> None:
     for name in sorted(values.keys() - known):
         if not (name.startswith("task.") and is_custom):
             required = fields.default_config(known)
-            raise faults.no_field(required, name, f"{spec}: config.{name}")
+            raise _no_field(required, name, f"{spec}: config.{name}")
+
+
+def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:
+    """Returns the error for a field that the config does not have.
+
+    Args:
+      path: GROUP.NAME.
+      shown: The field as the user wrote it, after any text before it on the line.
+    """
+    before = "--config." if shown.startswith("--") else "config."
+    names = [*config, *(name for name, _ in fields.iter_fields(config))]
+    if likely := near_names(path, names):
+        meant = " or ".join(before + name for name in likely)
+        return UserError(f"{shown}: no such field; did you mean {meant}?")
+    group = config.get(path.partition(".")[0])
+    known = group if isinstance(group, ConfigDict) else config
+    return UserError(f"{shown}: no such field; there are {', '.join(sorted(known))}")
 
 
 def names_added_code(config: ConfigDict) -> bool:
@@ -164,23 +189,18 @@ def apply_override(config: ConfigDict, text: str) -> tuple[str, Any, Any]:
     for group in groups:
         where = where.get(group) if isinstance(where, ConfigDict) else None
     if not isinstance(where, ConfigDict) or field not in where:
-        raise faults.no_field(config, field_of(text), f"--{path}")
+        raise _no_field(config, field_of(text), f"--{path}")
     if isinstance(where[field], ConfigDict):
         raise UserError(f"--{path}: a group; set one of {', '.join(where[field])}")
-    values = flags.FlagValues()
-    args = ["", f"--config.{field}{equals}{value}"]
     before = where[field]
+    kind = type(before)
     try:
-        # Define only the field's group, because everything defined is also written out
-        # as YAML.
-        config_flags.DEFINE_config_dict(
-            "config", where, flag_values=values, lock_config=False, sys_argv=args
-        )
-        values(args)
-    except (flags.Error, TypeError, ValueError) as error:
-        kind = type(where[field]).__name__
+        if not equals and kind is not bool:
+            raise ValueError("no value")
+        where[field] = _PARSERS[kind].parse(value if equals else "true")
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(
-            f"--{path}={value}: {path} takes a value of type {kind}"
+            f"--{path}={value}: {path} takes a value of type {kind.__name__}"
         ) from error
     return path.partition(".")[2], before, where[field]
 
@@ -206,69 +226,68 @@ def check_config(config: ConfigDict, *, code: bool = True) -> None:
 
 
 def _check_together(config: ConfigDict) -> None:
+    for is_wrong, text in _conflicts(config):
+        if is_wrong:
+            raise UserError(f"config.{text}")
+
+
+def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
+    """Yields whether values of several fields do not fit each other, and the error."""
     masking, train, saved = config.masking, config.train, config.checkpoint
-    last = config.seed + train.seeds - 1
-    if last > INT32:
-        raise UserError(
-            f"config.seed={config.seed}: config.train.seeds={train.seeds} uses seeds "
-            f"up to {last}; the largest seed is {INT32}"
-        )
-    finetunes = "max_seq_length" in config.task
-    if finetunes and not (train.num_steps or train.num_epochs):
-        raise UserError(
-            "config.train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too"
-        )
-    if masking.mask_fraction + masking.random_fraction > 1:
-        raise UserError(
-            f"config.masking.mask_fraction={masking.mask_fraction} and "
-            f"random_fraction={masking.random_fraction} add up to more than 1"
-        )
-    if config.corpus.weights:
-        _check_weights(config)
-    if config.task.get("bilstm") and config.model.hidden_size % 2:
-        raise UserError(
-            f"config.model.hidden_size={config.model.hidden_size}: must be even for "
-            "config.task.bilstm=True, which gives each direction a half"
-        )
-    if config.corpus.packing and finetunes:
-        raise UserError(
-            "config.corpus.packing=True: packs the rows of pre-training; the rows of "
-            f"config.task.name={config.task.name} are not packed, leave it False"
-        )
-    corpus = config.corpus
-    if corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights):
-        raise UserError(
-            "config.corpus.full_sentences=True: fills rows with text of any document; "
-            "set --config.corpus.nsp=False, and leave packing and weights out"
-        )
-    if config.corpus.shift_positions and not config.corpus.packing:
-        raise UserError(
-            "config.corpus.shift_positions=True: shifts packed rows; set "
-            "--config.corpus.packing=True too"
-        )
-    if saved.keep_every % saved.save_every:
-        raise UserError(
-            f"config.checkpoint.keep_every={saved.keep_every}: must be a multiple of "
-            f"config.checkpoint.save_every={saved.save_every}, or 0"
-        )
+    corpus, task = config.corpus, config.task
+    finetunes = "max_seq_length" in task
+    yield (
+        config.seed + train.seeds - 1 > INT32,
+        f"seed={config.seed}: config.train.seeds={train.seeds} uses seeds up to "
+        f"{config.seed + train.seeds - 1}; the largest seed is {INT32}",
+    )
+    yield (
+        finetunes and not (train.num_steps or train.num_epochs),
+        "train.num_epochs=0.0: set it, or config.train.num_steps, now 0 too",
+    )
+    yield (
+        masking.mask_fraction + masking.random_fraction > 1,
+        f"masking.mask_fraction={masking.mask_fraction} and "
+        f"random_fraction={masking.random_fraction} add up to more than 1",
+    )
+    weights = f"corpus.weights={tuple(corpus.weights)}"
+    yield (
+        corpus.weights and len(corpus.weights) != len(corpus.sources),
+        f"{weights}: one for each of the {len(corpus.sources)} config.corpus.sources",
+    )
+    yield (
+        corpus.weights and corpus.packing,
+        f"{weights}: not with config.corpus.packing, whose rows have pairs of several "
+        "sources",
+    )
+    yield (
+        task.get("bilstm") and config.model.hidden_size % 2,
+        f"model.hidden_size={config.model.hidden_size}: must be even for config.task."
+        "bilstm=True, which gives each direction a half",
+    )
+    yield (
+        corpus.packing and finetunes,
+        "corpus.packing=True: packs the rows of pre-training; the rows of "
+        f"config.task.name={task.name} are not packed, leave it False",
+    )
+    yield (
+        corpus.full_sentences and (corpus.nsp or corpus.packing or corpus.weights),
+        "corpus.full_sentences=True: fills rows with text of any document; set "
+        "--config.corpus.nsp=False, and leave packing and weights out",
+    )
+    yield (
+        corpus.shift_positions and not corpus.packing,
+        "corpus.shift_positions=True: shifts packed rows; set "
+        "--config.corpus.packing=True too",
+    )
+    yield (
+        saved.keep_every % saved.save_every,
+        f"checkpoint.keep_every={saved.keep_every}: must be a multiple of "
+        f"config.checkpoint.save_every={saved.save_every}, or 0",
+    )
     for split in config.evaluate.splits:
-        if split not in _SPLITS and f"{split}_file" not in config.task:
-            raise UserError(
-                f"config.evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is "
-                f"not one of {', '.join(_SPLITS)}, and config.task.{split}_file does "
-                "not exist"
-            )
-
-
-def _check_weights(config: ConfigDict) -> None:
-    weights, sources = config.corpus.weights, config.corpus.sources
-    if len(weights) != len(sources):
-        raise UserError(
-            f"config.corpus.weights={tuple(weights)}: one for each of the "
-            f"{len(sources)} config.corpus.sources"
-        )
-    if config.corpus.packing:
-        raise UserError(
-            f"config.corpus.weights={tuple(weights)}: not with config.corpus.packing, "
-            "whose rows have pairs of several sources"
+        yield (
+            split not in _SPLITS and f"{split}_file" not in task,
+            f"evaluate.splits={tuple(config.evaluate.splits)}: {split!r} is not one of "
+            f"{', '.join(_SPLITS)}, and config.task.{split}_file does not exist",
         )

@@ -1,8 +1,9 @@
 """One field of a config: its default, its allowed values, and when it may change."""
 
 import dataclasses
+import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeAlias
 
 from bert_jax.errors import UserError
@@ -123,3 +124,14 @@ def interval_words(interval: str) -> str:
     if high != "inf":
         return f"in {interval}"
     return f"{'at least' if interval[0] == '[' else 'more than'} {low}"
+
+
+def near_names(asked: str, names: Collection[str]) -> list[str]:
+    """Returns the names that a misspelled one may mean: the most similar one, or else
+    those in which the part after the group is similar."""
+    ends = {name: name.rpartition(".")[2] for name in names}
+    like = difflib.get_close_matches(
+        asked.rpartition(".")[2], {*ends.values()}, 1, 0.65
+    )
+    whole = difflib.get_close_matches(asked, names, 1, 0.8)
+    return whole or [name for name in names if ends[name] in like][:3]

@@ -441,20 +441,6 @@ TASKS = {
     "embeddings": f"{_FILES} retrieval_file format text text_b negative score "
     "max_score loss temperature margin pooling normalized dimensions",
 }
-# Fields of earlier versions, which a config.json may still have. A run with another
-# value than this was another run, except with None.
-WITHDRAWN: dict[str, Any] = {
-    "train.stall_seconds": 300.0,
-    "train.budget": "",
-    "train.restarts": 0,
-    # Prepared data have a record of the cleaning.
-    "corpus.clean": None,
-    "corpus.clean_against": None,
-    "corpus.clean_language": None,
-    "corpus.clean_min_words": None,
-    "corpus.clean_overlap_words": None,
-    "corpus.clean_similarity": None,
-}
 # Fields that the user's own config files have added to `task`.
 OWN: dict[str, Field] = {}
 

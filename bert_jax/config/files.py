@@ -10,7 +10,6 @@ fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with the allowed va
 
 import difflib
 import inspect
-import linecache
 import os
 import re
 import traceback
@@ -19,12 +18,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import faults, fields
+from bert_jax.config import fields
 from bert_jax.config.field import Field
 from bert_jax.errors import Interrupted, UserError
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-_LIBRARY = os.path.join("ml_collections", "config_dict")
 
 
 def config_name(spec: str) -> str:
@@ -85,7 +83,7 @@ def load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         raise
     # The file is the user's code: it may raise anything, SystemExit too.
     except BaseException as error:
-        raise _raised(path, error, *args) from error
+        raise _raised(path, error) from error
     if not isinstance(config, ConfigDict):
         raise UserError(f"{path}: get_config must return a ConfigDict")
     own = {n: x for n, x in fields.iter_fields(config.unlock()) if isinstance(x, Field)}
@@ -108,39 +106,22 @@ def _find(base: str, path: Path) -> str:
 
 def _no_file(spec: str, path: Path) -> UserError:
     """Returns the error for a config file that does not exist."""
-    beside = sorted(path.parent.glob("*.py")) if path.parent.is_dir() else []
-    ours = [os.path.relpath(file) for file in sorted(CONFIGS.rglob("*.py"))]
-    there = {Path(file).stem: file for file in (*ours, *map(str, beside))}
-    like = difflib.get_close_matches(path.stem, there, 1)
-    meant = f"; did you mean {there[like[0]]}?" if like else ""
+    there = [*CONFIGS.rglob("*.py"), *path.parent.glob("*.py")]
+    files = {file.stem: file for file in there}
+    like = difflib.get_close_matches(path.stem, files, 1)
+    meant = f"; did you mean {os.path.relpath(files[like[0]])}?" if like else ""
     return UserError(f"--config={spec}: no file {path}{meant}")
 
 
-def _raised(
-    path: Path, error: BaseException, base: ConfigDict | None = None
-) -> UserError:
-    """Returns the error for a config file whose code raised one.
-
-    Args:
-      base: The config that the file changes, if it extends one.
-    """
+def _raised(path: Path, error: BaseException) -> UserError:
+    """Returns the error for a config file whose code raised one."""
     if isinstance(error, SyntaxError):
         file = os.path.relpath(error.filename or path)
         said = f"{type(error).__name__}: {error.msg}"  # or an IndentationError
         return UserError(f"{file}:{error.lineno or 1}: {said}")
     frames, here = traceback.extract_tb(error.__traceback__), path.resolve()
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == here] or [1]
-    place, text = f"{path}:{lines[-1]}", " ".join(str(error).split())
-    wrong_field = isinstance(error, AttributeError | KeyError)
-    if wrong_field and frames and _LIBRARY in frames[-1].filename:
-        name = (re.findall(r"['\"](?:Key \")?(\w+)", text) or [""])[0]
-        line = linecache.getline(str(here), lines[-1] or 1)
-        chain = re.search(rf"\w\.((?:\w+\.)*{name}\b(?:\.\w+)*)", line)
-        field = chain[1] if chain else name
-        config = base or fields.default_config(fields.required_fields())
-        return faults.no_field(config, field, f"{place}: config.{field}")
-    if isinstance(error, KeyError) and error.args == ("get_config",):
-        return UserError(f"{path}: has no get_config; define get_config(config)")
-    # The message of a ValueError is meant for the user.
+    # A ConfigDict lists all its fields before it names the one that is meant.
+    text = re.sub('Other fields present: .*}"?', "", str(error).replace("\\n", " "))
     kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-    return UserError(f"{place}: {kind}{text}")
+    return UserError(f"{path}:{lines[-1]}: {kind}{' '.join(text.split())}")

@@ -32,27 +32,17 @@ class Phase(NamedTuple):
 
 def phases_of(config: ConfigDict) -> list[Phase]:
     """Returns the schedule's one or two phases (appendix A.2)."""
-    corpus, train, second = config.corpus, config.train, config.phase2
-    change = phase2_start(config)
-    first = Phase(
-        0,
-        change,
-        train.batch_size,
-        corpus.max_seq_length,
-        config.masking.max_predictions_per_seq,
-        train.micro_batches,
-    )
+    train, second, change = config.train, config.phase2, phase2_start(config)
+    length = config.corpus.max_seq_length
+    predictions = config.masking.max_predictions_per_seq
+    shape = (train.batch_size, length, predictions, train.micro_batches)
+    first = Phase(0, change, *shape)
     if change == train.num_steps:
         return [first]
-    last = Phase(
-        change,
-        train.num_steps,
-        second.batch_size or train.batch_size,
-        second.max_seq_length,
-        second.max_predictions_per_seq,
-        second.micro_batches,
-    )
-    return [first, last]
+    rows, length = second.batch_size or train.batch_size, second.max_seq_length
+    predictions = second.max_predictions_per_seq
+    shape = (rows, length, predictions, second.micro_batches)
+    return [first, Phase(change, train.num_steps, *shape)]
 
 
 def phase_at(config: ConfigDict, step: int) -> Phase:

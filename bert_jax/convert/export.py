@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.convert import sentence_transformers
 from bert_jax.convert.layout import Weights
-from bert_jax.convert.parameters import Array
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
@@ -34,7 +33,6 @@ def export_folder(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
-    dtype: str = "float32",
 ) -> None:
     """Writes a model folder, complete or not at all.
 
@@ -46,12 +44,9 @@ def export_folder(
       folder: A new or empty folder.
       provenance: JSON, saved in config.json under `bert_jax`. Its `max_seq_length` is
         the length to which the tokenizer truncates, if requested.
-      dtype: float32, or float16 to round the weights. `transformers` then opens them in
-        float16 by default, and this code computes as usual.
 
     Raises:
-      UserError: The folder has files, the disk is full, or float16 cannot hold a
-        number.
+      UserError: The folder has files, or the disk is full.
     """
     folder = folder.absolute()
     require_empty(folder)
@@ -59,7 +54,7 @@ def export_folder(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
-            _write_model(weights, tokenizer, new, provenance, dtype)
+            _write_model(weights, tokenizer, new, provenance)
             if tokenizer is not None:
                 _write_tokenizer(weights, tokenizer, new, provenance)
             card = _card(folder.name, weights, provenance)
@@ -111,10 +106,9 @@ def _write_model(
     tokenizer: Tokenizer | None,
     folder: Path,
     provenance: Mapping[str, Any],
-    dtype: str,
 ) -> None:
     family = FAMILIES[weights.config.architecture]
-    tensors = _rounded(family.layout.tensors(weights), dtype)
+    tensors = family.layout.tensors(weights)
     try:
         save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     except SafetensorError as error:  # a full disk, known only by the text
@@ -127,8 +121,6 @@ def _write_model(
         fields["label2id"] = {name: i for i, name in enumerate(weights.labels)}
     if weights.problem_type is not None:
         fields["problem_type"] = weights.problem_type
-    if dtype != "float32":
-        fields["torch_dtype"] = dtype
     _write_json(folder / "config.json", {**fields, PROVENANCE: dict(provenance)})
     # safetensors makes its file readable by the owner only.
     shutil.copymode(folder / "config.json", folder / WEIGHTS)
@@ -156,20 +148,6 @@ def _write_tokenizer(
     _write_json(folder / "special_tokens_map.json", special)
 
 
-def _rounded(tensors: Mapping[str, Array], dtype: str) -> dict[str, np.ndarray]:
-    """Converts tensors to a dtype. Raises UserError if it cannot hold a number."""
-    if dtype == "float32":
-        return dict(tensors)
-    most = float(np.finfo(dtype).max)
-    for name, tensor in tensors.items():
-        if not np.abs(tensor).max(initial=0.0) <= most:
-            raise UserError(
-                f"--dtype={dtype}: {name} has numbers beyond {most:g}, or none; leave "
-                "the flag out"
-            )
-    return {name: np.asarray(tensor, dtype) for name, tensor in tensors.items()}
-
-
 def _write_json(path: Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
@@ -193,28 +171,32 @@ def _card(name: str, weights: Weights, provenance: Mapping[str, Any]) -> str:
     config = provenance.get("config") or {}
     source = str(config.get("init_from", ""))
     base = source.removeprefix(hub.PREFIX).partition("@")[0]
-    header = ["library_name: transformers", "tags:", "- bert_jax"]
-    header += [f"base_model: {base}"] * source.startswith(hub.PREFIX)
+    header = "library_name: transformers\ntags:\n- bert_jax\n"
+    header += f"base_model: {base}\n" if source.startswith(hub.PREFIX) else ""
     count = sum(np.size(leaf) for leaf in jax.tree.leaves(weights.params))
-    quoted = json.dumps(name)
-    parts = [
-        "\n".join(["---", *header, "---"]),
-        f"# {name}",
-        f"A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, "
-        f"{size.num_attention_heads} heads, {count:,} parameters, "
-        f"{size.vocab_size:,} tokens, up to {_length(size, provenance)} in a text.",
-        f"```python\nfrom transformers import AutoTokenizer, {what}\n\n"
-        f"tokenizer = AutoTokenizer.from_pretrained({quoted})\n"
-        f"model = {what}.from_pretrained({quoted})\n```",
-    ]
+    text = f"""---
+{header}---
+
+# {name}
+
+A {what}: {size.num_hidden_layers} layers, {size.hidden_size} hidden, \
+{size.num_attention_heads} heads, {count:,} parameters, {size.vocab_size:,} tokens, \
+up to {_length(size, provenance)} in a text.
+
+```python
+from transformers import AutoTokenizer, {what}
+
+tokenizer = AutoTokenizer.from_pretrained({json.dumps(name)})
+model = {what}.from_pretrained({json.dumps(name)})
+```
+"""
     for split, scores in provenance.get("scores", {}).items():
-        rows = [f"| {name} | {value:.4g} |" for name, value in scores.items()]
-        table = "\n".join(["| score | value |", "| --- | --- |", *rows])
-        parts.append(f"Scores on {split}:\n\n{table}")
+        text += f"\nScores on {split}:\n\n| score | value |\n| --- | --- |\n"
+        text += "".join(f"| {n} | {value:.4g} |\n" for n, value in scores.items())
     if config:
-        parts.append(
-            f"Trained with bert_jax (JAX and Flax): {config['task'].get('name')}, "
+        text += (
+            f"\nTrained with bert_jax (JAX and Flax): {config['task'].get('name')}, "
             f"{provenance.get('step', 0):,} steps. `config.json` has the whole config, "
-            "under `bert_jax`."
+            "under `bert_jax`.\n"
         )
-    return "\n\n".join(parts) + "\n"
+    return text

@@ -1,16 +1,16 @@
 """Layouts: the form of a family's models in Hugging Face's files, and the reader."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from bert_jax.convert import parameters
-from bert_jax.convert.parameters import Array, Parameter
+from bert_jax.convert.parameters import Array, Keys, Parameter, parameter_shapes
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
@@ -44,8 +44,15 @@ class Weights:
     @property
     def heads(self) -> tuple[str, ...]:
         """The heads in the parameters."""
-        heads = tuple(k for k in self.params if k not in ("bert", "decoder", "bilstm"))
+        heads = tuple(k for k in self.params if k not in ("bert", "bilstm"))
         return (*FAMILIES[self.config.architecture].bare_heads, *heads)
+
+    def without(self, parts: Collection[str], why: str) -> "Weights":
+        """Leaves out parts, and records them in `left_over`."""
+        kept = {name: x for name, x in self.params.items() if name not in parts}
+        out = [f"{name} ({why})" for name in self.params if name not in kept]
+        left_over = (*out, *self.left_over)
+        return dataclasses.replace(self, params=kept, left_over=left_over)
 
 
 def default_labels(number: int) -> tuple[str, ...]:
@@ -101,8 +108,30 @@ class Layout:
     # Parts whose names are unique, so that any file may have them.
     shared: tuple[str, ...] = ("pooler", "masked_lm", "next_sentence")
     prefix = "bert."  # for the trunk's tensors, left out by a model without a head
-    # From BERT's names to the family's: patterns and replacements, in order.
+    # From a parameter's path, joined by dots, to the name of its tensor: patterns and
+    # replacements, in order. No name means that `transformers` has no such parameter.
+    names: tuple[tuple[str, str], ...] = (
+        (r"(kernel|scale|embedding)$", "weight"),
+        (r"layer_(\d+)", r"layer.\1"),
+        (r"attention\.(query|key|value)", r"attention.self.\1"),
+        (r"(output|intermediate)\.", r"\1.dense."),
+        ("attention_layer_norm", "attention.output.LayerNorm"),
+        (r"(layer\.\d+)\.layer_norm", r"\1.output.LayerNorm"),
+        ("layer_norm", "LayerNorm"),
+        (r"^bert\.pooler", "bert.pooler.dense"),
+        (r"^masked_lm\.bias", "cls.predictions.bias"),
+        ("^masked_lm", "cls.predictions.transform"),
+        ("^next_sentence", "cls.seq_relationship"),
+        ("^question_answering", "qa_outputs"),
+        (
+            "^(sequence_classification|token_classification|multiple_choice)",
+            "classifier",
+        ),
+    )
+    # More of them, from BERT's names to the family's.
     renames: tuple[tuple[str, str], ...] = ()
+    fuses = False  # one tensor has query, key and value
+    conv = "$^"  # pattern of the names of a `Conv1D`
     # Copies of tied parameters, which a file may have, and their originals.
     tied: Mapping[str, str] = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -145,16 +174,31 @@ class Layout:
 
     def parameters(
         self, part: str, config: BertConfig, labels: int = 0
-    ) -> Iterator[Parameter]:
-        """Yields a part's parameters. Arguments are as in `parameters.of_bert`."""
-        first = self.first_position
-        positions = config.max_position_embeddings + first
-        sizes = dataclasses.replace(config, max_position_embeddings=positions)
-        for parameter in parameters.of_bert(part, sizes, labels):
-            name = parameter.name
-            for pattern, replacement in self.renames:
+    ) -> list[Parameter]:
+        """Returns the parameters of a part, those of one tensor in its order.
+
+        Args:
+          part: `bert` (without its pooler), `pooler`, or a head.
+          labels: Number of outputs of a head that has one for each label.
+        """
+        parts = itertools.chain(*self.architectures.values(), *self.ours.values())
+        heads = tuple(sorted({*parts} - {"pooler"}))
+        three, found = ("query", "key", "value"), []
+        for path, shape in parameter_shapes(config, heads, labels).items():
+            if not self.is_of(part, path):
+                continue
+            name = ".".join(path)
+            for pattern, replacement in (*self.names, *self.renames):
                 name = re.sub(pattern, replacement, name)
-            yield dataclasses.replace(parameter, name=name)
+            joined = self.fuses and path[-2] in three
+            fused = (three.index(path[-2]), 3) if joined else (0, 1)
+            conv = bool(re.match(self.conv, name))
+            found.append(Parameter(path, shape, name, fused, conv))
+        return sorted(found, key=lambda parameter: parameter.fused)
+
+    def is_of(self, part: str, path: Keys) -> bool:
+        """Returns whether a part has this parameter."""
+        return part == ("pooler" if path[:2] == ("bert", "pooler") else path[0])
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
@@ -257,14 +301,9 @@ class Layout:
         """
         config = self.config(fields, path)
         architecture = self.architecture(fields, path)
-        untied = fields.get("tie_word_embeddings") is False
-        self._rename(tensors, config, untied)
-        parts = self._parts(architecture, tensors, config)
-        known: set[str] = set()
-        if untied and "masked_lm" in parts:
-            parts.append("decoder")
-        else:
-            known = self._check_tied(tensors)
+        self._rename(tensors, config, len(labels))
+        parts = self._parts(architecture, tensors, config, len(labels))
+        known = self._check_tied(tensors)
         self.adapt(tensors, config)
         _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
         wanted = [
@@ -287,20 +326,18 @@ class Layout:
             left_over=tuple(sorted(tensors.shapes.keys() - known)),
         )
 
-    def _rename(self, tensors: Tensors, config: BertConfig, untied: bool) -> None:
+    def _rename(self, tensors: Tensors, config: BertConfig, labels: int) -> None:
         """Gives tensors the names of a model with a head, and originals theirs."""
         for part in ("bert", *self.shared):
-            for parameter in self.parameters(part, config):
+            for parameter in self.parameters(part, config, labels):
                 if (name := parameter.name) not in tensors.shapes:
                     tensors.rename(name.removeprefix(self.prefix), name)
         for copy, original in self.tied.items():
-            # A copy replaces an original that is missing. If the output matrix is not
-            # tied, the decoder's own bias counts.
-            if original not in tensors.shapes or (untied and copy.endswith("bias")):
+            if original not in tensors.shapes:
                 tensors.rename(copy, original)
 
     def _parts(
-        self, architecture: str, tensors: Tensors, config: BertConfig
+        self, architecture: str, tensors: Tensors, config: BertConfig, labels: int
     ) -> list[str]:
         """Returns the architecture's parts, plus the shared ones that are present.
 
@@ -309,31 +346,29 @@ class Layout:
         parts = list(self.architectures[architecture])
         parts = [] if parts == ["pooler"] else parts
         for part in self.shared:
-            names = {parameter.name for parameter in self.parameters(part, config)}
+            names = {
+                parameter.name for parameter in self.parameters(part, config, labels)
+            }
             if part not in parts and names & tensors.shapes.keys():
                 parts.append(part)
         return parts
 
     def _check_tied(self, tensors: Tensors) -> set[str]:
         """Returns the names of copies of tied parameters. Raises UserError if one
-        differs: which one counts depends on the version of `transformers`."""
+        differs."""
         present = self.tied.keys() & tensors.shapes.keys()
         for copy in present:
             original = self.tied[copy]
             if not np.array_equal(tensors.read(copy), tensors.read(original)):
-                fixed = "tie_word_embeddings" in self.fixed
-                hint = "" if fixed else '; set "tie_word_embeddings": false there'
                 raise UserError(
-                    f"{tensors.where}: {copy} differs from {original}, but config.json "
-                    f"ties them{hint}"
+                    f"{tensors.where}: {copy} differs from {original}; only models in "
+                    "which they are the same can be read"
                 )
         return present
 
     def tensors(self, weights: Weights) -> dict[str, Array]:
         """Returns the tensors of model.safetensors."""
         params, parts = weights.params, list(self.architectures[weights.architecture])
-        if "masked_lm" in parts and "decoder" in params:
-            parts.append("decoder")
         bare = not set(parts) - {"pooler"}
         if bare and "pooler" not in params["bert"]:
             parts = []
@@ -347,14 +382,6 @@ class Layout:
             name: np.concatenate(arrays, axis) if arrays[1:] else arrays[0]
             for name, (axis, arrays) in joined.items()
         }
-        if "decoder" in parts:
-            # Where the matrix is not tied, `transformers` saves both biases and uses
-            # the copy.
-            tensors |= {
-                copy: tensors[original].copy()
-                for copy, original in self.tied.items()
-                if copy.endswith("bias")
-            }
         if bare:
             return {name.removeprefix(self.prefix): v for name, v in tensors.items()}
         return tensors
@@ -382,7 +409,7 @@ class Layout:
             **fields,
             name: acts[config.hidden_act],
             **self.fixed,
-            "tie_word_embeddings": "decoder" not in weights.params,
+            "tie_word_embeddings": True,
         }
 
 
@@ -391,11 +418,9 @@ BERT = Layout()
 
 def _check_layers(tensors: Tensors, config: BertConfig, field: str) -> None:
     """Raises UserError if the config has another number of layers than the file."""
-    numbers = (
-        re.search(r"\b(?:layers?|h)[._](\d{1,9})\b", name) for name in tensors.shapes
-    )
-    count = 1 + max((int(n[1]) for n in numbers if n is not None), default=-1)
-    if count != config.num_hidden_layers:
+    names = "\n".join(tensors.shapes)
+    numbers = re.findall(r"\b(?:layers?|h)[._](\d+)\b", names)
+    if (count := len({*numbers})) != config.num_hidden_layers:
         raise UserError(
             f"{tensors.where}: has {count} layers, but the config has "
             f"{field}={config.num_hidden_layers}"
@@ -407,15 +432,12 @@ def _read(tensors: Tensors, parameter: Parameter) -> Array:
     name, shape = parameter.name, parameter.their_shape
     if not name:
         return np.zeros(parameter.shape, np.float32)
-    actual = tensors.shapes.get(name)
-    if actual is None:
-        first, *others = {other.partition(".")[0] for other in tensors.shapes} or {""}
-        hint = f"; all names there begin with {first!r}: take that off"
-        hint = "" if others or name.startswith(f"{first}.") else hint
+    if name not in tensors.shapes:
+        example = next((f" (it has {each})" for each in tensors.shapes), "")
         raise UserError(
-            f"{tensors.where}: {name} is missing, but the config requires it{hint}"
+            f"{tensors.where}: {name} is missing, but the config requires it{example}"
         )
-    if actual != shape:
+    if (actual := tensors.shapes[name]) != shape:
         raise UserError(
             f"{tensors.where}: {name} has the shape {actual}, but the config requires "
             f"{shape}"

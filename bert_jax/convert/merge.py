@@ -1,7 +1,7 @@
 """Replaces a run's initial parameters with weights that were read."""
 
-import itertools
 import json
+import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -45,13 +45,15 @@ class Report(NamedTuple):
 
     def table(self) -> tuple[list[tuple[str, int, str]], tuple[str, str, str]]:
         """Returns rows and header of a short table: action, number of arrays, parts."""
-        every = {"taken": self.taken, "new, untrained": self.initialised}
         rows = []
-        for what, names in {**every, "left over": self.left_over}.items():
+        for what, names in (
+            ("taken", self.taken),
+            ("new, untrained", self.initialised),
+            ("left over", self.left_over),
+        ):
             # "bert/pooler/kernel" -> bert. Other projects' names are unchanged.
-            parts = [*dict.fromkeys(name.partition("/")[0] for name in names)]
-            shown = ", ".join(parts[:6]) + (", ..." if len(parts) > 6 else "")
-            rows.append((what, len(names), shown))
+            parts = dict.fromkeys(name.partition("/")[0] for name in names)
+            rows.append((what, len(names), textwrap.shorten(", ".join(parts), 60)))
         return rows, ("", "arrays", "of")
 
     def to_json(self) -> str:
@@ -87,11 +89,6 @@ def merge_weights(
                 f"config.model.{field}={model[field]!r}, but {source} has "
                 f"{saved[field]!r}: set --config.model.{field}={saved[field]}"
             )
-    if "masked_lm" in initial and "decoder" in weights.params:
-        raise UserError(
-            f"{source}: its masked LM has its own output matrix; here it is the "
-            "embeddings', so pre-training cannot start from it"
-        )
     rest = weights.left_over, weights.provenance.get("task", {})
     return take_parameters(initial, params, source, weights.architecture, *rest)
 
@@ -150,9 +147,8 @@ def fill_missing(params: Any, fresh: Any) -> Any:
     def choose(read: Any, new: jax.Array) -> jax.Array:
         if isinstance(read, jax.ShapeDtypeStruct):
             return new
-        if read.shape == new.shape:
-            return read
-        return jax.device_put(jnp.broadcast_to(read, new.shape), new.sharding)
+        read = jnp.broadcast_to(read, new.shape)
+        return jax.device_put(read, new.sharding)
 
     return jax.tree.map(choose, params, fresh)
 
@@ -189,18 +185,16 @@ def check_tokenizer(
     initial weights. [unusedN] at the end do not count."""
     if saved is None:
         return
-    pieces = itertools.zip_longest(_used(tokenizer), _used(saved))
-    rules, its = map(tokenization.normalizer_settings, (tokenizer, saved))
-    for what, ours, other in (
-        *((f"piece {index}", *both) for index, both in enumerate(pieces)),
-        *((name, rules.get(name), its.get(name)) for name in sorted({*rules, *its})),
-    ):
-        if ours != other:
-            raise UserError(
-                f"the tokenizer is not that of {source}: {what} is {ours!r} here and "
-                f"{other!r} there; leave config.tokenizer.vocab_file empty to keep the "
-                "checkpoint's, or set config.tokenizer.lowercase as it is there"
-            )
+    ours, theirs = (
+        (_used(each), tokenization.normalizer_settings(each))
+        for each in (tokenizer, saved)
+    )
+    if ours != theirs:
+        raise UserError(
+            f"the tokenizer is not that of {source}; leave config.tokenizer.vocab_file "
+            "empty to keep the checkpoint's, or set config.tokenizer.lowercase as it "
+            "is there"
+        )
 
 
 def _used(tokenizer: Tokenizer) -> list[str]:

@@ -1,20 +1,27 @@
-"""Maps BERT's parameters to the names and axes of `transformers`' tensors.
+"""Parameters of a model, and their form in PyTorch.
 
 A kernel is [inputs..., outputs...] here, and [outputs, inputs] in PyTorch.
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+import flax.linen as nn
+import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
 from jaxtyping import Float32
 
+from bert_jax.family import FAMILIES
+from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import BertConfig
 
 Array = Float32[np.ndarray, "..."]
 Shape = tuple[int, ...]
+Keys = tuple[str, ...]  # a parameter's path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,26 +29,31 @@ class Parameter:
     """One parameter: its path and shape here, and its tensor in `transformers`.
 
     Attributes:
-      flat: Shape as a vector, or as a matrix [inputs, outputs].
       name: Name of the tensor. Empty means that there is none, and zeros are read.
       fused: Its index, and the number of parameters that one tensor of theirs joins
         along its outputs.
       conv: Whether PyTorch keeps the kernel as [inputs, outputs] (`Conv1D`).
     """
 
-    path: tuple[str, ...]
+    path: Keys
     shape: Shape
-    flat: Shape
     name: str
     fused: tuple[int, int] = (0, 1)
     conv: bool = False
 
     def of(self, params: Mapping[str, Any]) -> Any:
         """Returns its value among a model's, a NumPy or JAX array."""
-        value: Any = params
-        for key in self.path:
-            value = value[key]
-        return value
+        return functools.reduce(lambda tree, key: tree[key], self.path, params)
+
+    @property
+    def flat(self) -> Shape:
+        """Its shape as a vector, or as a matrix [inputs, outputs]."""
+        if self.path[-1] == "embedding":
+            return self.shape
+        if self.path[-1] != "kernel":
+            return (math.prod(self.shape),)
+        inputs = 2 if self.path[-3:-1] == ("attention", "output") else 1
+        return math.prod(self.shape[:inputs]), math.prod(self.shape[inputs:])
 
     @property
     def _is_transposed(self) -> bool:
@@ -71,115 +83,27 @@ class Parameter:
         return np.ascontiguousarray(array.T if self._is_transposed else array)
 
 
-def of_bert(part: str, config: BertConfig, labels: int = 0) -> Iterator[Parameter]:
-    """Yields the parameters of a part of BERT.
+@functools.lru_cache
+def parameter_shapes(config: BertConfig, heads: Keys, labels: int) -> dict[Keys, Shape]:
+    """Returns the shape of each parameter of a model that is not scanned, by its path.
 
     Args:
-      part: `bert` (without its pooler), `pooler`, `decoder` (an output matrix that is
-        not the embeddings'), or a head.
+      heads: Names of heads.
       labels: Number of outputs of a head that has one for each label.
     """
-    hidden = config.hidden_size
-    match part:
-        case "bert":
-            yield from _trunk(config)
-        case "pooler":
-            yield from dense_parameters(
-                "bert.pooler", "bert.pooler.dense", hidden, hidden
-            )
-        case "masked_lm":
-            name, size = "cls.predictions", config.vocab_size
-            transform = f"{name}.transform"
-            yield from dense_parameters(
-                f"{part}.dense", f"{transform}.dense", hidden, hidden
-            )
-            yield from norm_parameters(
-                f"{part}.layer_norm", f"{transform}.LayerNorm", hidden
-            )
-            yield Parameter((part, "bias"), (size,), (size,), f"{name}.bias")
-        case "decoder":
-            name, shape = "cls.predictions.decoder.weight", (config.vocab_size, hidden)
-            yield Parameter((part, "embedding"), shape, shape, name)
-        case "next_sentence":
-            yield from dense_parameters(part, "cls.seq_relationship", hidden, 2)
-        case "sequence_classification" | "token_classification":
-            yield from dense_parameters(part, "classifier", hidden, labels)
-        case "question_answering":
-            yield from dense_parameters(part, "qa_outputs", hidden, 2)
-        case "multiple_choice":
-            yield from dense_parameters(part, "classifier", hidden, 1)
-        case _:
-            raise ValueError(part)
-
-
-def _trunk(config: BertConfig) -> Iterator[Parameter]:
-    for name, rows in (
-        ("word_embeddings", config.vocab_size),
-        ("position_embeddings", config.max_position_embeddings),
-        ("token_type_embeddings", config.type_vocab_size),
-    ):
-        both = f"bert.embeddings.{name}"
-        yield embedding_table(both, both, rows, config.hidden_size)
-    name = "bert.embeddings.LayerNorm"
-    yield from norm_parameters("bert.embeddings.layer_norm", name, config.hidden_size)
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads = (config.num_attention_heads, config.head_dim)
-    for index in range(config.num_hidden_layers):
-        path, name = f"bert.encoder.layer_{index}", f"bert.encoder.layer.{index}"
-        for which in ("query", "key", "value"):
-            theirs = f"{name}.attention.self.{which}"
-            yield from dense_parameters(
-                f"{path}.attention.{which}", theirs, hidden, heads
-            )
-        for ours, theirs, inputs, outputs in (
-            ("attention.output", "attention.output.dense", heads, hidden),
-            ("intermediate", "intermediate.dense", hidden, inner),
-            ("output", "output.dense", inner, hidden),
-        ):
-            yield from dense_parameters(
-                f"{path}.{ours}", f"{name}.{theirs}", inputs, outputs
-            )
-        attention = f"{name}.attention.output.LayerNorm"
-        yield from norm_parameters(f"{path}.attention_layer_norm", attention, hidden)
-        yield from norm_parameters(
-            f"{path}.layer_norm", f"{name}.output.LayerNorm", hidden
-        )
-
-
-def dense_parameters(
-    path: str,
-    name: str,
-    inputs: int | Shape,
-    outputs: int | Shape,
-    *,
-    bias: bool = True,
-    fused: tuple[int, int] = (0, 1),
-    conv: bool = False,
-) -> Iterator[Parameter]:
-    """Yields a linear layer's kernel and bias. See `Parameter`.
-
-    Args:
-      path: Our path, such as `bert.pooler`.
-      name: Their name, without `.weight`.
-    """
-    inputs, outputs = (n if isinstance(n, tuple) else (n,) for n in (inputs, outputs))
-    keys, flat = path.split("."), (math.prod(inputs), math.prod(outputs))
-    shape, form = inputs + outputs, (fused, conv)
-    yield Parameter((*keys, "kernel"), shape, flat, f"{name}.weight", *form)
-    if bias:
-        yield Parameter((*keys, "bias"), outputs, flat[1:], f"{name}.bias", *form)
-
-
-def norm_parameters(
-    path: str, name: str, size: int, *, bias: bool = True
-) -> Iterator[Parameter]:
-    """Yields a LayerNorm's scale and bias. Arguments are as in `dense_parameters`."""
-    for ours, theirs in (("scale", "weight"), ("bias", "bias"))[: 1 + bias]:
-        keys = (*path.split("."), ours)
-        yield Parameter(keys, (size,), (size,), f"{name}.{theirs}")
-
-
-def embedding_table(path: str, name: str, rows: int, size: int) -> Parameter:
-    """Returns the matrix of an embedding. Arguments are as in `dense_parameters`."""
-    keys, shape = (*path.split("."), "embedding"), (rows, size)
-    return Parameter(keys, shape, shape, f"{name}.weight")
+    count = config.num_hidden_layers
+    few = dataclasses.replace(
+        config, num_hidden_layers=min(count, 2), scan_layers=False, remat="none"
+    )
+    family = FAMILIES[config.architecture]
+    model = family.with_heads(few, heads, labels=labels or 1)
+    init = functools.partial(init_with_heads, model)
+    tree = nn.meta.unbox(jax.eval_shape(init, jax.random.key(0)))
+    shapes = {path: leaf.shape for path, leaf in flatten_dict(tree).items()}
+    second = {path: shape for path, shape in shapes.items() if "layer_1" in path}
+    for index in range(2, count):  # layers like the second
+        shapes |= {
+            tuple(f"layer_{index}" if key == "layer_1" else key for key in path): shape
+            for path, shape in second.items()
+        }
+    return shapes

@@ -125,25 +125,26 @@ def files_of_task(task: Mapping[str, Any], size: int) -> dict[str, Any]:
             "tokens or [CLS], so it cannot be exported; ask it with --mode=predict"
         )
     kinds = ["Transformer", "Pooling", *["Normalize"] * task["normalized"]]
-    package = "sentence_transformers.models"
     modules = [
         {
             "idx": index,
             "name": str(index),
             "path": f"{index}_{kind}" if index else "",
-            "type": f"{package}.{kind}",
+            "type": f"sentence_transformers.models.{kind}",
         }
         for index, kind in enumerate(kinds)
     ]
     pooling = {name: mode == own for name, own in _POOLINGS.items()}
-    limits = {"max_seq_length": task["max_seq_length"], "do_lower_case": False}
-    files: dict[str, Any] = {
+    files: dict[str, Any] = {f"{each['path']}/config.json": {} for each in modules[2:]}
+    return files | {
         MODULES: modules,
         "1_Pooling/config.json": {"word_embedding_dimension": size, **pooling},
-        "sentence_bert_config.json": limits,
+        "sentence_bert_config.json": {
+            "max_seq_length": task["max_seq_length"],
+            "do_lower_case": False,
+        },
         "config_sentence_transformers.json": {"similarity_fn_name": "cosine"},
     }
-    return files | ({"2_Normalize/config.json": {}} if task["normalized"] else {})
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
@@ -198,14 +199,12 @@ def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
     fields = _fields(folder, "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
-            raise _unsupported(
-                folder, f"has {name}={untrusted.short_repr(fields[name])}"
-            )
-    if kind == "Normalize":
-        return _normalized
+            raise _unsupported(folder, f"has {name}={fields[name]!r:.80}")
     if kind == "Dense":
         return _dense(folder, fields)
-    raise _unsupported(folder, f"is a {kind}")
+    if kind != "Normalize":
+        raise _unsupported(folder, f"is a {kind}")
+    return _normalized
 
 
 def _normalized(vectors: Vectors) -> Vectors:
@@ -216,9 +215,7 @@ def _normalized(vectors: Vectors) -> Vectors:
 def _dense(folder: Path, fields: Mapping[str, Any]) -> Callable[[Vectors], Vectors]:
     act = fields.get("activation_function", "torch.nn.modules.activation.Tanh")
     if act not in _ACTIVATIONS or fields.get("use_residual"):
-        raise _unsupported(
-            folder, f"has activation_function={untrusted.short_repr(act)}"
-        )
+        raise _unsupported(folder, f"has activation_function={act!r:.80}")
     tensors = Tensors.of_folder(folder)
     weight = jnp.asarray(tensors.read("linear.weight"))
     has_bias = fields.get("bias", True)

@@ -1,35 +1,38 @@
-"""Sources of weights: folders of Hugging Face's and Google's form, and finding one.
+"""Sources of weights: folders of Hugging Face's and Google's form, runs, finding one.
 
-Nothing in a folder is executed: only JSON, safetensors, msgpack and TensorFlow's
-checkpoints are read. A family's `Layout` has the form of its files.
+Nothing in a folder is executed: only JSON, safetensors and TensorFlow's checkpoints
+are read. A family's `Layout` has the form of its files.
 """
 
 import contextlib
 import dataclasses
-import logging
+import itertools
+import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
+from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.config.fields import FIELDS
+from bert_jax.config import fields
+from bert_jax.config.phases import phases_of
 from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
 from bert_jax.convert.export import PROVENANCE
 from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES, Family, family_by_name
-from bert_jax.models.config import BertConfig
+from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
 from bert_jax.workdir import folder as workdir
-
-log = logging.getLogger(__name__)
+from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"  # a folder in a work directory
 # A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
@@ -49,6 +52,10 @@ _FROM_GOOGLE = (
 )
 
 
+# Parts of a model that `layout` supports. Others are custom heads.
+_PARTS = {"bert", "bilstm", *itertools.chain(*layout.BERT.architectures.values())}
+
+
 class Source:
     """A folder of weights, with a subclass for each kind.
 
@@ -60,9 +67,6 @@ class Source:
 
     def __init__(self, folder: Path, family: Family, step: int | None = None):
         self.folder, self.family, self.step = folder, family, step
-
-    def check(self) -> None:
-        """Raises UserError if there are no such weights."""
 
     def config(self) -> BertConfig:
         """Returns the model's sizes. Raises UserError if they are not supported."""
@@ -76,7 +80,7 @@ class Source:
         """
         model = self.config()
         values = vars(model) | dict(model.family_fields)
-        known = FIELDS | dict(self.family.fields)
+        known = fields.FIELDS | dict(self.family.fields)
         return {
             f"model.{name}": value
             for name, value in values.items()
@@ -125,9 +129,8 @@ class Source:
             if pieces != rows and not certain:
                 raise UserError(
                     f"{self.folder}: its vocabulary has {pieces} pieces, but the "
-                    f"model's vocab_size is {rows}; is it of another model, or does "
-                    "vocab.txt lack lines? If they are at its end, add a line "
-                    "[unused...] of its own for each there"
+                    f"model's vocab_size is {rows}; take the model's own, and add a "
+                    "line [unused...] for each piece that vocab.txt lacks at its end"
                 )
         return tokenizer
 
@@ -141,27 +144,17 @@ class Source:
         labels = tuple(task.config.task.get("labels", ()))
         unnamed = layout.default_labels(len(labels))  # as good as the same
         if labels and weights.labels not in (labels, unnamed):
-            heads = [x for x in layout.LABELLED_HEADS if x in weights.params]
-            others = [f"{head} (of other labels)" for head in heads]
-            weights = dataclasses.replace(
-                weights,
-                params={k: v for k, v in weights.params.items() if k not in heads},
-                left_over=(*others, *weights.left_over),
-            )
+            weights = weights.without(layout.LABELLED_HEADS, "of other labels")
         return merge.merge_weights(
             abstract, weights, task.model_config, hub.resolve_revision(given)
         )
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
-        """Writes a model folder.
-
-        Args:
-          name: See `read_weights`.
-          dtype: See `export.export_folder`, also for errors.
-        """
+    def export(self, target: Path, name: str = "") -> None:
+        """Writes a model folder. Arguments and errors are those of `read` and
+        `export.export_folder`."""
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
-        export.export_folder(weights, tokenizer, folder, weights.provenance, dtype)
+        export.export_folder(weights, tokenizer, folder, weights.provenance)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -263,12 +256,6 @@ class Google(HuggingFace):
 
     def read(self, name: str = "") -> Weights:
         """Reads the checkpoint, with TensorFlow (the `google` extra)."""
-        if self.config().hidden_act == "gelu":
-            log.info(
-                "%s: hidden_act gelu uses erf, as when Google released BERT; for the "
-                'tanh approximation of its code since 2019 write "gelu_new" there',
-                self._path,
-            )
         self._fields["architectures"] = [self._architecture()]
         return super().read(name)
 
@@ -288,15 +275,13 @@ class Google(HuggingFace):
         folder = self._path.parent
         indices = sorted(folder.glob("bert_model.ckpt.index"))
         indices = indices or sorted(folder.glob("*.ckpt*.index"))
-        if len(indices) != 1:
-            names = ", ".join(path.name for path in indices) or "none"
+        if len(indices) != 1 or not [*folder.glob(f"{indices[0].stem}.data-*")]:
             raise UserError(
-                f"{folder}: one checkpoint is required, bert_model.ckpt.index; found "
-                f"{names}"
+                f"{folder}: one checkpoint is required, bert_model.ckpt.index with "
+                "bert_model.ckpt.data-...; found "
+                + (", ".join(path.name for path in sorted(folder.glob("*.ckpt*"))))
             )
         prefix = indices[0].with_suffix("")
-        if not any(folder.glob(f"{prefix.name}.data-*")):
-            raise UserError(f"{prefix}.data-00000-of-00001: no such file")
         return Tensors(prefix, _variables(prefix))
 
 
@@ -337,14 +322,150 @@ def _explained(prefix: pathlib.Path) -> Iterator[None]:
         yield
     except ImportError as error:
         raise UserError(
-            f"{prefix}: a TensorFlow checkpoint, but TensorFlow is not installed; "
-            "install the google extra: pip install -e '.[google]'"
+            f"{prefix}: a TensorFlow checkpoint: pip install -e '.[google]'"
         ) from error
     except Exception as error:  # TensorFlow's errors share no narrower class
         raise UserError(
-            f"{prefix}: cannot be read: {first_line(error)}; the file is damaged; "
-            "download it again"
+            f"{prefix}: cannot be read: {first_line(error)}; download it again"
         ) from error
+
+
+class Run(Source):
+    """A run of pre-training or fine-tuning."""
+
+    def shape(self) -> dict[str, Any]:
+        return fields.decided_values(workdir.recorded_config(self.folder, code=False))
+
+    def labels(self) -> tuple[str, ...]:
+        return tuple(workdir.read_config(self.folder)["task"].get("labels", ()))
+
+    def recorded(self) -> dict[str, Any] | None:
+        return workdir.read_config(self.folder)
+
+    def tokenizer(self, config: BertConfig | None = None) -> Tokenizer | None:
+        """Returns the tokenizer. A run may have more embedding rows than tokens."""
+        del config
+        return super().tokenizer()
+
+    def read(self, name: str = "") -> Weights:
+        config, params, step = read_checkpoint(self.folder, name, self.step)
+        vocabulary = tokenization.load(self.folder / "tokenizer.json")
+        model = BertConfig.create(config.model, vocabulary.get_vocab_size())
+        if model.causal:  # no next sentence head was trained
+            params.pop("next_sentence", None)
+        user_heads = params.keys() - _PARTS
+        params = {k: v for k, v in params.items() if k not in user_heads}
+        heads = params.keys() - {"bert", "bilstm"}
+        architecture = self.family.layout.name_of(heads, model.causal)
+        params = _unstacked(jax.device_get(params))
+        # Our kernels compute the same as each other. A custom attention does not.
+        ours = model.attention in ("einsum", *KERNELS)
+        attention = "einsum" if ours else model.attention
+        plain: Any = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
+        return Weights(
+            config=dataclasses.replace(model, attention=attention, **plain),
+            params=params,
+            architecture=architecture,
+            left_over=tuple(sorted(user_heads)),
+            labels=_labels(config, params),
+            problem_type=_problem_type(config, params),
+            provenance={
+                "step": step,
+                "config": workdir.read_config(self.folder),
+                "task": workdir.read_facts(self.folder, step),
+                "scores": read_scores(self.folder, step, config.evaluate.splits),
+                **trained_length(config, step),
+            },
+        )
+
+
+def read_checkpoint(
+    folder: Path, name: str = "", only: int | None = None
+) -> tuple[ConfigDict, dict[str, Any], int]:
+    """Reads a run's config, and a checkpoint's parameters and step.
+
+    Args:
+      name: Name of the folder of checkpoints. Empty means the one that the run's config
+        selects.
+      only: Step of a checkpoint in `checkpoints`. None means the newest.
+
+    Raises:
+      UserError: There is none, or the run has several seeds.
+    """
+    # Imported here: weights of other kinds do not need Orbax.
+    from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name
+
+    config = workdir.recorded_config(folder, code=False)
+    workdir.require_one_seed(folder, config)
+    name = CHECKPOINTS if only is not None else name or checkpoint_name(config)
+    # On one device, whatever mesh it was trained on.
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    with Checkpoints(folder, None, name, only=only) as checkpoints:
+        restored = checkpoints.restore_params(sharding)
+    if restored is None:
+        raise UserError(f"{folder}: has no checkpoint yet")
+    return config, *restored
+
+
+def read_scores(
+    folder: Path, step: int, splits: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Returns each split's scores at a step, as far as the run has evaluated it there.
+
+    Raises:
+      UserError: The metrics.jsonl is damaged.
+    """
+    return {
+        split: {
+            name: float(value)
+            for name, value in line.items()
+            if name not in ("step", "time") and math.isfinite(value)
+        }
+        for split in splits
+        for line in metrics.read_metrics(folder, split)
+        if line["step"] == step
+    }
+
+
+def trained_length(config: ConfigDict, step: int) -> dict[str, int]:
+    """Returns `max_seq_length`: the maximum tokens of a text that the run has trained
+    on until a step. Empty where the run trains every position, or for a custom task."""
+    if "max_seq_length" in config.task:
+        return {"max_seq_length": config.task.max_seq_length}
+    if config.task.name != "pretraining" or config.corpus.shift_positions:
+        return {}
+    seen = [phase for phase in phases_of(config) if phase.first_step < max(step, 1)]
+    return {"max_seq_length": max(phase.max_seq_length for phase in seen)}
+
+
+def _labels(config: ConfigDict, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the task's names of a classifier's outputs, LABEL_0 ... if unnamed."""
+    for head in params.keys() & {*layout.LABELLED_HEADS}:
+        labels = tuple(config.task.get("labels", ()))
+        return labels or layout.default_labels(len(params[head]["bias"]))
+    return ()
+
+
+def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
+    """Returns config.json's problem_type of a text classifier."""
+    classifier = params.get("sequence_classification")
+    if classifier is None:
+        return None
+    kind = "regression" if len(classifier["bias"]) == 1 else "classification"
+    return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
+
+
+def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts a scanned encoder's parameters to an unrolled one's."""
+    stacked = params["bert"]["encoder"].get("layers")
+    if stacked is None:
+        return dict(params)
+    rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
+    encoder = rest | {
+        f"layer_{index}": jax.tree.map(lambda leaf, i=index: leaf[i], stacked)
+        for index in range(len(jax.tree.leaves(stacked)[0]))
+    }
+    return {**params, "bert": {**params["bert"], "encoder": encoder}}
 
 
 def find_source(path: str | Path) -> Source:
@@ -365,9 +486,8 @@ def find_source(path: str | Path) -> Source:
         names = {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(
-            f"{folder}: no such folder; a work directory, a Hugging Face folder, one "
-            "with Google's bert_config.json and bert_model.ckpt.*, or hf:OWNER/NAME of "
-            "the Hugging Face Hub is required"
+            f"{folder}: no such folder; a work directory, a folder of Hugging Face's "
+            "or Google's form, or hf:OWNER/NAME is required"
         ) from error
     if storage.in_bucket(folder) and names & {Google.CONFIG, *tensors.FILES}:
         raise UserError(
@@ -386,10 +506,8 @@ def find_source(path: str | Path) -> Source:
     for family in FAMILIES.values():
         if family.weights_file and family.weights_file in names:
             return _of_family(family, folder)
-    if "config.json" in names:
-        raise UserError(f"{folder}: has no {tensors.WEIGHTS} and no {CHECKPOINTS}/")
-    google = any(".ckpt" in name for name in names)
-    raise UserError(f"{folder}: has no {Google.CONFIG if google else 'config.json'}")
+    wanted = f"{tensors.WEIGHTS}, {CHECKPOINTS}/ or {Google.CONFIG}"
+    raise UserError(f"{folder}: no weights: has none of {wanted}")
 
 
 def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
@@ -400,10 +518,3 @@ def _of_family(family: Any, folder: Path, step: int | None = None) -> Source:
 def read_weights(path: str | Path) -> Weights:
     """Reads the weights that `find_source` finds."""
     return find_source(path).read()
-
-
-def read_tokenizer(
-    path: str | Path, config: BertConfig | None = None
-) -> Tokenizer | None:
-    """Reads the tokenizer next to weights. Arguments are as in `Source.tokenizer`."""
-    return find_source(path).tokenizer(config)

@@ -11,7 +11,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.crf import Crf
 from bert_jax.models.encoder import Encoded, Packed
 from bert_jax.models.heads import MaskedLmHead, init_model
-from bert_jax.models.layers import Dense, Embedding, dropout
+from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.lstm import BiLstm
 from bert_jax.types import DropoutKey
 
@@ -44,7 +44,6 @@ class BertWithHeads(nn.Module):
     config: BertConfig
     heads: tuple[str, ...] = ()  # names in BUILT_IN or HEADS
     labels: int = 2  # number of outputs of sequence or token classification
-    tied: bool = True  # the masked LM's output matrix is the embeddings'
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
 
     @nn.compact
@@ -119,9 +118,6 @@ class BertWithHeads(nn.Module):
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
-        if not self.tied:
-            size = self.config.vocab_size
-            matrix = Embedding(self.config, size, "vocab", name="decoder").table
         return MaskedLmHead(self.config, name="masked_lm")(encoded.sequence, matrix)
 
     def _linear(

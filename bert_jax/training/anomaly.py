@@ -156,14 +156,14 @@ class Anomalies:
         )
         if self._stops:
             raise UserError(
-                f"{event}; stopped, without saving this step. The batch is "
-                f"batch_at(config, {step - 1}); the same command with --config.train."
-                "on_anomaly=skip skips such batches"
+                f"{event}; stopped, without saving this step of batch_at(config, "
+                f"{step - 1}); the same command with --config.train.on_anomaly=skip "
+                "skips such batches"
             )
         if recent > TOO_MANY:
             raise UserError(
-                f"{event}; too many recent anomalies, so the batch is not the cause: "
-                "lower config.optimizer.learning_rate, warm up longer or raise "
-                "config.train.spike_factor, with another --workdir"
+                f"{event}; too many recent anomalies: lower config.optimizer."
+                "learning_rate, warm up longer or raise config.train.spike_factor, "
+                "with another --workdir"
             )
         self._log.note(f"{event}; this batch skipped")

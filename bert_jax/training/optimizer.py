@@ -89,19 +89,13 @@ def warmup_steps(config: ConfigDict, num_steps: int) -> int:
       UserError: The steps are given twice, or more than the schedule has, or the run
         has no steps.
     """
+    steps, fraction = config.optimizer.warmup_steps, config.optimizer.warmup_fraction
     if config.train.num_steps < 1:
         raise UserError("config.train.num_steps=0: at least 1 is needed")
-    steps = config.optimizer.warmup_steps
-    fraction = config.optimizer.warmup_fraction
-    if steps and fraction:
+    if (steps and fraction) or steps > num_steps:
         raise UserError(
-            f"config.optimizer.warmup_steps={steps} and "
-            f"config.optimizer.warmup_fraction={fraction}: one of them must be 0"
-        )
-    if steps > num_steps:
-        raise UserError(
-            f"config.optimizer.warmup_steps={steps} is more than the schedule's "
-            f"{num_steps} steps"
+            f"config.optimizer.warmup_steps={steps}: must be at most the schedule's "
+            f"{num_steps} steps, and 0 with warmup_fraction={fraction}"
         )
     return int(steps or fraction * num_steps)
 
@@ -129,27 +123,17 @@ def polynomial_schedule(config: ConfigDict) -> optax.Schedule:
     """
     peak, power = config.optimizer.learning_rate, config.optimizer.decay_power
     num_steps, second = config.train.num_steps, config.phase2
-    if not second.learning_rate:
-        if second.warmup_steps:
-            raise UserError(
-                f"config.phase2.warmup_steps={second.warmup_steps} needs a schedule "
-                "for phase 2: set config.phase2.learning_rate too"
-            )
-        warmup = warmup_steps(config, num_steps)
-        return _rise_and_fall(peak, warmup, num_steps, power)
-    change = phase2_start(config)
-    last = num_steps - change
-    if not last:
+    change = phase2_start(config) if second.learning_rate else num_steps
+    warmup, last = warmup_steps(config, change), num_steps - change
+    if (second.learning_rate and not last) or second.warmup_steps > last:
         raise UserError(
-            f"config.phase2.learning_rate={second.learning_rate}: phase 2 has no steps "
+            f"config.phase2.learning_rate={second.learning_rate} and "
+            f"warmup_steps={second.warmup_steps}: phase 2's schedule has {last} steps "
             f"(config.phase2.fraction={second.fraction})"
         )
-    if second.warmup_steps > last:
-        raise UserError(
-            f"config.phase2.warmup_steps={second.warmup_steps} is more than the "
-            f"second phase's {last} steps"
-        )
-    before = _rise_and_fall(peak, warmup_steps(config, change), change, power)
+    if not last:
+        return _rise_and_fall(peak, warmup, num_steps, power)
+    before = _rise_and_fall(peak, warmup, change, power)
     after = _rise_and_fall(second.learning_rate, second.warmup_steps, last, power)
 
     def schedule(step: jax.typing.ArrayLike) -> jax.Array:
@@ -316,15 +300,14 @@ def _check_frozen(params: Any, prefixes: Collection[str]) -> None:
         return
     for prefix in prefixes:
         if not any(_is_in(name, (prefix,)) for name in names):
-            parts = dict.fromkeys("/".join(name.split("/")[:2]) for name in names)
             raise UserError(
-                f"config.optimizer.frozen: {prefix!r} names no parameter; there are "
-                f"{', '.join([*parts][:12])}, and more (--mode=describe)"
+                f"config.optimizer.frozen: {prefix!r} names no parameter (such as "
+                f"{names[0]}; --mode=describe has all)"
             )
     if all(_is_in(name, prefixes) for name in names):
         raise UserError(
-            f"config.optimizer.frozen={tuple(prefixes)}: names all parameters, so "
-            "that nothing would learn; leave one out"
+            f"config.optimizer.frozen={tuple(prefixes)}: names all parameters; leave "
+            "one out"
         )
 
 

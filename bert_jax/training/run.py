@@ -1,27 +1,35 @@
-"""An open run: builds, restores, evaluates, saves and closes it."""
+"""An open run: builds, restores, evaluates, saves, reports and closes it."""
 
 import contextlib
+import functools
 import math
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from jaxtyping import Array
 from ml_collections import ConfigDict
 
+from bert_jax import family, tokenization
 from bert_jax.convert import merge
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, signals, storage
+from bert_jax.family import FAMILIES
+from bert_jax.models.heads import count_parameters
+from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
-from bert_jax.training import anomaly, evaluator, report, setup, sharding
+from bert_jax.tasks.task import Predictor, Task
+from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
-from bert_jax.training.state import TrainState
-from bert_jax.training.step import Step
+from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
+
+LINE = 79  # columns of a line in the log
+_MANY_UNKNOWN = 0.02  # about 0.0001 for bert-base-uncased in English
 
 
 class EventSchedule:
@@ -44,18 +52,14 @@ class EventSchedule:
 
     def should_evaluate(self, step: int) -> bool:
         every, rows = self._train.eval_every, self._train.batch_size
-        if step == self.num_steps or (every and step and step % every == 0):
-            return True
-        if not (self._epoch and step):
-            return False
-        return step * rows // self._epoch > (step - 1) * rows // self._epoch
+        if step in (0, self.num_steps) or (every and step % every == 0):
+            return step == self.num_steps or step > 0
+        ends = [n * rows // self._epoch for n in (step - 1, step) if self._epoch]
+        return len({*ends}) > 1
 
     def any_event(self, step: int) -> bool:
-        return (
-            self.should_log(step)
-            or self.should_save(step)
-            or self.should_evaluate(step)
-        )
+        events = (self.should_log, self.should_save, self.should_evaluate)
+        return any(is_due(step) for is_due in events)
 
 
 class BestScore:
@@ -99,7 +103,7 @@ class BestScore:
           taken: Step of these weights.
         """
         best, _ = max(self._seen, key=lambda seen: seen[1])
-        since = sum(step > best for step, _ in self._seen)
+        since = sum(later > best for later, _ in self._seen)
         return (
             f"early stop at step {step}: {since} evaluations no better than step "
             f"{best}'s; the result is that of step {taken}"
@@ -118,19 +122,17 @@ def require_dev(task: Task) -> None:
       UserError: A file is missing or wrong, or a field needs scores on dev and there
         are none.
     """
-    config = task.config
+    config, dev = task.config, task.dev_splits  # reads the files
     needs = {
         f"train.early_stop={config.train.early_stop}": config.train.early_stop,
         f"evaluate.score={config.evaluate.score}": config.evaluate.score,
         "evaluate.checkpoint=best": config.evaluate.checkpoint == "best",
     }
-    dev = task.dev_splits  # reads the files
-    for field, is_set in needs.items():
-        if is_set and not dev:
-            raise UserError(
-                f"config.{field}: needs scores on dev, and there are none; name dev "
-                "data, and dev in config.evaluate.splits"
-            )
+    if not dev and (set_fields := [name for name, value in needs.items() if value]):
+        raise UserError(
+            f"config.{set_fields[0]}: needs scores on dev, and there are none; name "
+            "dev data, and dev in config.evaluate.splits"
+        )
 
 
 class Run:
@@ -175,7 +177,7 @@ class Run:
         with processes.first_alone():
             self.data = task.training_data()
             require_dev(task)
-            evaluator.require_score(task, self.mesh, params)
+            inference.require_score(task, self.mesh, params)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
 
@@ -186,7 +188,7 @@ class Run:
             resume_step = self._restore(stack)
             self._open(stack, resume_step)
             self._stack = stack.pop_all()
-        for line in report.opening_lines(self, resume_step):
+        for line in opening_lines(self, resume_step):
             self.log.note(line)
         self.log.tell(self.task.notices)
         return self
@@ -242,7 +244,7 @@ class Run:
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
         stops = config.train.on_anomaly == "stop"
         self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
-        self.evaluator = evaluator.Evaluator(
+        self.evaluator = inference.Evaluator(
             task, self.seeds, self.mesh, self.log.clock
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
@@ -278,7 +280,7 @@ class Run:
             self.log.tell(self.task.notices)
             if self.step < self.due.num_steps:  # else a table follows
                 main = self.task.selection_score
-                self.log.note(report.one_line(self.step, split, means, main))
+                self.log.note(one_line(self.step, split, means, main))
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
@@ -309,9 +311,124 @@ class Run:
         if self.step < self.due.num_steps:
             self.log.note(self.best_score.early_stop(self.step, taken))
         self.log.end_progress()
-        report.print_scores(self, params, taken)
+        print_scores(self, params, taken)
         self.log.finished = True
         self.seeds.close(
             *(self.task, self.data.record, self.folder), *(self.state, self.step)
         )
         return taken
+
+
+def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
+    """Yields lines: the model, its data, where the log is, how to stop, and where the
+    run starts. One warns that nothing will be scored, where no split has data."""
+    task, mesh, seeds = run.task, run.mesh, run.seeds.count
+    phases = ", then ".join(
+        f"{phase.steps:,} steps of {phase.batch_size} rows of up to "
+        f"{phase.shapes['input_ids'][-1]} tokens"
+        for phase in task.phases()
+    )
+    yield f"{run.folder}: {task.config.task.name}, {phases}"
+    sizes = task.model_config
+    count = count_parameters(run.state.params) // seeds
+    shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
+    yield (
+        f"model: {sizes.num_hidden_layers} layers of {sizes.hidden_size}; "
+        f"{count:,}{f' (x {seeds} seeds)' if seeds > 1 else ''} parameters on "
+        f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
+    )
+    yield _tokenizer_line(task, run.data.unknown_share)
+    metrics = run.folder / "metrics.jsonl"
+    yield f"log: {metrics}; curves: tensorboard --logdir={run.folder}"
+    if not task.splits:
+        yield "nothing will be scored: no dev data, or no evaluate.splits"
+    yield "to stop: Ctrl-C, which saves; the same command resumes"
+    num_steps = task.config.train.num_steps
+    if resume_step is not None:
+        yield f"resuming at step {resume_step} of {num_steps}"
+        if run.steps_before < num_steps:
+            yield (
+                f"the run had {run.steps_before} steps; the learning rate now follows "
+                f"the schedule of {num_steps}"
+            )
+    elif run.weights is not None:
+        merged = run.weights[1].table()
+        yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
+
+
+def print_scores(run: Run, params: Any, now: int) -> None:
+    """Prints every split's scores and writes its prediction files.
+
+    Args:
+      params: The run's final weights, for all seeds.
+      now: Step of these weights.
+    """
+    task, seeds, is_first = run.task, run.seeds, processes.is_first()
+    folders = [path / "predictions" for path in seeds.folders(run.folder)]
+    for split in task.splits:
+        each = []
+        for predictions, results in zip(
+            folders, run.evaluator.results(params, split, now), strict=True
+        ):
+            each.append(results.scores)
+            if is_first:
+                results.write(predictions)
+                workdir.write_facts(predictions.parent, task.fitted, now)
+        if not each[0]:
+            continue
+        means, baseline = seeds.means(split, each), results.baseline()
+        if not run.log.has(now, split):
+            run.log.write(now, split, each)
+        if is_first:
+            print(f"\n{split} at step {now}")
+            print(terminal.format_table(*results.table(split, means, baseline)))
+            if seeds.count == 1 and (details := results.details()):
+                print(f"\n{details}")
+            is_main = split in task.dev_splits[:1] and task.selection_score in baseline
+            if is_main and task.selection_value(means) <= task.selection_value(
+                baseline
+            ):
+                why = "no better than the majority baseline's (docs/faq.md)"
+                run.log.note(f"COLLAPSED: the score on {split} is {why}")
+    run.log.tell(task.notices)
+    if is_first:
+        totals = run.log.clock.totals
+        spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
+        print("\n" + terminal.format_table(spent, ("time", "seconds")))
+    if processes.process_count() == 1:  # others would take part in the computation
+        for predictions, one in zip(folders, seeds.split(params), strict=True):
+            given = {"params": one, "mesh": run.mesh, "config": task.model_config}
+            answer = functools.partial(_answer_few, **given)
+            task.show_examples(predictions, answer)
+    written = [str(predictions) for predictions in folders if predictions.is_dir()]
+    if written and is_first:
+        print(f"\npredictions: {', '.join(written)}")
+
+
+def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:
+    """Formats an evaluation for the progress log: the main score, others that fit."""
+    names = sorted(scores, key=lambda name: name != main)
+    shown = ", ".join(f"{name} {scores[name]:.4g}" for name in names)
+    return textwrap.shorten(f"step {now} {split}: {shown}", LINE, placeholder=" ...")
+
+
+def _answer_few(
+    predictor: Predictor, parsed: Sequence[Any], params: Any, mesh: Mesh, config: Any
+) -> list[dict[str, Any]]:
+    return inference.Answerer(predictor, params, mesh, 4, config).start(parsed)()
+
+
+def _tokenizer_line(task: Task, unknown_share: float) -> str:
+    """Describes the tokenizer. Warns if much of the text is [UNK]."""
+    its = family.family_of(task.config)
+    if its.vocabulary is None and task.config.task.name not in FAMILIES:
+        return f"words: {its.describe_input(task.config)}"
+    summary = tokenization.describe_tokenizer(task.tokenizer)
+    line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
+    reads_all = its.vocabulary is None  # rare words, too
+    if unknown_share <= _MANY_UNKNOWN or reads_all:
+        return line
+    return (
+        f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "
+        "the texts and the weights"
+    )

@@ -23,7 +23,7 @@ from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
-from bert_jax.runtime import hub, storage
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.ner.scores import is_tag
 from bert_jax.workdir import folder as workdir
@@ -226,37 +226,16 @@ def _check_family(config: ConfigDict, there: Family) -> None:
         )
 
 
-def check_places(line: CommandLine, config: ConfigDict) -> None:
-    """Raises UserError if a path is of a kind that its flag or field cannot use."""
+def check_places(line: CommandLine, data_dir: str) -> None:
+    """Raises UserError if a path to write is of a kind that its flag cannot use."""
     if line.mode in ("export", "extract") and "://" in line.output:
         raise UserError(
             f"--output={line.output}: {line.mode} writes only to a local folder; name "
             "one and copy it"
         )
-    known = fields.fields_of(config)
-    places = [(f"--{n}", getattr(line, n)) for n in ("workdir", "input", "output")]
-    places += [
-        (f"--config.{name}", value)
-        for name, value in fields.iter_fields(config)
-        # A text of a user's own task may name a file.
-        if (known[name].path if name in known else isinstance(value, str))
-    ]
-    for source in config.corpus.sources:
-        places.append(("--config.corpus.sources", source.partition(":")[2]))
-    for flag, place in places:
-        if place not in ("", "-"):
-            storage.check_path(flag, place.removeprefix("tfds:"))
-
-
-def export_source(folder: Path, config: ConfigDict) -> Path:
-    """Returns the weights to export if `folder` has no run: those of `init_from`.
-
-    Raises:
-      UserError: `init_from` is empty.
-    """
-    if not config.init_from:
-        raise nothing_to_ask(folder)
-    return hub.model_folder(config.init_from)
+    storage.check_path("--config.corpus.data_dir", data_dir)
+    for name in ("workdir", "input", "output"):
+        storage.check_path(f"--{name}", getattr(line, name))
 
 
 def nothing_to_ask(folder: Path) -> UserError:
@@ -269,25 +248,14 @@ def predictions_subfolder(folder: Path, config: ConfigDict) -> str:
     data and checkpoint, else a name for the differences. Different files with the same
     name have different subfolders."""
     known, run = fields.fields_of(config), workdir.recorded_config(folder)
-    ours, theirs = (
-        {
-            (name, _place(value))
-            for name, value in fields.iter_fields(each)
-            if name.startswith("task.") and known.get(name, PLAIN).path
-        }
-        for each in (config, run)
-    )
+    recorded = dict(fields.iter_fields(run))
     names = [
         f"{os.path.basename(value).partition('.')[0] or 'other'}-"
-        f"{sha256(value.encode()).hexdigest()[:6]}"
-        for _, value in sorted(ours - theirs)
+        f"{sha256(os.path.abspath(value).encode()).hexdigest()[:6]}"
+        for name, value in fields.iter_fields(config)
+        if name.startswith("task.") and known.get(name, PLAIN).path
+        if value != recorded.get(name)
     ]
     if config.evaluate.checkpoint != run.evaluate.checkpoint:
         names.append(config.evaluate.checkpoint)
     return "-".join(names)
-
-
-def _place(value: str) -> str:
-    """Returns a file's absolute path, so that ./dev.json equals dev.json."""
-    is_name = not value or ":" in value  # tfds:NAME, gs://BUCKET
-    return value if is_name else os.path.abspath(value)

@@ -14,7 +14,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Batch, Task
-from bert_jax.training.state import TrainState
 from bert_jax.types import Arrays
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints
@@ -31,13 +30,11 @@ class Seeds:
         """
         self.count = config.train.seeds
         self.numbers = range(config.seed, config.seed + self.count)
-        asked = ["train.early_stop"] if config.train.early_stop else []
-        if config.evaluate.checkpoint == "best":
-            asked.append("evaluate.checkpoint")
-        if self.count > 1 and asked:
+        takes_best = config.evaluate.checkpoint == "best"
+        if self.count > 1 and (config.train.early_stop or takes_best):
             raise UserError(
-                f"config.train.seeds={self.count}: config.{asked[0]} is for a single "
-                "seed; leave it at its default"
+                f"config.train.seeds={self.count}: not with config.train.early_stop or "
+                "evaluate.checkpoint=best, which are for a single seed"
             )
 
     @classmethod
@@ -119,10 +116,15 @@ class Seeds:
         task: Task,
         data: Mapping[str, Any],
         folder: Path,
-        state: TrainState,
+        state: Any,
         now: int,
     ) -> None:
-        """Writes each seed's folder as a single run would. `data` is `Data.record`."""
+        """Writes each seed's folder as a single run would.
+
+        Args:
+          data: The `record` of its data.
+          state: The `TrainState` of all seeds.
+        """
         if self.count == 1:
             return
         states = zip(self.numbers, self.folders(folder), self.split(state), strict=True)
@@ -144,13 +146,10 @@ def _stacked(batches: Sequence[Batch], padding: Mapping[str, int]) -> Batch:
         columns = [batch[name] for batch in batches]
         if first.ndim > 1:
             whole = np.max([column.shape for column in columns], axis=0)
+            fill = padding.get(name, 0)
             columns = [
-                np.pad(
-                    column,
-                    [(0, size) for size in whole - column.shape],
-                    constant_values=padding.get(name, 0),
-                )
-                for column in columns
+                np.pad(x, [(0, n) for n in whole - x.shape], constant_values=fill)
+                for x in columns
             ]
         stacked[name] = np.stack(columns)
     return stacked

@@ -43,13 +43,14 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     words = family.family_of(config).vocabulary is None
     # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
     if words and (config.init_from or config.task.name not in FAMILIES):
-        if not workdir.has_config(folder):
-            _check(config)
+        if config.init_from and not workdir.has_config(folder):
+            weights.find_source(config.init_from)  # fails if there are none
         tokenizer = None
     elif keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path, whole=not words)
     else:
-        _check(config)
+        if config.init_from:
+            weights.find_source(config.init_from)
         tokenizer = tokenization.of_config(resolved)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)
@@ -63,12 +64,6 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     task = tasks.create_task(resolved, tokenizer)
     task.resolve()
     return task
-
-
-def _check(config: ConfigDict) -> None:
-    """Raises UserError if `init_from` is not a folder of weights."""
-    if config.init_from:
-        weights.find_source(config.init_from).check()
 
 
 def _check_outputs(config: ConfigDict) -> None:

@@ -66,14 +66,13 @@ def make_mesh(
     fixed = math.prod(size for size in sizes.values() if size != -1)
     open_axes = [axis for axis, size in sizes.items() if size == -1]
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
-    if any(size < 1 and size != -1 for size in sizes.values()) or len(open_axes) > 1:
+    wrong = len(open_axes) > 1 or any(
+        size < 1 and size != -1 for size in sizes.values()
+    )
+    if wrong or count % fixed or (not open_axes and fixed != count):
         raise UserError(
-            f"config.mesh {shown}: sizes must be at least 1; one of them may be -1"
-        )
-    if count % fixed or (not open_axes and fixed != count):
-        raise UserError(
-            f"config.mesh {shown} does not fit {count} device(s): the sizes must "
-            f"multiply to {count}; -1 takes what is left"
+            f"config.mesh {shown} does not fit {count} device(s): the sizes, at least "
+            f"1, must multiply to {count}; one may be -1, for what is left"
         )
     sizes.update({axis: count // fixed for axis in open_axes})
     _check_batches(config, uses, sizes)
@@ -87,26 +86,24 @@ def _check_batches(
     """Checks that the batches of these config groups divide over a mesh."""
     shards = sizes["data"] * sizes["fsdp"]
     train, second = config.train, config.phase2
-    batches = {}
+    batches = {}  # rows, parts
     if "evaluate" in uses:
         batches["evaluate.batch_size"] = (config.evaluate.batch_size, 1)
     if "train" in uses:
-        name, parts = "train.batch_size / train.micro_batches", train.micro_batches
         texts = config.task.get("texts_per_row", 1)
+        name = "train.batch_size / train.micro_batches"
         name += " / task.texts_per_row" if texts > 1 else ""
-        batches[name] = (train.batch_size, parts * texts)
+        batches[name] = (train.batch_size, train.micro_batches * texts)
     if "train" in uses and second.fraction:
+        rows = second.batch_size or train.batch_size
         name = "phase2" if second.batch_size else "train"
-        batches[f"{name}.batch_size / phase2.micro_batches"] = (
-            second.batch_size or train.batch_size,
-            second.micro_batches,
-        )
+        name += ".batch_size / phase2.micro_batches"
+        batches[name] = (rows, second.micro_batches)
     for name, (size, parts) in batches.items():
-        if size < 1 or parts < 1 or size % parts or size // parts % shards:
-            value = f"{size} / {parts}" if parts != 1 else f"{size}"
+        if size < 1 or size % parts or size // parts % shards:
             raise UserError(
-                f"config.{name} = {value} does not divide over the {shards} device(s) "
-                f"of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
+                f"config.{name} = {size} / {parts} does not divide over the {shards} "
+                f"device(s) of mesh data={sizes['data']} fsdp={sizes['fsdp']}"
             )
 
 

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from bert_jax.models.kernels import requirements
 from bert_jax.training import optimizer, sharding
 from bert_jax.training.sharding import bytes_per_device
-from bert_jax.training.state import TrainState, abstract_state
+from bert_jax.training.step import TrainState, abstract_state
 from experiments.capacity import devices
 from experiments.lib import programs
 

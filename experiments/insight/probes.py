@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> str:
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
-    weights.find_source(options.init_from).check()
+    weights.find_source(options.init_from)
     probes = list(read(options))
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}

@@ -94,7 +94,6 @@ def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
         for want of h5py.
     """
     found = weights.find_source(source)
-    found.check()
     shape, model = found.shape(), found.family.name
     if isinstance(found, sources.ElmoSource):
         found.load()  # whole: its turn comes last, after hours

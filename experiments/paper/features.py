@@ -156,7 +156,6 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
       UserError: A file, a field or the model is wrong.
     """
     source = weights.find_source(options.init_from)
-    source.check()
     kind = source.family
     if kind.name != "bert":
         what = f"{kind.title}, and the features are of BERTs"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from bert_jax.config import fields
-from bert_jax.convert import runs
+from bert_jax.convert import weights
 from bert_jax.convert.layout import LABELLED_HEADS
 from bert_jax.convert.merge import Report, take_parameters
 from bert_jax.convert.weights import Source
@@ -63,7 +63,7 @@ class ElmoSource(Source):
         """
         if not is_run(self.folder):
             return Loaded({"elmo": released.read(self._local())[1]})
-        config, saved, at = runs.read_checkpoint(self.folder, name, self.step)
+        config, saved, at = weights.read_checkpoint(self.folder, name, self.step)
         # Without the softmax of pre-training, which is as large as the vocabulary.
         params = jax.device_get({k: v for k, v in saved.items() if k != "softmax"})
         labels = tuple(config.task.get("labels", ()))
@@ -89,7 +89,7 @@ class ElmoSource(Source):
             abstract, params, source, "ELMo", left_over, weights.facts
         )
 
-    def export(self, target: Path, name: str = "", dtype: str = "float32") -> None:
+    def export(self, target: Path, name: str = "") -> None:
         """Writes a pre-trained run's options.json and weights.hdf5, as bilm does, and
         its vocabulary. The arguments are those of every source.
 
@@ -99,8 +99,6 @@ class ElmoSource(Source):
         """
         if self._task() != "elmo":
             raise self.refusal()
-        if dtype != "float32":
-            raise UserError(f"--dtype={dtype}: an ELMo's weights are float32")
         folder = pathlib.Path(target).absolute()
         released.check_target(folder)
         config = workdir.recorded_config(self.folder)

@@ -5,7 +5,7 @@ layer of a head is [outputs, inputs].
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,7 @@ import numpy as np
 
 from bert_jax import tokenization
 from bert_jax.convert.layout import Layout, Weights
-from bert_jax.convert.parameters import (
-    Array,
-    Parameter,
-    dense_parameters,
-    embedding_table,
-    norm_parameters,
-)
+from bert_jax.convert.parameters import Array
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
@@ -51,6 +45,24 @@ class GptLayout(Layout):
     shared = ()
     prefix = "transformer."
     tied: Mapping[str, Any] = {"lm_head.weight": TABLE}
+    names = (
+        (r"(kernel|scale|embedding)$", "weight"),
+        (r"^bert\.embeddings\.word_embeddings", "transformer.tokens_embed"),
+        (r"^bert\.embeddings\.position_embeddings", "transformer.positions_embed"),
+        (r"^bert\.encoder\.layer_", "transformer.h."),
+        (r"attention\.(query|key|value)", "attn.c_attn"),
+        (r"attention\.output", "attn.c_proj"),
+        ("attention_layer_norm", "ln_1"),
+        ("layer_norm", "ln_2"),
+        ("intermediate", "mlp.c_fc"),
+        (r"(\d)\.output", r"\1.mlp.c_proj"),
+        ("^multiple_choice", "multiple_choice_head.summary"),
+        # No bias of a classifier, and no other heads
+        (r"^sequence_classification\.weight", "score.weight"),
+        (r"^(\w+_classification|question_answering)\..*", ""),
+    )
+    fuses = True
+    conv = r"transformer\.h\."
     # The causal mask, which old versions saved in every layer.
     buffers = r"(transformer\.)?h\.\d+\.attn\.bias"
     fields: Mapping[str, Any] = {
@@ -70,26 +82,6 @@ class GptLayout(Layout):
     )
     fixed: Mapping[str, Any] = {"tie_word_embeddings": True}
     has_direction = False
-
-    def parameters(
-        self, part: str, config: BertConfig, labels: int = 0
-    ) -> Iterator[Parameter]:
-        hidden = config.hidden_size
-        match part:
-            case "bert":
-                yield from _trunk(config)
-            case "masked_lm":
-                pass
-            case "multiple_choice":
-                yield from dense_parameters(
-                    part, "multiple_choice_head.summary", hidden, 1
-                )
-            case _:  # `transformers` has no bias of a classifier, and no other heads
-                outputs = 2 if part == "question_answering" else labels
-                score = "score.weight" if part == "sequence_classification" else ""
-                kernel, bias = dense_parameters(part, "", hidden, outputs)
-                yield dataclasses.replace(kernel, name=score)
-                yield dataclasses.replace(bias, name="")
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
@@ -145,35 +137,6 @@ class GptLayout(Layout):
 
 
 LAYOUT = GptLayout()
-
-
-def _trunk(config: BertConfig) -> Iterator[Parameter]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads = (config.num_attention_heads, config.head_dim)
-    for ours, theirs, rows in (
-        ("word", "tokens", config.vocab_size),
-        ("position", "positions", config.max_position_embeddings),
-    ):
-        path = f"bert.embeddings.{ours}_embeddings"
-        yield embedding_table(path, f"transformer.{theirs}_embed", rows, hidden)
-    for index in range(config.num_hidden_layers):
-        path, name = f"bert.encoder.layer_{index}", f"transformer.h.{index}"
-        for place, which in enumerate(("query", "key", "value")):
-            ours, theirs = f"{path}.attention.{which}", f"{name}.attn.c_attn"
-            yield from dense_parameters(
-                ours, theirs, hidden, heads, fused=(place, 3), conv=True
-            )
-        for ours, theirs, inputs, outputs in (
-            ("attention.output", "attn.c_proj", heads, hidden),
-            ("intermediate", "mlp.c_fc", hidden, inner),
-            ("output", "mlp.c_proj", inner, hidden),
-        ):
-            names = f"{path}.{ours}", f"{name}.{theirs}"
-            yield from dense_parameters(*names, inputs, outputs, conv=True)
-        yield from norm_parameters(
-            f"{path}.attention_layer_norm", f"{name}.ln_1", hidden
-        )
-        yield from norm_parameters(f"{path}.layer_norm", f"{name}.ln_2", hidden)
 
 
 def _without_bias(weights: Weights) -> dict[str, Any]:

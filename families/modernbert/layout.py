@@ -1,21 +1,15 @@
 """The form of ModernBERT in Hugging Face's files, where query, key and value are one
 matrix, as are the two halves of a GeGLU."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config import fields as config_fields
 from bert_jax.convert.layout import BERT, Layout, Weights, common_architectures
-from bert_jax.convert.parameters import (
-    Parameter,
-    dense_parameters,
-    embedding_table,
-    norm_parameters,
-)
+from bert_jax.convert.parameters import Keys
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.config import BertConfig
 from bert_jax.runtime import untrusted
 
 _KINDS = {"global": "full_attention", "local": "sliding_attention"}
@@ -32,6 +26,24 @@ class ModernBertLayout(Layout):
     tied: Mapping[str, Any] = {
         "decoder.weight": "model.embeddings.tok_embeddings.weight"
     }
+    names = (
+        (r"(kernel|scale|embedding)$", "weight"),
+        (r"^bert\.embeddings\.word_embeddings", "model.embeddings.tok_embeddings"),
+        (r"^bert\.embeddings\.layer_norm", "model.embeddings.norm"),
+        (r"^bert\.encoder\.final_layer_norm", "model.final_norm"),
+        (r"^bert\.encoder\.layer_", "model.layers."),
+        (r"attention\.(query|key|value)", "attn.Wqkv"),
+        (r"attention\.output", "attn.Wo"),
+        ("attention_layer_norm", "attn_norm"),
+        (r"(\d)\.layer_norm", r"\1.mlp_norm"),
+        ("intermediate", "mlp.Wi"),
+        (r"(\d)\.output", r"\1.mlp.Wo"),
+        (r"^bert\.head\.layer_norm", "head.norm"),
+        (r"^bert\.head", "head"),
+        ("^masked_lm", "decoder"),
+        (r"^(\w+_classification|question_answering|multiple_choice)", "classifier"),
+    )
+    fuses = True
     buffers = r".*\.rotary_emb\.inv_freq"
     # The defaults are Base's.
     fields: Mapping[str, Any] = {
@@ -60,25 +72,9 @@ class ModernBertLayout(Layout):
     }
     has_direction = False
 
-    def parameters(
-        self, part: str, config: BertConfig, labels: int = 0
-    ) -> Iterator[Parameter]:
-        hidden = config.hidden_size
-        if part == "bert":
-            yield from _trunk(config)
-            return
-        yield from dense_parameters(
-            "bert.head.dense", "head.dense", hidden, hidden, bias=False
-        )
-        yield from norm_parameters(
-            "bert.head.layer_norm", "head.norm", hidden, bias=False
-        )
-        if part == "masked_lm":
-            shape = (config.vocab_size,)
-            yield Parameter((part, "bias"), shape, shape, "decoder.bias")
-            return
-        outputs = {"question_answering": 2, "multiple_choice": 1}.get(part, labels)
-        yield from dense_parameters(part, "classifier", hidden, outputs)
+    def is_of(self, part: str, path: Keys) -> bool:
+        """Returns whether a part has this parameter. All heads have `bert/head`."""
+        return part != "bert" if path[:2] == ("bert", "head") else part == path[0]
 
     def model_fields(
         self, values: Mapping[str, Any], fields: Mapping[str, Any], path: Path
@@ -132,37 +128,6 @@ class ModernBertLayout(Layout):
 
 
 LAYOUT = ModernBertLayout()
-
-
-def _trunk(config: BertConfig) -> Iterator[Parameter]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads = (config.num_attention_heads, config.head_dim)
-    path, name = "bert.embeddings", "model.embeddings"
-    words = f"{name}.tok_embeddings"
-    yield embedding_table(f"{path}.word_embeddings", words, config.vocab_size, hidden)
-    yield from norm_parameters(f"{path}.layer_norm", f"{name}.norm", hidden, bias=False)
-    for index in range(config.num_hidden_layers):
-        path, name = f"bert.encoder.layer_{index}", f"model.layers.{index}"
-        for place, which in enumerate(("query", "key", "value")):
-            ours, theirs = f"{path}.attention.{which}", f"{name}.attn.Wqkv"
-            yield from dense_parameters(
-                ours, theirs, hidden, heads, bias=False, fused=(place, 3)
-            )
-        for ours, theirs, inputs, outputs in (
-            ("attention.output", "attn.Wo", heads, hidden),
-            ("intermediate", "mlp.Wi", hidden, (2, inner)),
-            ("output", "mlp.Wo", inner, hidden),
-        ):
-            names = f"{path}.{ours}", f"{name}.{theirs}"
-            yield from dense_parameters(*names, inputs, outputs, bias=False)
-        if index:
-            ours = f"{path}.attention_layer_norm"
-            yield from norm_parameters(ours, f"{name}.attn_norm", hidden, bias=False)
-        yield from norm_parameters(
-            f"{path}.layer_norm", f"{name}.mlp_norm", hidden, bias=False
-        )
-    last = "bert.encoder.final_layer_norm"
-    yield from norm_parameters(last, "model.final_norm", hidden, bias=False)
 
 
 def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:

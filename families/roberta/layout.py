@@ -1,11 +1,9 @@
 """The form of RoBERTa in Hugging Face's files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.convert.layout import BERT, Layout, common_architectures
-from bert_jax.convert.parameters import Parameter, dense_parameters
-from bert_jax.models.config import BertConfig
 from families.roberta import PAD
 from families.roberta.model import FIRST
 
@@ -18,6 +16,10 @@ class RobertaLayout(Layout):
     causal = ()
     shared = ("pooler",)
     prefix = "roberta."
+    names = (
+        (r"^sequence_classification\.(kernel|bias)", r"classifier.out_proj.\1"),
+        *BERT.names,
+    )
     renames = (
         (r"^bert\.", prefix),
         (r"^cls\.predictions\.transform\.LayerNorm", "lm_head.layer_norm"),
@@ -35,16 +37,6 @@ class RobertaLayout(Layout):
         "tie_word_embeddings": True,
     }
     first_position = FIRST
-
-    def parameters(
-        self, part: str, config: BertConfig, labels: int = 0
-    ) -> Iterator[Parameter]:
-        if part != "sequence_classification":
-            yield from super().parameters(part, config, labels)
-            return
-        hidden, name = config.hidden_size, "classifier"
-        yield from dense_parameters(f"{part}.dense", f"{name}.dense", hidden, hidden)
-        yield from dense_parameters(part, f"{name}.out_proj", hidden, labels)
 
 
 LAYOUT = RobertaLayout()

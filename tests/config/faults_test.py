@@ -16,9 +16,9 @@ DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
     ("flag", "meant"),
     [
         ("train.batch=1", "train.batch_size?"),
-        ("learning_rat=1", "phase2.learning_rate or --config.optimizer.learning_rate?"),
-        ("optimiser.learning_rate=1", "optimizer.learning_rate or --config."),
-        ("optimiser=1", "optimizer or "),
+        ("learning_rat=1", "optimizer.learning_rate or --config.phase2.learning_rate?"),
+        ("optimiser.learning_rate=1", "optimizer.learning_rate?"),
+        ("optimiser=1", "optimizer?"),
     ],
 )
 def test_a_misspelled_field_is_looked_for_in_every_group(flag, meant):

@@ -4,12 +4,11 @@ import dataclasses
 import json
 import os
 
-import numpy as np
 import pytest
 from safetensors import safe_open
 
 from bert_jax import tokenization
-from bert_jax.convert import export, layout, merge, runs, weights
+from bert_jax.convert import export, layout, merge, weights
 from bert_jax.errors import UserError
 from configs import tiny
 from tests.close import equal
@@ -19,13 +18,13 @@ from tests.close import equal
 def test_comes_back_as_it_was(golden, make_folder, tmp_path, architecture):
     case = f"{architecture}-three_heads"
     found = weights.read_weights(make_folder(case))
-    tokenizer = weights.read_tokenizer(make_folder(case), found.config)
+    tokenizer = weights.find_source(make_folder(case)).tokenizer(found.config)
     export.export_folder(found, tokenizer, tmp_path / "out", {"step": 7})
     back = weights.read_weights(tmp_path / "out")
     assert equal(back.params, found.params)
     same = {"params": {}, "provenance": {}}
     assert dataclasses.replace(back, **same) == dataclasses.replace(found, **same)
-    again = weights.read_tokenizer(tmp_path / "out", back.config)
+    again = weights.find_source(tmp_path / "out").tokenizer(back.config)
     assert again.to_str() == tokenizer.to_str()
 
     # The names are those of `transformers`, every one of them.
@@ -51,31 +50,6 @@ def test_labels_and_problem_type(make_folder, tmp_path):
     assert config["problem_type"] == "single_label_classification"
 
 
-def test_an_output_matrix_of_its_own(make_folder, tmp_path):
-    def change(tensors):
-        matrix = tensors["bert.embeddings.word_embeddings.weight"] + 1
-        bias = tensors["cls.predictions.bias"].copy()
-        return tensors | {
-            "cls.predictions.decoder.weight": matrix,
-            "cls.predictions.decoder.bias": bias,
-        }
-
-    folder = make_folder(change=change, fields={"tie_word_embeddings": False})
-    found = weights.read_weights(folder)
-    export.export_folder(found, None, tmp_path / "out", {})
-    assert equal(weights.read_weights(tmp_path / "out").params, found.params)
-
-
-def test_a_pooler_that_the_architecture_lacks_is_left_out(make_folder, tmp_path):
-    found = weights.read_weights(make_folder("BertForTokenClassification-three_heads"))
-    pooler = {"kernel": np.ones((12, 12), np.float32), "bias": np.ones(12, np.float32)}
-    params = {**found.params, "bert": {**found.params["bert"], "pooler": pooler}}
-    export.export_folder(
-        dataclasses.replace(found, params=params), None, tmp_path / "out", {}
-    )
-    assert equal(weights.read_weights(tmp_path / "out").params, found.params)
-
-
 def test_spare_rows_get_pieces(make_folder, tmp_path):
     folder = make_folder()
     lines = (folder / "vocab.txt").read_text().splitlines()
@@ -83,7 +57,7 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
     tokenizer = tokenization.load(folder / "short.txt")
     found = weights.read_weights(folder)
     export.export_folder(found, tokenizer, tmp_path / "out", {})
-    back = weights.read_tokenizer(tmp_path / "out", found.config)
+    back = weights.find_source(tmp_path / "out").tokenizer(found.config)
     assert [back.id_to_token(n) for n in (46, 47, 49)] == [
         lines[46],
         "[unused0]",
@@ -134,4 +108,4 @@ def test_the_length_that_a_run_has_trained(fields, step, length):
         {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}
     )
     expected = {} if length is None else {"max_seq_length": length}
-    assert runs.trained_length(config, step) == expected
+    assert weights.trained_length(config, step) == expected

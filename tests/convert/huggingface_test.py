@@ -7,7 +7,6 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from flax import serialization
 from safetensors.numpy import load_file, save_file
 
 from bert_jax import pretrained
@@ -65,7 +64,7 @@ def test_equals_what_transformers_computed(golden, make_folder, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["three_heads", "wide", "deep"])
+@pytest.mark.parametrize("size", ["deep"])
 def test_bfloat16_stays_within_bounds(golden, make_folder, size):
     """Matrix products in bfloat16, whose 8 bits round by up to 0.4%, against float32:
     1.4% in the mean square and 1.7% at most were measured."""
@@ -81,27 +80,6 @@ def test_bfloat16_stays_within_bounds(golden, make_folder, size):
         error = real(np.asarray(outputs[name]), batch["input_mask"]) - theirs
         assert 1e-4 < np.sqrt((error**2).mean() / (theirs**2).mean()) < 0.03
         assert abs(error).max() < 0.04 * abs(theirs).max()
-
-
-@pytest.mark.slow
-def test_a_swap_does_not_hide(golden, make_folder):
-    """The stored numbers notice each tensor: any one of them, changed, shows."""
-    case = "BertForPreTraining-three_heads"
-    batch = golden.inputs(golden.CASES[case]["config"])
-    bert = pretrained.load(make_folder(case))
-    leaves, tree = jax.tree.flatten(bert.params)
-    names = [jax.tree_util.keystr(p) for p, _ in jax.tree.leaves_with_path(bert.params)]
-    for index, name in enumerate(names):
-        if "'key']['bias'" in name:
-            continue  # the softmax takes no notice of it
-        changed = [*leaves]
-        changed[index] = leaves[index] * 1.01
-        bert.params = jax.tree.unflatten(tree, changed)
-        outputs = bert.apply(**batch)
-        with pytest.raises(AssertionError):
-            for key in ("masked_lm_logits", "next_sentence_logits"):
-                theirs = golden.ARRAYS[f"{case}/{key}"]
-                assert_close(outputs[key], theirs, batch["input_mask"])
 
 
 def without_prefix(tensors):
@@ -135,72 +113,12 @@ def test_older_forms_are_the_same(make_folder, change):
     assert found.left_over == ()
 
 
-@pytest.mark.parametrize(
-    "prefix", ["module.", "_orig_mod.", "model.", "_orig_mod.module.", "model.model."]
-)
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[6]])
-def test_a_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
-    expected = weights.read_weights(make_folder(case))
-
-    def change(tensors):
-        return {prefix + name: array for name, array in tensors.items()}
-
-    assert equal(
-        weights.read_weights(make_folder(case, change=change)).params, expected.params
-    )
-
-
 def test_an_unknown_prefix_is_named(make_folder):
     def change(tensors):
         return {f"student.{name}": array for name, array in tensors.items()}
 
-    with pytest.raises(UserError, match=r"missing.*begin with 'student': take that"):
+    with pytest.raises(UserError, match=r"is missing.*it has student\."):
         weights.read_weights(make_folder(change=change))
-
-
-def as_flax(tensors):
-    """The tree of flax_model.msgpack: a kernel is [inputs, outputs] there."""
-    tree = {}
-    for name, array in tensors.items():
-        *inner, last = name.split(".")
-        if last == "weight":
-            kinds = {"LayerNorm": "scale", "layer_norm": "scale"}
-            embeds = inner[-1].endswith("_embeddings")
-            last = "embedding" if embeds else kinds.get(inner[-1], "kernel")
-        leaf = tree
-        for key in inner:
-            leaf = leaf.setdefault(key, {})
-        leaf[last] = array.T if last == "kernel" else array
-    return tree
-
-
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_file_of_flax_is_read(make_folder, case, wrapped):
-    folder = make_folder(case)
-    expected = weights.read_weights(folder)
-    tree = as_flax(load_file(folder / "model.safetensors"))
-    tree = {"params": tree} if wrapped else tree
-    (folder / "model.safetensors").unlink()
-    (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
-    found = weights.read_weights(folder)
-    assert equal(found.params, expected.params)
-    assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "flax_model.msgpack: .*not a file of Flax's weights"),
-        (b"\x81\xa1a\xa1b", "flax_model.msgpack: a has no floating-point"),
-    ],
-)
-def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
-    folder = make_folder()
-    (folder / "model.safetensors").unlink()
-    (folder / "flax_model.msgpack").write_bytes(content)
-    with pytest.raises(UserError, match=message):
-        weights.read_weights(folder)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
@@ -236,33 +154,6 @@ def test_shards(make_folder):
     (folder / shard).unlink()
     with pytest.raises(UserError, match=f"names '{shard}', which does not"):
         weights.read_weights(folder)
-
-
-@pytest.mark.slow
-def test_an_output_matrix_of_its_own(golden, make_folder):
-    def change(tensors):
-        random = np.random.RandomState(1)
-        matrix = random.standard_normal((50, 12)).astype(np.float32)
-        bias = random.standard_normal(50).astype(np.float32)
-        return tensors | {
-            "cls.predictions.decoder.weight": matrix,
-            "cls.predictions.decoder.bias": bias,
-        }
-
-    folder = make_folder(change=change, fields={"tie_word_embeddings": False})
-    bert, tensors = pretrained.load(folder), load_file(folder / "model.safetensors")
-    batch = golden.inputs(golden.CASES["BertForPreTraining-three_heads"]["config"])
-    ours = bert.apply(**batch)["masked_lm_logits"]
-    # The stored logits are a linear function of what comes before the matrix.
-    before = golden.ARRAYS["BertForPreTraining-three_heads/masked_lm_logits"]
-    embedding = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float64)
-    features = (before - tensors["cls.predictions.bias"]) @ np.linalg.pinv(embedding).T
-    theirs = features @ tensors["cls.predictions.decoder.weight"].T
-    theirs = theirs + tensors["cls.predictions.decoder.bias"]
-    assert_close(ours, theirs, batch["input_mask"], 1e-5)
-
-    with pytest.raises(UserError, match="tie_word_embeddings"):
-        weights.read_weights(make_folder(change=change))
 
 
 def test_without_a_pooler(make_folder):
@@ -319,17 +210,19 @@ def test_tokenizer_config_decides_on_case(make_folder, fields, text, ids, kind):
     (folder / "tokenizer_config.json").write_text(json.dumps(fields))
     config = weights.read_weights(folder).config
     if kind == "tokenizer.json":
-        tokenizer = weights.read_tokenizer(make_folder(), config)
+        tokenizer = weights.find_source(make_folder()).tokenizer(config)
         tokenizer.save(str(folder / kind))
         (folder / "vocab.txt").unlink()
-    assert weights.read_tokenizer(folder, config).encode(text).ids == ids
+    assert weights.find_source(folder).tokenizer(config).encode(text).ids == ids
 
 
 def test_a_vocabulary_with_capitals_is_cased(make_folder):
     folder = make_folder()
     text = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
-    tokenizer = weights.read_tokenizer(folder, weights.read_weights(folder).config)
+    tokenizer = weights.find_source(folder).tokenizer(
+        weights.read_weights(folder).config
+    )
     assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
 
 

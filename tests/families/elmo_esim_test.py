@@ -92,12 +92,3 @@ def test_padding_and_the_other_rows_change_no_score(params):
     found = scores(params, wide)
     assert np.isfinite(found).all()
     assert_close(found[:2:-1], plain)
-
-
-def test_dropout_is_the_same_in_all_words_of_a_text():
-    second = jnp.arange(6)[None] > 3
-    ones = jnp.ones((1, 6, 400))
-    kept = np.asarray(esim.text_dropout(ones, second, 0.5, jax.random.key(1)))[0]
-    assert (kept[:4] == kept[0]).all() and (kept[4:] == kept[4]).all()
-    assert (kept[0] != kept[4]).any() and set(kept[0].tolist()) == {0.0, 2.0}
-    assert 0.4 < (kept[0] > 0).mean() < 0.6

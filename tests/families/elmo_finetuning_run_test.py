@@ -42,7 +42,6 @@ def get_config(config):
     return config
 """
 PAIRS = "--config.task.text_b=text_b"
-FINETUNED = "--config.task.elmo_system=finetuned"
 
 
 @pytest.fixture(scope="module")
@@ -126,27 +125,6 @@ def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
     alone.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out, _ = here(f"--workdir={workdir}", "--mode=predict", f"--input={alone}")
     assert out.count('"scores"') == 2
-
-
-@pytest.mark.slow
-def test_all_of_it_is_fine_tuned(folder, trained, tmp_path):
-    """From a run: that of the frozen one, whose ELMo is the released one's."""
-    source = f"--config.init_from={trained[0]}"
-    few = ("--config.train.num_steps=20", FINETUNED, source)
-    _, err = run(folder / "own.py", tmp_path / "run", *few)
-    assert "left over" in err and "taken" in err
-    params, _ = restored(tmp_path / "run")
-    _, before = released.read(folder / "elmo")
-    assert params.keys() == {"elmo", "sequence_classification"}
-    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), params["elmo"], before)
-    assert min(jax.tree.leaves(moved)) > 0
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["optimizer"]["frozen"] == []
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"text": "go", "text_b": "a dog"}))
-    _, err = here(f"--workdir={tmp_path / 'run'}", "--mode=predict",
-                  f"--input={rows}", status=2)  # fmt: skip
-    assert "trained on single texts" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -37,17 +37,6 @@ def test_it_learns(trained):
     assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
 
 
-@pytest.mark.slow
-def test_a_finished_run_is_evaluated(trained):
-    _, workdir = trained
-    out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
-    (dev,) = metrics.read_metrics(workdir, "dev")
-    found = json.loads(out.splitlines()[-1])
-    assert found["step"] == 20
-    for name in ("loss", "forward_loss", "unigram_loss", "lm_accuracy"):
-        assert found[name] == pytest.approx(dev[name], rel=1e-5)
-
-
 def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained

@@ -125,16 +125,6 @@ def test_held_out_text_is_read_once(prepared):
     check(data, {k: v[1] for k, v in one.items()}, sentences, range(3, 6))
 
 
-def test_words_that_are_cut_at_spaces(tmp_path):
-    config = make_config(tmp_path, words="spaces")
-    cut = streams.cutter(config)
-    assert cut("Mr. Smith 's\u2028dog , don't") == (
-        ["Mr.", "Smith", "'s", "dog", ",", "don't"]
-    )
-    config.task.words = "punctuation"
-    assert streams.cutter(config)("don't!") == ["don", "'", "t", "!"]
-
-
 def test_prepared_data_is_found_again_without_its_text(prepared, tmp_path):
     config, data = prepared
     again = streams.prepare(config)

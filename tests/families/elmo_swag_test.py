@@ -1,15 +1,11 @@
 """SWAG with ELMo: rows of words, the four scores, a run, and refusals."""
 
-import json
-import random
-
 import flax.linen as nn
 import jax
 import numpy as np
-import pytest
 from scipy import special
 
-from bert_jax import main, tasks
+from bert_jax import tasks
 from bert_jax.config import configuration
 from tests.close import assert_close
 from tests.tasks.small_texts import choice_row
@@ -64,30 +60,3 @@ def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
     ]
     losses = jax.jit(task.row_losses)({"logits": found}, batch)[:2]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
-
-
-def test_a_run_is_trained_scored_and_asked(tmp_path):
-    """Asked about a choice of three, by weights that were trained on four."""
-    rng, words = random.Random(0), ["ban", "dog", "sea", "hut", "owl", "pie"]
-    for split in ("train", "dev"):
-        records = []
-        for label in (0, 1, 2, 3):
-            endings = rng.sample(words, 4)
-            own = {"context": endings[label], "endings": endings, "label": label}
-            records.append(json.dumps(own) + "\n")
-        (tmp_path / f"{split}.jsonl").write_text("".join(records))
-    fields = [f"task.{s}_file={tmp_path}/{s}.jsonl" for s in ("train", "dev")]
-    fields += [*SIZES, "task.max_seq_length=8", "task.pad_to_max=True"]
-    fields += ["train.num_steps=2", "train.batch_size=8", "evaluate.batch_size=8"]
-    run = f"--workdir={tmp_path / 'run'}"
-    given = [f"--config={SPEC}", run, *(f"--config.{f}" for f in fields)]
-    assert main.main(given) == 0
-    rows = (tmp_path / "run" / "predictions" / "dev.jsonl").read_text().splitlines()
-    assert [len(json.loads(row)["scores"]) for row in rows] == [4] * 4
-    row = {"context": "owl", "endings": ["sea", "pie", "owl"]}
-    (tmp_path / "in.jsonl").write_text(json.dumps(row) + "\n")
-    output = tmp_path / "out.jsonl"
-    asked = [f"--input={tmp_path / 'in.jsonl'}", f"--output={output}"]
-    assert main.main([run, "--mode=predict", *asked]) == 0
-    found = json.loads(output.read_text())
-    assert len(found["scores"]) == 3 and sum(found["scores"]) == pytest.approx(1)

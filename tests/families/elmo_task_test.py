@@ -9,7 +9,6 @@ import pytest
 from micro import initial_params
 
 from bert_jax import tasks
-from bert_jax.errors import UserError
 from configs import elmo as elmo_config
 from families.elmo import model as elmo
 from families.elmo import sampled_softmax
@@ -188,21 +187,6 @@ def test_the_softmax_is_shared_and_begins_as_bilms():
     assert float(softmax["kernel"].std()) == pytest.approx(0.5, rel=0.02)
     assert not cnn["char_embed"][0].any() and cnn["char_embed"][1:].std() > 0.5
     assert (cnn["b_high_0_carry"] == -2).all()
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"train.micro_batches": 2}, "config.train.micro_batches=2"),
-        ({"corpus.packing": True}, "no rows to pack"),
-        ({"phase2.fraction": 0.5}, "an ELMo has one phase"),
-        ({"task.filters": ("1-3",)}, "'1-3' is not of the form WIDTH:NUMBER"),
-    ],
-)
-def test_what_it_does_not_do_is_one_line(fields, message):
-    with pytest.raises(UserError, match=message) as error:
-        make_task(**fields)
-    assert "\n" not in str(error.value)
 
 
 def test_flops_count_the_sample():

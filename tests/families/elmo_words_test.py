@@ -120,15 +120,6 @@ def test_a_task_of_pairs_has_a_model_of_pairs(make, spec, fields, pairs):
     assert make(spec, *fields).system.pairs == pairs
 
 
-def test_words_of_a_long_sentence_are_tagged_once(make):
-    lines = "".join(f"w{i} O\n" for i in range(20))
-    task = make("ner.py:", "task.max_seq_length=8", lines=lines)
-    task.resolve()
-    features = task.encode(task.examples("train"), "train")
-    assert len(features) > 2
-    assert sum(int(f.columns["tagged"].sum()) for f in features) == 20
-
-
 def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
     lines = "".join(f"w{i} {'I' if i else 'B'}-X\n" for i in range(20))
     task = make("ner.py:", "task.max_seq_length=8", lines=lines)

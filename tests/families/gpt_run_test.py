@@ -80,37 +80,6 @@ def test_pre_training_reads_running_text(micro_gpt, pretrained):
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_a_text(pretrained, tmp_path):
-    rows = [{"text": "the quick"}, {"text": "a dog while"}]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    flags = (f"--workdir={pretrained}", f"--input={tmp_path / 'rows.jsonl'}")
-    out, _ = here("--mode=predict", *flags)
-    model = bert_jax.load(pretrained)
-    for line, row in zip(out.splitlines(), rows, strict=True):
-        ids = model.tokenizer.encode(row["text"], add_special_tokens=False).ids
-        columns = np.array([ids]), np.ones((1, len(ids))), np.zeros((1, len(ids)))
-        logits = np.asarray(model.apply(*columns)["lm_logits"])[0, -1]
-        guesses = json.loads(line)["next"]
-        assert guesses[0]["id"] == int(np.argmax(logits[:117]))
-        assert len(guesses) == 5 and all(guess["id"] < 117 for guess in guesses)
-    (tmp_path / "rows.jsonl").write_text('{"text": ""}\n')
-    _, err = here("--mode=predict", *flags, status=2)
-    assert "0 tokens; at least 1" in err and err.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_fine_tuning_adds_the_language_model(finetuned):
-    folder, out, _ = finetuned
-    line = metrics.read_metrics(folder / "run", "train")[-1]
-    parts = line["classification_loss"] + line["auxiliary_lm_loss"]
-    assert line["loss"] == pytest.approx(parts)
-    first = metrics.read_metrics(folder / "run", "train")[0]
-    assert line["auxiliary_lm_loss"] < first["auxiliary_lm_loss"]
-    assert metrics.read_metrics(folder / "run", "dev")[-1]["accuracy"] > 0.9
-    assert "accuracy" in out
-
-
-@pytest.mark.slow
 def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     folder, _, _ = finetuned
     at = f"--workdir={folder / 'run'}"
@@ -141,21 +110,6 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     assert_close(model.apply(*columns)["logits"], again.apply(*columns)["logits"])
     predicted = again.predict([{"text": "the dog", "text_b": "a fox"}])
     assert predicted[0]["label"] in ("one", "two")
-
-
-@pytest.mark.slow
-def test_both_orders_cannot_be_exported(finetuned, tmp_path):
-    folder, _, _ = finetuned
-    run, fields = tmp_path / "run", ("--config.train.num_steps=2",)
-    both = "--config.task.both_orders=True"
-    column = "--config.task.text_b=text_b"
-    runs.run(folder / "own.py", run, *fields, both, column)
-    out, _ = here("--mode=predict", f"--workdir={run}",
-                  f"--input={folder / 'dev.jsonl'}")  # fmt: skip
-    assert len(out.splitlines()) == 37
-    target = f"--output={tmp_path / 'model'}"
-    _, err = here("--mode=export", f"--workdir={run}", target, status=2)
-    assert "adds the vectors of both orders" in err and err.count("\n") == 1
 
 
 def test_what_does_not_fit_a_gpt_is_one_line(micro_gpt, tmp_path):

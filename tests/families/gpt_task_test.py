@@ -148,37 +148,6 @@ def test_pairs_in_one_order_and_in_both(make, both):
 
 
 @pytest.mark.slow
-def test_a_number_for_real_pairs(make, shared_data):
-    """STS-B, read in both orders. The longest rows are cut alike in both."""
-    task = make("glue.py:task=stsb", "--config.task.data_dir="
-                f"{shared_data('glue/STS-B')}")  # fmt: skip
-    assert task.config.task.both_orders and task.row_shape == (2, 20)
-    examples = task.read_rows("dev")[:64]
-    loss, clf_h, head, features = compare(task, examples, 2)
-    scores = clf_h.reshape(64, 2, -1).sum(1) @ head["kernel"] + head["bias"]
-    labels = np.array([example["label"] for example in examples])
-    assert loss == pytest.approx(np.square(scores[:, 0] - labels).mean(), rel=1e-4)
-    for feature in features:
-        one, two = feature.columns["input_ids"].tolist()
-        assert sorted(one) == sorted(two) and one[0] == two[0] and one[-1] == two[-1]
-
-
-@pytest.mark.slow
-def test_without_the_language_model(make):
-    task = make("text.py:", "--config.task.lm_coef=0.0",
-                "--config.task.labels=('no','yes')")  # fmt: skip
-    features = task.encode([text_row(0, "a dog", None, 1)], "train")
-    batch = Rows(features, task.padding).batch(np.array([0]), 20)
-    params = initial_params(task.init_params)
-    losses = jax.jit(task.loss)(params, batch, None)
-    assert losses.keys() == {"classification_loss"}
-    with_it = make("text.py:", "--config.task.labels=('no','yes')")
-    shapes = {"input_ids": (4, 20)}
-    more = with_it.flops(shapes) - task.flops(shapes)
-    assert more == 4 * 3 * 2 * 19 * 32 * (120 + 20)
-
-
-@pytest.mark.slow
 def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
     """The first tokens of a word have not seen the rest of it."""
     lines = "the O\nQuickfox B-X\njumps I-X\n\na O\nlazydog B-Y\n"
@@ -202,19 +171,6 @@ def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
         losses += list(-special.log_softmax(logits, 1)[np.arange(len(gold)), gold])
     assert len(losses) == 5
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
-
-
-def test_a_documents_words_stand_before_a_sentence_only(make, tmp_path):
-    lines = "-DOCSTART- O\n\nthe O\nfox O\n\na B-X\ndog O\n\nit O\ngo O\n"
-    (tmp_path / "train.conll").write_text(lines)
-    task = make("ner.py:", f"--config.task.train_file={tmp_path / 'train.conll'}",
-                "--config.task.document_context=True")  # fmt: skip
-    task.resolve()
-    found = [
-        task.tokenizer.decode(feature.columns["input_ids"])
-        for feature in task.encode(task.examples("train"), "train")
-    ]
-    assert found == ["the fox", "the fox a dog", "the fox a dog it go"]
 
 
 @pytest.mark.slow

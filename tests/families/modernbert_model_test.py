@@ -97,7 +97,7 @@ def test_texts_that_share_a_row_are_as_if_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["mean"])
 def test_classes_of_texts_that_share_a_row(pooling):
     name = "ModernBertForSequenceClassification"
     config, params = weights(name, classifier_pooling=pooling)

@@ -6,7 +6,7 @@ import micro_config
 import numpy as np
 import pytest
 import runs
-from runs import MESH, finish, here, losses, run_killed, start, write_pairs
+from runs import finish, here, start, write_pairs
 
 import bert_jax
 from bert_jax.workdir import metrics
@@ -53,46 +53,6 @@ def finetuned(pretrained, tmp_path_factory):
     # The mean of a text, where the weights' own config says its first token.
     runs.run(path, folder / "run", "--config.model.classifier_pooling=mean")
     return folder
-
-
-@pytest.mark.slow
-def test_a_killed_run_resumes_as_if_it_had_not_been(
-    micro_modernbert, pretrained, tmp_path
-):
-    run = tmp_path / "run"
-    run_killed("bert_jax.tasks.pretraining:Pretraining", micro_modernbert, run)
-    given = (f"--config={micro_modernbert}", f"--workdir={run}")
-    _, err = finish(start(*given))
-    assert "resuming at step 10 of" in err
-    np.testing.assert_array_equal(losses(run), losses(pretrained))
-
-
-@pytest.mark.slow
-def test_eight_devices_learn_what_one_does(micro_modernbert, pretrained, tmp_path):
-    runs.run(micro_modernbert, tmp_path / "run", *MESH)
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(pretrained), rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_it_goes_on_at_longer_rows_with_a_wider_theta(
-    micro_modernbert, pretrained, tmp_path
-):
-    fields = {
-        "init_from": pretrained,
-        "corpus.max_seq_length": 64,
-        "model.max_position_embeddings": 64,
-        "model.global_rope_theta": 160_000.0,
-        "train.num_steps": 2,
-    }
-    run, flags = tmp_path / "run", [f"--config.{k}={v}" for k, v in fields.items()]
-    runs.run(micro_modernbert, run, *flags)
-    model = json.loads((run / "config.json").read_text())["model"]
-    assert model["global_rope_theta"] == 160_000.0
-    assert losses(run)[0] < losses(pretrained)[0]  # from the weights, not random ones
-    here("--mode=export", f"--workdir={run}", f"--output={tmp_path / 'model'}")
-    written = json.loads((tmp_path / "model" / "config.json").read_text())
-    assert written["max_position_embeddings"] == 64
-    assert written["global_rope_theta"] == 160_000.0
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ import bert_jax
 from bert_jax import tokenization
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
-from bert_jax.tokenization import byte_level
-from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
+from bert_jax.tokenization.byte_level import ANGLED
 from families.roberta.layout import LAYOUT
 from tests.parity import check_same, outputs_of
 
@@ -138,25 +137,6 @@ def test_a_pipeline_opens_an_export_and_answers_alike(
     else:
         best = [ours.labels[i] for i in np.argmax(logits[1:-1], axis=-1)]
         assert [one["entity"] for one in theirs] == best
-
-
-@pytest.mark.parametrize("marks", [ANGLED, BRACKETED])
-def test_a_taggers_export_reads_words_as_it_was_trained(transformers, marks, tmp_path):
-    own = marks.train([TEXT] * 3, PIECES, lowercase=False)
-    words = ["the", "lazy", "dogs", ",", "x"]
-    expected = [own.encode(f" {w}", add_special_tokens=False).ids for w in words]
-    tokenizer = byte_level.before_words(own)
-    tokenization.save_tokenizer(tokenizer, tmp_path)
-    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    first, *found, last = theirs(words, is_split_into_words=True).input_ids
-    assert found == [index for pieces in expected for index in pieces]
-    assert theirs(" ".join(words)).input_ids == [first, *found, last]
-    assert own.encode("the").ids != tokenizer.encode("the").ids  # a copy
-    again = tokenization.of_folder(tmp_path)
-    assert tokenization.special_ids(again) == tokenization.special_ids(own)
-    assert [again.encode(f" {w}", add_special_tokens=False).ids for w in words] == (
-        expected
-    )
 
 
 @pytest.mark.parametrize(

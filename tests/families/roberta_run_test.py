@@ -5,17 +5,14 @@ Steps on several devices and batches of several seeds: contract_test.py.
 
 import json
 
-import jax
 import micro_config
 import numpy as np
 import pytest
 import runs
-from micro import initial_params
-from runs import finish, here, losses, run_killed, start, write_pairs
+from runs import finish, here, start, write_pairs
 
 import bert_jax
-from bert_jax import tasks, tokenization
-from bert_jax.config import configuration
+from bert_jax import tokenization
 from bert_jax.workdir import metrics
 from tests.close import assert_close
 
@@ -34,10 +31,8 @@ config.train.log_every = 1
 config.checkpoint.save_every = 5
 """
 PAIRS = "--config.task.text_b=text_b"
-DROPOUTS = ("hidden", "attention_probs")
 PAIR = {"text": "the dog", "text_b": "a quick fox"}
 QUESTION = {"question": "who jumps?", "context": "the fox jumps over it"}
-ENDINGS = ["over the dog", "home", "quick", "a cat"]
 SHORT = ("--config.task.doc_stride=16", "--config.task.max_query_length=16")
 
 
@@ -115,25 +110,6 @@ def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_as_if_it_had_not_been(config, tmp_path):
-    own, given = config(), (PAIRS, "--config.train.num_steps=20")
-    for name in ("killed", "straight"):
-        if name == "killed":
-            task = "bert_jax.tasks.finetuning:Finetuning"
-            run_killed(task, own, tmp_path / name, *given)
-        arguments = f"--config={own}", f"--workdir={tmp_path / name}", *given
-        finish(start(*arguments))
-    np.testing.assert_array_equal(
-        losses(tmp_path / "killed"), losses(tmp_path / "straight")
-    )
-    dev = [
-        metrics.read_metrics(tmp_path / name, "dev")[-1]
-        for name in ("killed", "straight")
-    ]
-    assert dev[0]["accuracy"] == dev[1]["accuracy"]
-
-
-@pytest.mark.slow
 def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
     answer = {"text": "fox", "answer_start": 4}
     asked = {"id": "1", "question": QUESTION["question"], "answers": [answer]}
@@ -151,39 +127,6 @@ def test_answers_of_an_export_are_those_of_transformers(config, tmp_path):
     tokens = tokenization.of_folder(folder).encode(*QUESTION.values())
     first, last = int(both.start_logits.argmax()), int(both.end_logits.argmax())
     assert (tokens.offsets[first][0], tokens.offsets[last][1]) == (4, 7)
-
-
-@pytest.mark.slow
-def test_choices_of_an_export_are_those_of_transformers(config, tmp_path):
-    row = {"context": "the fox jumps", "endings": ENDINGS, "label": 0}
-    own, run = config("swag"), tmp_path / "run"
-    for name in ("train", "dev"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    runs.run(own, run, "--config.train.num_steps=10", "--config.train.eval_every=10")
-    (found,) = bert_jax.load(run).predict([row])
-    folder = exported(run, tmp_path / "model")
-    contexts = [row["context"]] * len(ENDINGS)
-    logits = theirs(folder, "MultipleChoice", contexts, ENDINGS).logits
-    assert_close(found["scores"], logits.softmax(-1)[0].tolist())
-
-
-@pytest.mark.slow
-def test_texts_in_shared_rows_have_the_logits_of_texts_alone(config):
-    own, found = str(config()), []
-    off = [f"--config.model.{name}_dropout_prob=0.0" for name in DROPOUTS]
-    for texts in (1, 4):
-        shared = f"--config.task.texts_per_row={texts}"
-        task = tasks.create_task(configuration.load_config(own, [PAIRS, shared, *off]))
-        task.resolve()
-        batch = next(task.batches(0, slice(None), 0))
-        assert task.count_positions(batch)[0] == texts
-        params = initial_params(task.init_params)
-        params = jax.tree.map(lambda x: 2 * x, params)  # loud
-        logits = np.asarray(jax.jit(task.logits)(params, batch)["logits"])
-        order = np.lexsort(logits.round(3).T)
-        found.append(logits[order][-16:])
-    assert np.ptp(found[0]) > 1e-2
-    np.testing.assert_allclose(*found, atol=1e-5)
 
 
 @pytest.mark.parametrize("task", ["roberta:size=tiny", "finetune/text:model=roberta"])

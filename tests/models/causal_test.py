@@ -85,19 +85,6 @@ def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
 
 
 @pytest.mark.slow
-def test_with_dropout_the_same_piece_is_dropped(params):
-    """The mask of keys comes before dropout: rows of one key stay blind."""
-    inputs, _ = batch(False)
-    run = jax.jit(BertForPreTraining(CONFIG).apply)
-    one, two = (
-        run({"params": params}, *(x[row : row + 1] for x in inputs), None,
-            jax.random.key(1))["lm_logits"]
-        for row in (0, 1)
-    )  # fmt: skip
-    np.testing.assert_array_equal(one[:, :CHANGED], two[:, :CHANGED])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("bilstm", [False, True])
 def test_a_classifier_reads_the_last_token(bilstm):
     """So every token counts, and padding does not."""
@@ -110,18 +97,6 @@ def test_a_classifier_reads_the_last_token(bilstm):
     np.testing.assert_array_equal(logits, again)
     shorter = [x[:, : LENGTH - 2] for x in (ids, mask, segments)]
     assert_close(run(*shorter), logits)
-
-
-@pytest.mark.slow
-def test_a_bilstm_makes_both_directions_meet():
-    """Over a left-to-right encoder, an early tag sees what comes later."""
-    seen = {}
-    for bilstm in (False, True):
-        model, params = classifier("token_classification", bilstm)
-        inputs, _ = batch(False)
-        logits = np.asarray(jax.jit(model.apply)({"params": params}, *inputs)["logits"])
-        seen[bilstm] = not np.array_equal(logits[0, 2], logits[1, 2])
-    assert seen == {False: False, True: True}
 
 
 @pytest.mark.slow

@@ -79,27 +79,6 @@ def test_the_gradient_is_counts_minus_expected_counts(given):
 
 
 @pytest.mark.slow
-def test_padding_changes_nothing(given):
-    scores, tags, transitions = given
-    mask = jnp.asarray(MASKS)
-    wide = ((0, 0), (0, 3))
-    more = jnp.pad(scores, (*wide, (0, 0)), constant_values=99.0)
-    columns = jnp.pad(tags, wide, constant_values=-1), jnp.pad(mask, wide)
-
-    def loss(scores, tags, mask):
-        return log_likelihood(scores, tags, mask, transitions).sum()
-
-    gradient, path = jax.jit(jax.grad(loss)), jax.jit(viterbi)
-    one, two = gradient(scores, tags, mask), gradient(more, *columns)
-    assert_close(two[:, :WORDS], one)
-    assert not np.asarray(two[:, WORDS:]).any()
-    np.testing.assert_array_equal(
-        path(more, columns[1], transitions)[:, :WORDS],
-        path(scores, mask, transitions),
-    )
-
-
-@pytest.mark.slow
 def test_what_is_not_allowed_is_not_guessed(given):
     transitions = given[-1]
     between = np.ones((TAGS, TAGS), bool)

@@ -63,17 +63,6 @@ def test_rate_and_correlations(rate, layers):
         assert abs(z) < 4, (name, z)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_no_row_or_column_is_favoured(axis):
-    """Counts along an axis scatter as binomial ones do: no more, no less."""
-    rate, shape = 0.1, (1024, 1024)
-    kept = random_bits(jax.random.key(3), shape) >= jnp.uint32(round(rate * 2**32))
-    count = np.asarray(kept).sum(axis=1 - axis)
-    z = (count - 1024 * (1 - rate)) / math.sqrt(1024 * rate * (1 - rate))
-    chi_square = (np.sum(z**2) - 1024) / math.sqrt(2 * 1024)
-    assert np.abs(z).max() < 5 and abs(chi_square) < 4
-
-
 @pytest.mark.slow
 def test_every_bit_is_even_and_free_of_the_others():
     bits = np.asarray(random_bits(jax.random.key(5), (512, 512))).ravel()

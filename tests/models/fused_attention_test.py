@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from micro import bert_config, init_pretraining, small_config
+from micro import init_pretraining, small_config
 
-from bert_jax.errors import UserError
 from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels import fused
@@ -154,10 +153,3 @@ def test_a_model_on_a_mesh(monkeypatch):
     scale = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(expected))
     for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * scale)
-
-
-def test_heads_that_the_kernel_cannot_take_are_refused():
-    with pytest.raises(UserError, match="of 48, but it computes those of 16"):
-        bert_config(
-            vocab_size=50, hidden_size=96, num_attention_heads=2, attention="fused"
-        )

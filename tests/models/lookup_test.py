@@ -18,7 +18,7 @@ LENGTHS = st.one_of(st.integers(1, 300), st.sampled_from([128, 256, 16_500]))
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=15)  # each length is compiled
+@settings(deadline=None, max_examples=8)  # each length is compiled
 @given(count=LENGTHS, rows=st.sampled_from([1, 3, 700]), skew=st.floats(0, 1))
 def test_vectors_are_summed_by_their_ids(count, rows, skew):
     """Within float32's rounding of NumPy's sums in float64."""

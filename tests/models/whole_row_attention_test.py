@@ -58,11 +58,6 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
     compared(shape, dtype, rate, kind)
 
 
-def test_heads_of_several_programs(monkeypatch):
-    monkeypatch.setattr(whole_row, "_BLOCK", 128 * 128)
-    compared((1, 128, 4, 64), "float32", 0.1, "packed")
-
-
 @pytest.mark.parametrize("kind", ["packed", "causal"])
 def test_windows_are_the_einsum_s(kind):
     compared((1, 160, 2, 64), "float32", 0.1, kind, window=16)

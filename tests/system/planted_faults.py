@@ -76,7 +76,7 @@ FAULTS = (
     ),
     Fault(
         "the carry is not saved",
-        "bert_jax/training/state.py",
+        "bert_jax/training/step.py",
         'return {**items, "carry": self.carry} if self.carry else items',
         "return items",
         "tests/contract_test.py",
@@ -98,10 +98,11 @@ FAULTS = (
     ),
     Fault(
         "queries and keys change places in a Hugging Face folder",
-        "bert_jax/convert/parameters.py",
-        'theirs = f"{name}.attention.self.{which}"',
-        'theirs = f"{name}.attention.self.'
-        "{dict(query='key', key='query').get(which, which)}\"",
+        "bert_jax/convert/layout.py",
+        '(r"attention\\.(query|key|value)", r"attention.self.\\1"),',
+        '(r"attention\\.query", "attention.self.key"),\n'
+        '        (r"attention\\.key", "attention.self.query"),\n'
+        '        (r"attention\\.value", "attention.self.value"),',
         "tests/convert/huggingface_test.py",
     ),
     Fault(

@@ -18,7 +18,7 @@ from bert_jax.models.layers import pool_tokens
 from bert_jax.tasks.embeddings import losses
 from bert_jax.tasks.embeddings.task import Embeddings
 from bert_jax.training import sharding, step
-from bert_jax.training.state import init_state
+from bert_jax.training.step import init_state
 from configs.finetune import embeddings
 
 PAIRS = [("a b c", "c d"), ("good", "good a b"), ("e f g h", "h"), ("bad", "d d bad")]

@@ -12,7 +12,7 @@ import runs
 
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
-from bert_jax.training.state import init_state
+from bert_jax.training.step import init_state
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
 

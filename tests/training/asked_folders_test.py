@@ -112,31 +112,6 @@ def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing
     assert needed in err
 
 
-def test_an_evaluation_without_data_is_refused(folders, tmp_path):
-    args = ("--mode=evaluate", f"--workdir={tmp_path / 'none'}")
-    model = f"--config.init_from={folders('BertForTokenClassification')}"
-    _, err = bert(*args, model, status=2)
-    assert "no data is named to evaluate; set --config.task.dev_file" in err
-
-
-@pytest.mark.slow
-def test_scores_of_pre_training_need_every_head(folders, corpus, tmp_path):
-    args = (
-        "--mode=evaluate",
-        f"--workdir={tmp_path / 'none'}",
-        f"--config.init_from={folders('BertForMaskedLM')}",
-        f"--config.corpus.sources=('sentences:{corpus}',)",
-        f"--config.corpus.data_dir={tmp_path / 'data'}",
-        "--config.corpus.max_seq_length=32",
-        "--config.corpus.dev_fraction=0.2",
-        "--config.masking.max_predictions_per_seq=5",
-    )
-    _, err = bert(*args, status=2)
-    assert "needs: bert/pooler, next_sentence; " in err
-    out, _ = bert(*args, "--config.corpus.nsp=False")
-    assert json.loads(out)["masked_lm_loss"] > 0
-
-
 @pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
 def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
     source, target = folders(architecture), tmp_path / "out"
@@ -168,23 +143,6 @@ def test_nothing_to_ask(tmp_path):
         assert "--config=FILE is required once" in err and err.count("\n") == 1
         assert f"({tmp_path / 'none'} has none)" in err
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_a_model_is_of_the_size_of_its_weights(folders, tmp_path):
-    """Neither the config file nor its absence needs to know it."""
-    model, rows = folders("BertForPreTraining"), [{"text": text} for text in TEXTS]
-    first = f"--config.init_from={model}"
-    answers, _ = predict(tmp_path, rows, first)
-    base = (
-        f"--config={FINETUNE.parent / 'base.py'}",
-        *("--config.phase2.fraction=0.0", "--config.corpus.max_seq_length=128"),
-    )
-    same, _ = predict(tmp_path, rows, first, *base)
-    assert same == answers
-    _, err = predict(tmp_path, rows, first, *base, "--config.model.hidden_size=48",
-                     status=2)  # fmt: skip
-    assert "48" in err and "32" in err
 
 
 @pytest.mark.parametrize(("model", "ours"), [("bert", "a BERT"), ("gpt", "a GPT")])

@@ -112,33 +112,6 @@ PARTIAL_PRODUCTS = ("all-reduce", "rows")
 
 
 @pytest.mark.slow
-def test_data_adds_gradients_and_nothing_else():
-    state, text = compiled(data=8)
-    assert collectives(state, text, 8) == {GRADIENTS, SUMS}
-    shapes = entry_shapes(text)
-    # Parameters and both moments, whole on each device. q, k and v make nine.
-    assert shapes[VOCABULARY, HIDDEN] == 3
-    assert shapes[LAYERS, HIDDEN, HEADS, 64] == 9
-
-
-@pytest.mark.slow
-def test_zero1_splits_the_moments_alone():
-    # The parameters, of which each device has updated a part.
-    state, text = compiled(data=8, optimizer="zero1")
-    assert collectives(state, text, 8) == {GRADIENTS, SUMS, PUT_TOGETHER}
-    shapes = entry_shapes(text)
-    assert shapes[VOCABULARY, HIDDEN] == 1
-    assert shapes[VOCABULARY // 8, HIDDEN] == 2
-    assert shapes[LAYERS, HIDDEN, HEADS, 64] == 3
-    assert shapes[LAYERS, HIDDEN // 8, HEADS, 64] == 6
-    whole = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
-    assert bytes_per_device(state.params) == whole
-    # But for two numbers of the next sentence's bias.
-    moments = bytes_per_device(state.opt_state)
-    assert moments == pytest.approx(2 * whole / 8, rel=1e-4)
-
-
-@pytest.mark.slow
 def test_fsdp_puts_parameters_together_for_use():
     state, text = compiled("lamb", fsdp=8)
     assert collectives(state, text, 8) == {PUT_TOGETHER, GRADIENTS, SUMS}
@@ -166,13 +139,3 @@ def test_tensor_splits_heads_and_vocabulary():
     assert not re.search(rf"[\[,]{VOCABULARY}[,\]]", text)
     assert f"f32[{ROWS},{HEADS // 8},{LENGTH},{LENGTH}]" in text
     assert f"f32[{ROWS},{HEADS},{LENGTH},{LENGTH}]" not in text
-
-
-@pytest.mark.slow
-def test_all_three_do_no_more_than_each():
-    state, text = compiled(data=2, fsdp=2, tensor=2)
-    found = collectives(state, text, 4)
-    assert found == {GRADIENTS, SUMS, PUT_TOGETHER, PARTIAL_PRODUCTS}
-    shapes = entry_shapes(text)
-    assert shapes[VOCABULARY // 2, HIDDEN // 2] == 3
-    assert shapes[LAYERS, HIDDEN // 2, HEADS // 2, 64] == 9

@@ -8,7 +8,7 @@ import pytest
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.task import Results, Task
 from bert_jax.training import sharding
-from bert_jax.training.evaluator import Evaluator
+from bert_jax.training.inference import Evaluator
 from bert_jax.training.seeds import Seeds
 from configs import tiny
 

@@ -46,13 +46,3 @@ def test_several_seeds_have_each_their_own_run_s(alone):
     assert_equal(jax.tree.map(lambda x: x[0], both), alone)
     words = both.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
     assert not np.array_equal(words[0], words[1])
-
-
-def test_it_is_the_same_where_jax_platforms_leaves_the_processor_out(
-    alone, monkeypatch
-):
-    def none(backend=None):
-        raise RuntimeError(f"Unknown backend {backend}")
-
-    monkeypatch.setattr(jax, "local_devices", none)
-    assert_equal(state_of(), alone)

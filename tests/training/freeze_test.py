@@ -73,8 +73,7 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
 
 def test_a_prefix_must_name_something_and_leave_something():
     wrong = optimizer.make_optimizer(config(frozen=("bert/layer",)))
-    with pytest.raises(UserError, match="'bert/layer' names no parameter; there are "
-                                        "bert/layer_0, bert/layer_01"):  # fmt: skip
+    with pytest.raises(UserError, match="'bert/layer' names no parameter "):
         wrong.init(params())
     with pytest.raises(UserError, match="names all parameters"):
         optimizer.make_optimizer(config(frozen=("bert", "head"))).init(params())

@@ -1,6 +1,5 @@
 """The optimizer against NumPy: BERT's optimization.py, AdamW, LAMB's paper."""
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +7,7 @@ import optax
 import pytest
 from optimizer_config import make_config
 
-from bert_jax import tasks
-from bert_jax.models.encoder import stack_layers
 from bert_jax.training import optimizer
-from configs import tiny
 
 
 def layer(leading: tuple[int, ...], fill) -> dict:
@@ -172,31 +168,6 @@ def test_forty_steps_equal_numpy(fields, stacked):
             value, double[name], rtol=1e-4, atol=1e-4, err_msg=name
         )
         assert np.abs(value - flat(params)[name]).max() > 1e-2, name
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*optimizer.OPTIMIZERS, "openai_adam"])
-def test_layers_move_alike_whether_they_are_stacked_or_not(name):
-    config = tiny.get_config("plain")
-    config.model.update(vocab_size=20, hidden_size=8, intermediate_size=12)
-    init = jax.jit(tasks.create_task(config).init_params)
-    params = nn.meta.unbox(init(jax.random.key(0)))
-    usual = jax.tree.map(np.cos, params)
-    gradients = [usual, jax.tree.map(np.copy, usual)]
-    # A jump in one layer alone: a mean over all layers would slow the other one too.
-    layers = gradients[1]["bert"]["encoder"]
-    layers["layer_1"] = jax.tree.map(lambda g: 30 * g, layers["layer_1"])
-    config = make_config(name=name, warmup_steps=0, clip_norm=0.0)
-    moved, _ = run(config, params, gradients)
-    stacked, _ = run(
-        config, stack_layers(params, 2), [stack_layers(g, 2) for g in gradients]
-    )
-    expected = flat(stack_layers(moved, 2))
-    for path, value in flat(stacked).items():
-        # Sums in another order. The weights and their moves are some hundredths.
-        np.testing.assert_allclose(
-            value, expected[path], rtol=1e-6, atol=1e-7, err_msg=path
-        )
 
 
 @pytest.mark.parametrize("zero", ["parameters", "gradients"])

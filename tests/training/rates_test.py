@@ -101,10 +101,10 @@ def test_warmup_fraction_is_of_the_steps():
     ("fields", "message"),
     [
         ({"schedule": "flat"}, r"config\.optimizer\.schedule='flat': .*polynomial"),
-        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101 .* 100 steps"),
+        ({"warmup_steps": 101}, r"config\.optimizer\.warmup_steps=101: .* 100 steps"),
         (
             {"phase2": {"fraction": 0.1, "learning_rate": 1.0, "warmup_steps": 11}},
-            r"phase2\.warmup_steps=11 .*10 steps",
+            r"phase2\..* warmup_steps=11: .*10 steps",
         ),
     ],
 )

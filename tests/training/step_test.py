@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from bert_jax.training import step
-from bert_jax.training.state import init_state
+from bert_jax.training.step import init_state
 
 
 def loss(params, batch, key):

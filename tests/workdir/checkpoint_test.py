@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from bert_jax.errors import UserError
-from bert_jax.training.state import init_state
+from bert_jax.training.step import init_state
 from bert_jax.workdir.checkpoint import Checkpoints, has_checkpoint
 
 
