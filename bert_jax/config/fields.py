@@ -112,6 +112,11 @@ FIELDS: dict[str, Field] = {
     # characters: it takes Korean syllables apart, and drops marks that are letters in
     # other scripts. False keeps them.
     "tokenizer.strip_accents": Field(True),
+    # Words to add to the vocabulary of `init_from` or `vocab_file`, such as
+    # ("<drug>",): a text has them whole, and each has a row of its own.
+    "tokenizer.add": Field((), duplicate_error, items=str),
+    # Their first rows: mean (of the rows of the word's tokens) or random.
+    "tokenizer.added_rows": Field("mean", ("mean", "random")),
     # Bytes of text, sampled evenly from the corpus, to train a vocabulary on.
     "tokenizer.sample_bytes": Field(30_000_000, "[1, 4611686018427387904]"),
     # The text: one or more of sentences:GLOB, paragraphs:GLOB, lines:GLOB, text:GLOB,

@@ -2,12 +2,14 @@
 
 import json
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
@@ -178,15 +180,66 @@ def require_complete(params: Any, report: Report, unused: Collection[str] = ()) 
     return jax.tree.map(filled, params)
 
 
+def add_rows(
+    params: Mapping[str, Any],
+    saved: Tokenizer,
+    words: Sequence[str],
+    config: ConfigDict,
+) -> dict[str, Any]:
+    """Adds a row for each new word wherever there is one for each token.
+
+    Args:
+      params: Parameters that were read, as NumPy arrays.
+      saved: The tokenizer of these parameters.
+      words: Words of `config.tokenizer.add`, in the order of their ids.
+      config: Config of the run. With `tokenizer.added_rows=mean` a row is the mean of
+        those of the word's tokens, with `random` it is drawn as at first (biases: 0).
+
+    Raises:
+      UserError: The model has spare rows, which the words would take.
+    """
+    count = saved.get_vocab_size()
+    if (rows := config.model.vocab_size - len(words)) != count:
+        raise UserError(
+            f"config.tokenizer.add: {config.init_from} has {rows:,} rows for {count:,} "
+            "tokens; give each row a token (vocab.txt: [unused...]) first"
+        )
+    tokens = [saved.encode(word, add_special_tokens=False).ids for word in words]
+    rng = np.random.default_rng(config.seed)
+
+    def grown(rows: Any) -> Any:
+        if not rows.ndim or len(rows) != count:
+            return rows
+        if config.tokenizer.added_rows == "mean":
+            new = [rows[ids].mean(axis=0) for ids in tokens]
+        else:
+            spread = config.model.initializer_range if rows.ndim > 1 else 0.0
+            new = spread * rng.normal(size=(len(words), *rows.shape[1:]))
+        return np.concatenate([rows, np.asarray(new, rows.dtype)])
+
+    names = {"embeddings", "masked_lm"}  # the rest may have as many rows by chance
+    flat = flatten_dict(params)
+    return unflatten_dict(
+        {path: grown(x) if names & {*path} else x for path, x in flat.items()}
+    )
+
+
 def check_tokenizer(
-    tokenizer: Tokenizer, saved: Tokenizer | None, source: str | Path
+    tokenizer: Tokenizer,
+    saved: Tokenizer | None,
+    source: str | Path,
+    words: Collection[str] = (),
 ) -> None:
     """Raises UserError if a run's vocabulary or normalizer differs from that of its
-    initial weights. [unusedN] at the end do not count."""
+    initial weights.
+
+    Args:
+      words: Words that the run adds. They do not count, nor do [unusedN] at the end.
+    """
     if saved is None:
         return
     ours, theirs = (
-        (_used(each), tokenization.normalizer_settings(each))
+        (_used(each, words), tokenization.normalizer_settings(each))
         for each in (tokenizer, saved)
     )
     if ours != theirs:
@@ -197,9 +250,9 @@ def check_tokenizer(
         )
 
 
-def _used(tokenizer: Tokenizer) -> list[str]:
-    """Returns its tokens, without [unusedN] at the end."""
-    pieces = tokenization.pieces_of(tokenizer)
+def _used(tokenizer: Tokenizer, added: Collection[str]) -> list[str]:
+    """Returns its tokens, without added words, then without [unusedN] at the end."""
+    pieces = [x for x in tokenization.pieces_of(tokenizer) if x not in added]
     while pieces and pieces[-1].startswith("[unused"):
         pieces.pop()
     return pieces

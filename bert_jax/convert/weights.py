@@ -139,8 +139,12 @@ class Source:
     ) -> tuple[dict[str, Any], merge.Report]:
         """Reads the first parameters of a run. See `training.setup.init_weights`."""
         given = task.config.init_from
-        weights = self.read(name)
-        merge.check_tokenizer(task.tokenizer, self.tokenizer(weights.config), given)
+        weights, words = self.read(name), tuple(task.config.tokenizer.add)
+        saved = self.tokenizer(weights.config)
+        merge.check_tokenizer(task.tokenizer, saved, given, words)
+        if words and saved is not None:
+            params = merge.add_rows(weights.params, saved, words, task.config)
+            weights = dataclasses.replace(weights, params=params)
         labels = tuple(task.config.task.get("labels", ()))
         unnamed = layout.default_labels(len(labels))  # as good as the same
         if labels and weights.labels not in (labels, unnamed):

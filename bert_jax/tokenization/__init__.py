@@ -7,7 +7,7 @@ The rules are those of google-research/bert, tokenization.py, as implemented in 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -142,8 +142,13 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
             settings.vocab_file, settings.lowercase, settings.strip_accents
         )
         _check_kind(vocabulary, config.model.architecture, settings.vocab_file)
-        return vocabulary
+        return add_words(vocabulary, settings.get("add", ()))
     if not config.init_from:
+        if config.tokenizer.get("add", ()):
+            raise UserError(
+                "config.tokenizer.add: there is no vocabulary to add to; name "
+                "config.init_from or config.tokenizer.vocab_file"
+            )
         return None
     folder, _ = storage.split_checkpoint_path(
         hub.model_folder(config.init_from), "checkpoints"
@@ -155,6 +160,22 @@ def of_config(config: ConfigDict) -> Tokenizer | None:
             "name one with --config.tokenizer.vocab_file"
         )
     _check_kind(tokenizer, config.model.architecture, config.init_from)
+    return add_words(tokenizer, config.tokenizer.get("add", ()))
+
+
+def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
+    """Adds words to a vocabulary. A text has them whole from then on.
+
+    Raises:
+      UserError: A word is empty, or a token already.
+    """
+    for word in words:
+        if not word.strip() or tokenizer.token_to_id(word) is not None:
+            raise UserError(
+                f"config.tokenizer.add: {word!r} is "
+                f"{'a token already' if word.strip() else 'empty'}; leave it out"
+            )
+    tokenizer.add_tokens(list(words))
     return tokenizer
 
 

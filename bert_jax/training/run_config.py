@@ -202,6 +202,8 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)
     sizes, saved = source.shape(), source.recorded() if is_inference else None
+    if not is_inference and config.tokenizer.add:
+        sizes["model.vocab_size"] += len(config.tokenizer.add)
     if saved is None:
         kind = source.kind() if is_inference and "kind" in config.task else None
         return sizes | ({"task.kind": kind} if kind else {})

@@ -1,0 +1,79 @@
+"""Words added to a vocabulary (`tokenizer.add`): rows, answers, export, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+from runs import run
+
+import bert_jax
+from bert_jax.config import configuration
+from bert_jax.convert import merge, weights
+from bert_jax.errors import UserError
+
+WORDS = ("<drug>", "foxdog")
+EMBEDDINGS = ("bert", "embeddings", "word_embeddings", "embedding")
+
+
+def rows_of(params, path):
+    for name in path:
+        params = params[name]
+    return np.asarray(params)
+
+
+@pytest.mark.parametrize("how", ["mean", "random"])
+def test_add_rows_adds_one_row_a_word_to_each_table(plain, how):
+    source = weights.find_source(plain)
+    params, saved = source.read().params, source.tokenizer()
+    config = configuration.with_defaults()
+    config.tokenizer.added_rows = how
+    config.model.vocab_size = saved.get_vocab_size() + 2
+    grown = merge.add_rows(params, saved, WORDS, config)
+    for path in (EMBEDDINGS, ("masked_lm", "bias")):
+        before, after = rows_of(params, path), rows_of(grown, path)
+        np.testing.assert_array_equal(after[:-2], before)
+        for new, word in zip(after[-2:], WORDS, strict=True):
+            ids = saved.encode(word, add_special_tokens=False).ids
+            if how == "mean":
+                np.testing.assert_allclose(new, before[ids].mean(axis=0), rtol=1e-6)
+            else:
+                spread = np.std(new)
+                assert spread == pytest.approx(0.02, rel=0.5) or path[-1] == "bias"
+    assert rows_of(grown, ("bert", "pooler", "kernel")) is rows_of(
+        params, ("bert", "pooler", "kernel")
+    )
+    config.model.vocab_size += 1
+    with pytest.raises(UserError, match=r"has \d+ rows for \d+ tokens"):
+        merge.add_rows(params, saved, WORDS, config)
+
+
+def test_run_with_new_words_answers_and_exports(plain, tmp_path):
+    table, workdir = tmp_path / "train.jsonl", tmp_path / "run"
+    rows = [{"text": f"the <drug> fox {n}", "label": n % 2} for n in range(8)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {
+        "init_from": plain,
+        "tokenizer.add": WORDS,
+        "task.train_file": table,
+        "task.max_seq_length": 8,
+        "train.num_steps": 2,
+        "train.batch_size": 8,
+    }
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    run("configs/finetune/text.py:size=tiny", workdir, *flags)
+    folder = tmp_path / "exported"
+    run("", workdir, "--mode=export", f"--output={folder}")
+    ours, theirs = bert_jax.load(workdir), bert_jax.load(folder)
+    tokens = ours.encode(["the <drug> foxdog"])["tokens"][0]
+    assert tokens == ["[CLS]", "the", *WORDS, "[SEP]"]
+    assert ours.predict(["the <drug>"]) == theirs.predict(["the <drug>"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("the",), "'the' is a token already"), ((" ",), "' ' is empty")],
+)
+def test_words_that_cannot_be_added_are_refused(plain, words, message):
+    tokenizer = weights.find_source(plain).tokenizer()
+    with pytest.raises(UserError, match=message):
+        bert_jax.tokenization.add_words(tokenizer, words)
