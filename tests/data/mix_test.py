@@ -108,7 +108,7 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
         assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
     for number, sizes in enumerate(zip(documents, pairs, strict=True), 1):
         line = "source {} of train: {:,} documents, {:,} pairs".format(number, *sizes)
-        assert line in (data.folder / "report.txt").read_text()
+        assert line in prepare.report_text(data)
 
 
 @pytest.mark.slow
