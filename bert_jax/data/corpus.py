@@ -56,8 +56,8 @@ class Document(NamedTuple):
 
 
 _WITHOUT_NETWORK = (
-    "Without a network: your own files, --config.corpus.sources=text:FOLDER/*.txt, or "
-    "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
+    "without a network, name files of yours, --config.corpus.sources=text:FOLDER/*, "
+    "this machine's text, --config.corpus.sources=pydocs, or data prepared on another "
     "machine, --config.corpus.data_dir=FOLDER"
 )
 # The text's feature and form, unless they are "text" and "wrapped", and a function that
@@ -143,11 +143,8 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
 
 
 def _revisions(source: str, data_dir: Path) -> list[str]:
-    """Returns the names that the Hub's cache gives files by their contents.
-
-    Raises:
-      UserError: the Hub cannot be reached, and `data_dir` has no names from before.
-    """
+    """Returns the names that the Hub's cache gives files by their contents, or without
+    a network those from before, in `data_dir`."""
     path = data_dir / _REVISIONS
     known = untrusted.read_object(path, "; delete it") if path.exists() else {}
     try:
@@ -155,8 +152,7 @@ def _revisions(source: str, data_dir: Path) -> list[str]:
     except UserError as error:
         if source not in known:
             raise
-        why = error.__cause__ or error
-        log.warning("warning: %s; its text is taken to be as it was last time", why)
+        log.warning("warning: %s; its text is taken to be as it was last time", error)
         return list(known[source])
     if names != known.get(source):
         with contextlib.suppress(OSError):  # data_dir may be read-only
@@ -204,7 +200,7 @@ def _hub_files(source: str) -> list[pathlib.Path]:
     try:
         return hub_source.required_files(source, "train")
     except hub.Unreachable as error:
-        raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
+        raise UserError(f"{error}; {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
@@ -226,12 +222,9 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    for text in (
-        row["text"] for row in hub_source.parquet_rows(path, columns=("text",))
-    ):
-        if not isinstance(text, str | None):
-            raise UserError(f"{path}: column text has {type(text).__name__}, not text")
-        yield Document(text or "", "wrapped")
+    for row in hub_source.parquet_rows(path, columns=("text",)):
+        text = "" if row["text"] is None else row["text"]
+        yield Document(as_text(text, str(path), "text"), "wrapped")
 
 
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
@@ -253,14 +246,9 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 def _read_tfds(name: str) -> Iterator[Document]:
     builder = tfds_source.prepared_builder(name)
-    splits = list(builder.info.splits)
-    if "train" not in splits and len(splits) > 1:
-        raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
-    split = "train" if "train" in splits else splits[0]
-    known = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
-    feature, form, passages = known
+    feature, form, passages = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
     if feature not in builder.info.features:
         there = ", ".join(builder.info.features)
         raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
-    for example in tfds_source.read_examples(name, builder, split):
+    for example in tfds_source.read_examples(name, builder, "train"):
         yield Document(passages(example[feature].decode("utf-8")), form)

@@ -20,7 +20,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
-_BOM = b"\xef\xbb\xbf"
 _UNLABELLED = "unsup"  # IMDb's reviews without a class
 
 
@@ -88,21 +87,21 @@ def read_folders(folder: str | Path) -> list[Row]:
     Raises:
       UserError: No file matches, or one is not UTF-8.
     """
-    files = storage.storage_path(folder).glob("*/*.txt")
-    paths = sorted(path for path in files if path.parent.name != _UNLABELLED)
-    if not paths:
-        raise UserError(
-            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
-        )
     rows = []
-    for path in paths:
+    for path in sorted(storage.storage_path(folder).glob("*/*.txt")):
+        if path.parent.name == _UNLABELLED:
+            continue
         try:
-            text = path.read_bytes().removeprefix(_BOM).decode("utf-8")
+            text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
             ) from error
         rows.append({"where": str(path), "text": text, "label": path.parent.name})
+    if not rows:
+        raise UserError(
+            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
+        )
     return rows
 
 
@@ -121,21 +120,21 @@ def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     Raises:
       UserError: A review has no line in urls_CLASS.txt.
     """
-    place = storage.storage_path(folder)
-    names = {label: place / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
-    if not all(path.exists() for path in names.values()):
+    home = storage.storage_path(folder)
+    paths = {label: home / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
+    if not all(path.exists() for path in paths.values()):
         return None
-    urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
+    urls = {label: [u for _, u in read_lines(path)] for label, path in paths.items()}
     film_urls = []
     for row in rows:
         number = storage.storage_path(row["where"]).name.partition("_")[0]
-        lines = urls[row["label"]]
-        if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
+        try:
+            film_urls.append(urls[row["label"]][int(number)])
+        except (ValueError, IndexError) as error:
             raise UserError(
-                f"{names[row['label']]}: no line for {row['where']}, so its film could "
+                f"{paths[row['label']]}: no line for {row['where']}, so its film could "
                 "be in both train and dev: complete the file, or delete it"
-            )
-        film_urls.append(lines[int(number)])
+            ) from error
     return film_urls
 
 

@@ -243,7 +243,7 @@ def test_tfds(in_tfds):
         {"id": 3, "text": "c", "text_b": "d", "label": "entailment"},
         {"id": 5, "text": "á", "text_b": "b", "label": "neutral"},
     ]
-    with pytest.raises(UserError, match="no such split; there are: validation_match"):
+    with pytest.raises(UserError, match="its splits are validation_match"):
         read("mnli", source, "train")
     assert read("mnli", source, "test") is None
     with pytest.raises(UserError, match="no column 'sentence'"):
