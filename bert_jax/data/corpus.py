@@ -38,6 +38,8 @@ from bert_jax.runtime.storage import Path
 
 log = logging.getLogger(__name__)
 
+# The Hub's articles for `wikipedia.article_paragraphs`.
+_WIKIPEDIA = re.compile("wikimedia/wikipedia([@:]|$)")
 # Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
 _REVISIONS = ".digests.json"
 _JSON_LINES = ColumnSpec(("text",), format="jsonl")
@@ -136,7 +138,7 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         return [kind, info.full_name, sizes]
     if kind == "hf":
         files = _revisions(source, data_dir)
-        kind = "hf passages" if _is_wikipedia(name) else kind
+        kind = "hf passages" if _WIKIPEDIA.match(name) else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
@@ -171,12 +173,6 @@ def _kind(source: str) -> tuple[str, str]:
     )
 
 
-def _is_wikipedia(name: str) -> bool:
-    """Returns whether a data set of the Hub has articles for
-    `wikipedia.article_paragraphs`."""
-    return re.split("[@:]", name)[0] == "wikimedia/wikipedia"
-
-
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
@@ -186,10 +182,9 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "hf":
         for path in _hub_files(source):
             for document in _read_parquet(path):
-                if _is_wikipedia(name):
-                    document = Document(
-                        wikipedia.article_paragraphs(document.text), "lines"
-                    )
+                if _WIKIPEDIA.match(name):
+                    text = wikipedia.article_paragraphs(document.text)
+                    document = Document(text, "lines")
                 yield document
     else:
         for file in _files(source):

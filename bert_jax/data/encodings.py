@@ -76,17 +76,15 @@ def batch_columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
     table = Rows([*map(text_feature, encodings)], {"input_ids": pad})
     arrays = table.batch(np.arange(len(encodings)), length)
-    return {
-        "input_ids": arrays["input_ids"],
-        "input_mask": arrays["input_mask"],
-        "segment_ids": arrays["segment_ids"],
-        "offsets": offsets,
-        "word_ids": words,
-        "tokens": [
-            [token.strip() or token for token in encoding.tokens]
-            for encoding in encodings
-        ],
-    }
+    tokens = [[token.strip() or token for token in x.tokens] for x in encodings]
+    return Columns(
+        input_ids=arrays["input_ids"],
+        input_mask=arrays["input_mask"],
+        segment_ids=arrays["segment_ids"],
+        offsets=offsets,
+        word_ids=words,
+        tokens=tokens,
+    )
 
 
 def text_feature(encoding: Encoding, info: Any = None) -> Feature:

@@ -180,7 +180,7 @@ def report_text(data: Prepared) -> str:
     """Returns the sizes, the overlap, each source's, and the fraction of [UNK]."""
     lines, totals = [], data.report["totals"]
     for split, total in totals.items():
-        share = records.random_share(total)
+        share = total.get("random", 0) / max(1, total["pairs"])
         lines.append(
             f"{split}: {total['documents']:,} documents, {total['sentences']:,} "
             f"sentences, {total['tokens']:,} tokens, {total['pairs']:,} pairs"

@@ -37,12 +37,9 @@ def model_folder(text: str | os.PathLike[str]) -> storage.Path:
     """Returns the folder of a model, by its path (`storage.storage_path`) or its name
     on the Hub (`download_snapshot`)."""
     name = os.fspath(text)
-    is_path = not name.startswith(PREFIX)
-    return (
-        storage.storage_path(name)
-        if is_path
-        else download_snapshot(name, "model", _FILES)
-    )
+    if name.startswith(PREFIX):
+        return download_snapshot(name, "model", _FILES)
+    return storage.storage_path(name)
 
 
 def resolve_revision(name: str) -> str:

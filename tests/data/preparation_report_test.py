@@ -24,16 +24,3 @@ def test_report_has_the_figures_of_the_folder(tmp_path):
     totals = json.loads((folder / "preparation.json").read_text())["totals"]
     assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
     assert f"not among them: {totals['dev']['left_out']:,} (" in text
-
-
-def test_random_pairs_alone_give_a_warning(tmp_path, capfd):
-    write_corpus(tmp_path / "corpus.txt")
-    made(config := make_config(tmp_path))
-    assert "warning" not in capfd.readouterr().err
-    config.corpus.sources = (f"lines:{tmp_path}/corpus.txt",)
-    made(config)
-    warning = "warning: in 100.0% of the pairs the second sentence is a random one"
-    assert warning in capfd.readouterr().err
-    config.corpus.nsp = False
-    made(config)
-    assert "warning" not in capfd.readouterr().err
