@@ -14,11 +14,8 @@ Files whose names end in .gz, .bz2, .xz or .zst are decompressed. Memory holds o
 document at a time (parquet: a batch of rows).
 """
 
-import contextlib
 import hashlib
 import itertools
-import json
-import logging
 import os
 import pathlib
 import re
@@ -33,15 +30,11 @@ from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.data.tables import ColumnSpec, as_text, read_rows
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
-
-log = logging.getLogger(__name__)
 
 # The Hub's articles for `wikipedia.article_paragraphs`.
 _WIKIPEDIA = re.compile("wikimedia/wikipedia([@:]|$)")
-# Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
-_REVISIONS = ".digests.json"
 _JSON_LINES = ColumnSpec(("text",), format="jsonl")
 
 
@@ -58,9 +51,8 @@ class Document(NamedTuple):
 
 
 _WITHOUT_NETWORK = (
-    "without a network, name files of yours, --config.corpus.sources=text:FOLDER/*, "
-    "this machine's text, --config.corpus.sources=pydocs, or data prepared on another "
-    "machine, --config.corpus.data_dir=FOLDER"
+    "without a network, name files of yours, --config.corpus.sources=text:FOLDER/*, or "
+    "this machine's text, --config.corpus.sources=pydocs"
 )
 # The text's feature and form, unless they are "text" and "wrapped", and a function that
 # keeps an article's text passages and drops the rest.
@@ -114,20 +106,17 @@ def _unwrapped(block: str) -> str:
     return block.strip() if is_plain else " ".join(block.split())
 
 
-def text_identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
+def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:
     """Identifies the text without reading it: one list per source.
 
     Each list has the source's kind, followed for files by their number and a hash of
     their sizes and times, in order, for the Hub by the same of its files' revisions,
     for TFDS by the name, version and sizes, and for pydocs by the versions.
-
-    Args:
-      data_dir: Folder where the revisions are kept, for a machine without a network.
     """
-    return [_identity(source, data_dir) for source in sources]
+    return [_identity(source) for source in sources]
 
 
-def _identity(source: str, data_dir: Path) -> list[Any]:
+def _identity(source: str) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
         return [kind, *pydocs.pydocs_versions()]
@@ -137,29 +126,11 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        files = _revisions(source, data_dir)
+        files = [file.resolve().name for file in _hub_files(source)]
         kind = "hf passages" if _WIKIPEDIA.match(name) else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
-
-
-def _revisions(source: str, data_dir: Path) -> list[str]:
-    """Returns the names that the Hub's cache gives files by their contents, or without
-    a network those from before, in `data_dir`."""
-    path = data_dir / _REVISIONS
-    known = untrusted.read_object(path, "; delete it") if path.exists() else {}
-    try:
-        names = [file.resolve().name for file in _hub_files(source)]
-    except UserError as error:
-        if source not in known:
-            raise
-        log.warning("warning: %s; its text is taken to be as it was last time", error)
-        return list(known[source])
-    if names != known.get(source):
-        with contextlib.suppress(OSError):  # data_dir may be read-only
-            storage.write_atomically(path, json.dumps(known | {source: names}))
-    return names
 
 
 def _kind(source: str) -> tuple[str, str]:

@@ -89,7 +89,7 @@ def prepare_pairs(
     data_dir = storage.storage_path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
         "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
         "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")

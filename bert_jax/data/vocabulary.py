@@ -36,7 +36,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     data_dir = storage.storage_path(config.corpus.data_dir)
     identity = {
         "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,

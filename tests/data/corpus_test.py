@@ -169,16 +169,16 @@ def test_identity_follows_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.")
     sources = (f"text:{path}",)
-    before = corpus.text_identity(sources, tmp_path)
-    assert corpus.text_identity(sources, tmp_path) == before
+    before = corpus.text_identity(sources)
+    assert corpus.text_identity(sources) == before
     time = path.stat().st_mtime_ns
     path.write_text("Two.")  # as long
     os.utime(path, ns=(0, time + 1))  # however coarse the file system's clock is
-    assert corpus.text_identity(sources, tmp_path) != before
+    assert corpus.text_identity(sources) != before
     copy = tmp_path / "elsewhere" / "b.txt"
     copy.parent.mkdir()
     path.write_text("One.")
     os.utime(path, ns=(0, time))
     shutil.copy2(path, copy)
-    assert corpus.text_identity((f"text:{copy}",), tmp_path) == before
-    assert corpus.text_identity((f"jsonl:{copy}",), tmp_path) != before
+    assert corpus.text_identity((f"text:{copy}",)) == before
+    assert corpus.text_identity((f"jsonl:{copy}",)) != before

@@ -97,9 +97,9 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tm
     }
     documents = corpus.read_documents((f"hf:{NAME}",), tmp_path)
     assert [document.text for document in documents] == ["One.", "Two."]
-    first = corpus.text_identity((f"hf:{NAME}",), tmp_path)
+    first = corpus.text_identity((f"hf:{NAME}",))
     assert first[0][:2] == ["hf", 1]  # as of files: their number
-    assert first == corpus.text_identity((f"hf:{NAME}",), tmp_path)
+    assert first == corpus.text_identity((f"hf:{NAME}",))
 
 
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
