@@ -14,7 +14,6 @@ from bert_jax.data import corpus
 from bert_jax.data.sources import hub as hub_source
 from bert_jax.data.tables import ColumnSpec, read_table
 from bert_jax.errors import UserError
-from bert_jax.tasks import swag
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import data as ner
 from bert_jax.tasks.squad import data as squad
@@ -46,7 +45,6 @@ def as_parquet(rows, **classes):
     [
         ("mrpc", "MRPC", ("sentence1", "sentence2")),
         ("mnli", "MNLI", ("premise", "hypothesis")),
-        ("rte", "RTE", ("sentence1", "sentence2")),
         ("stsb", "STS-B", ("sentence1", "sentence2")),
     ],
 )
@@ -147,23 +145,6 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
         "main": {"plain_text/train-00000-of-00001.parquet": as_parquet(rows)}
     }
     assert squad.read_questions(f"hf:{NAME}:train") == (expected, counts)
-
-
-@pytest.mark.slow
-def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
-    official = shared_data("swag/sample.csv")
-    columns = ("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label")
-    rows = [
-        {column: record.fields[column] for column in columns}
-        for record in read_table(str(official), ColumnSpec(columns))
-    ]
-    for row in rows:
-        row["label"] = int(row["label"])
-    content = as_parquet(rows, label=["0", "1", "2", "3"])
-    name = "regular/train-00000-of-00001.parquet"
-    fake_hub.models[NAME] = {"main": {name: content}}
-    found = swag.read_choices(f"hf:{NAME}:regular:train", labelled=True)
-    assert found == swag.read_choices(str(official), labelled=True) != []
 
 
 @pytest.mark.slow

@@ -189,7 +189,7 @@ def test_trained_vocabulary_is_kept_and_described(config, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("count", [4, 5, 16, 99, 300])
+@pytest.mark.parametrize("count", [4, 99, 300])
 def test_small_corpora_are_split(config, tmp_path, count):
     write_corpus(tmp_path / "corpus.txt", documents=count, sentences=1)
     for fraction in (0.001, 0.1, 0.9):
@@ -200,7 +200,7 @@ def test_small_corpora_are_split(config, tmp_path, count):
         assert abs(splits["dev"] - fraction * count) < 3 + 4 * (count * 0.1) ** 0.5
 
 
-@pytest.mark.parametrize(("count", "nsp"), [(2, True), (2, False), (3, True)])
+@pytest.mark.parametrize(("count", "nsp"), [(2, True), (3, False)])
 def test_two_documents_will_do(config, tmp_path, count, nsp):
     write_corpus(tmp_path / "corpus.txt", documents=count)
     config.corpus.nsp = nsp
