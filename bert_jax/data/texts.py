@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -141,7 +141,7 @@ def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
 def hold_out(
     rows: Sequence[Row],
     fraction: float,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[str],
     *,
     by_class: bool = True,
 ) -> tuple[list[Row], list[Row]]:
@@ -151,50 +151,31 @@ def hold_out(
       fraction: Maximum fraction to hold out of each class, rounded down.
       groups: Name of each row's group. A group stays whole. Groups are drawn by the
         hash of their names, so their order does not matter. With several labels per
-        row, each label stays among the kept rows. None means to hold out the last rows
-        of each class.
+        row, each label stays among the kept rows.
       by_class: Whether to count by class. False means all rows together, whatever
         their labels.
     """
-    labels = [row["label"] for row in rows]
-    classes = [label if by_class else None for label in labels]
-    names = [label if isinstance(label, tuple) else () for label in labels]
-    left = Counter(classes)
-    # 100 * 0.29 is 28.999999999999996.
-    held = {label: int(count * fraction + 1e-9) for label, count in left.items()}
-    parts: tuple[list[Row], list[Row]] = ([], [])
-    if groups is not None:
-        drawn = _draw(classes, names, groups, held)
-        for row, group in zip(rows, groups, strict=True):
-            parts[group in drawn].append(row)
-        return parts
-    for row, label in zip(rows, classes, strict=True):
-        parts[left[label] <= held[label]].append(row)
-        left[label] -= 1
-    return parts
-
-
-def _draw(
-    classes: Sequence[Hashable],
-    names: Sequence[Sequence[str]],
-    groups: Sequence[str],
-    held: Mapping[Hashable, int],
-) -> set[str]:
-    """Draws as many groups as fit, where `held` is the room in each class."""
-    room, drawn = Counter(held), set()
-    labels: dict[str, Counter[Hashable]] = {}
-    group_labels: dict[str, Counter[str]] = {}
-    for label, several, group in zip(classes, names, groups, strict=True):
-        labels.setdefault(group, Counter())[label] += 1
-        group_labels.setdefault(group, Counter()).update(several)
+    classes = [row["label"] if by_class else None for row in rows]
+    names = [x["label"] if isinstance(x["label"], tuple) else () for x in rows]
     kept = Counter(itertools.chain.from_iterable(names))
-    for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
-        stay = all(kept[name] > count for name, count in group_labels[group].items())
-        if labels[group] <= room and stay:
-            room -= labels[group]
-            kept.subtract(group_labels[group])
-            drawn.add(group)
-    return drawn
+    # 100 * 0.29 is 28.999999999999996.
+    room = Counter({k: int(n * fraction + 1e-9) for k, n in Counter(classes).items()})
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    held: set[int] = set()
+    for group in sorted(members, key=lambda name: sha256(name.encode()).digest()):
+        indices = members[group]
+        count = Counter(classes[index] for index in indices)
+        labels = Counter(itertools.chain.from_iterable(names[i] for i in indices))
+        if count <= room and all(kept[name] > n for name, n in labels.items()):
+            room -= count
+            kept.subtract(labels)
+            held.update(indices)
+    parts: tuple[list[Row], list[Row]] = ([], [])
+    for index, row in enumerate(rows):
+        parts[index in held].append(row)
+    return parts
 
 
 def sorted_labels(names: set[str]) -> list[str]:
