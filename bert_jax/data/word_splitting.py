@@ -10,7 +10,7 @@ rule that `learn_rule` takes from them is:
    as it mostly is in training next to the same letters (`mr.`, `'s`), or else next to
    their kind: a word (W), a capital (I), a number (N), a script without spaces (H).
    A mark that training lacks is attached inside a word, and at its ends separated if
-   most marks are. Equal marks next to each other are one word.
+   most marks are.
 3. A script without spaces is split into the longest words of training, or else into
    characters. Where nearly all words of training are characters, every text is.
 
@@ -40,8 +40,10 @@ USUAL: Rule = {"marks": {"W  ": 0, "  W": 0, "I . ": 3, "W ' s": 1}}
 
 _NEARLY_ALL = 0.99  # fraction of the words that are characters
 _LEFT, _RIGHT, _BOTH = 2, 1, 3  # the sides that a mark is attached to, added up
+_MAX_MARKS = 8  # different marks that belong together
 # The typographic apostrophe, and a typewriter's.
 _SAME_APOSTROPHE = ("\u2019", "'")
+_APOSTROPHE = re.compile(r"[^\W\d_]+['\u2019][^\W\d_]+")  # inside a word
 _BERT_NORMALIZER = normalizers.BertNormalizer(strip_accents=False, lowercase=False)
 _CLUSTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
 # The first words of their characters' names.
@@ -70,7 +72,8 @@ def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
         return CHARACTERS
     unspaced = {w[0].text for s in runs for w in s if len(w) == 1 and w[0].kind == "H"}
     return {
-        "marks": _learn_sides(runs),
+        "marks": _learn_sides(runs) | _learn_groups(runs),
+        "endings": _learn_endings(texts),
         "words": sorted(word for word in unspaced if len(word) > 1),
     }
 
@@ -120,6 +123,48 @@ def _observed(words: list[list[Run]]) -> Iterator[tuple[str, str, str, int]]:
                 yield "", mark.text, right, _BOTH * (word == after)
 
 
+def _learn_groups(sentences: list[list[list[Run]]]) -> dict[str, int]:
+    """Returns which marks next to each other belong together, and which are words.
+
+    Equal ones belong together, unless they are known not to.
+    """
+    whole: Counter[str] = Counter()
+    apart: Counter[str] = Counter()
+    for words in sentences:
+        whole.update(run.text for word in words for run in word if run.kind == "M")
+        for are_marks, group in itertools.groupby(words, key=_is_marks):
+            texts = [word[0].text for word in group] if are_marks else []
+            for begin, end in itertools.combinations(range(len(texts) + 1), 2):
+                if 1 < end - begin <= _MAX_MARKS:
+                    apart["".join(texts[begin:end])] += 1
+    groups = {}
+    for text in whole | apart:
+        if len(set(text)) > 1 and whole[text] > apart[text]:
+            groups[f" {text} "] = _BOTH
+        elif len(text) == 2 and text[0] == text[1] and apart[text] > whole[text]:
+            groups[f" {text} "] = 0
+    return groups
+
+
+def _learn_endings(sentences: list[list[str]]) -> dict[str, int]:
+    """Returns where a word such as `n't` begins in `don't`.
+
+    It begins with a letter, has an apostrophe, and never begins a sentence.
+    """
+    first = {words[0].lower() for words in sentences if words}
+    pairs = Counter(
+        (before.lower(), word.lower().replace(*_SAME_APOSTROPHE))
+        for words in sentences
+        for before, word in itertools.pairwise(words)
+        if _APOSTROPHE.fullmatch(word)
+    )
+    return {
+        before + word: len(before)
+        for (before, word), count in pairs.items()
+        if count > 1 and word not in first
+    }
+
+
 def _is_marks(word: list[Run]) -> bool:
     return len(word) == 1 and word[0].kind == "M"
 
@@ -130,6 +175,7 @@ class WordSplitter:
     def __init__(self, rule: Rule):
         """Takes a rule from `learn_rule`, or one of SPACES, CHARACTERS and USUAL."""
         self._marks: Mapping[str, int] = rule.get("marks", {})
+        self._endings: Mapping[str, int] = rule.get("endings", {})
         self._words = frozenset(rule.get("words", ()))
         self._longest = max(map(len, self._words), default=1)
         self._into_characters = rule.get("characters", False)
@@ -148,6 +194,12 @@ class WordSplitter:
     def _split(self, chunk: str) -> list[str]:
         if self._into_characters:
             return _characters(chunk)
+        for match in _APOSTROPHE.finditer(chunk) if self._endings else ():
+            if size := self._endings.get(
+                match.group().lower().replace(*_SAME_APOSTROPHE)
+            ):
+                end = match.start() + size
+                return [*self._split(chunk[:end]), *self._split(chunk[end:])]
         parts = [part for run in _runs_of(chunk) for part in self._parts(run)]
         beside = ["", *("" if part.kind == "M" else part.text for part in parts), ""]
         joins = [False] * (len(parts) + 1)  # a part to the one before it
@@ -172,7 +224,7 @@ class WordSplitter:
         return to_left | _RIGHT & _known_sides(self._marks, _keys("", mark, right))
 
     def _parts(self, run: Run) -> Iterator[Run]:
-        """Yields words of a script without spaces, or equal marks."""
+        """Yields words of a script without spaces, or marks that belong together."""
         rest = run.characters
         while rest:
             size = self._size(run.kind, rest) if run.kind else len(rest)
@@ -180,11 +232,15 @@ class WordSplitter:
             rest = rest[size:]
 
     def _size(self, kind: str, rest: list[str]) -> int:
-        """Returns how many of the first characters are a word: equal marks are."""
-        if kind == "M":
-            return sum(1 for _ in itertools.takewhile(rest[0].__eq__, rest))
-        sizes = range(min(len(rest), self._longest), 1, -1)
-        return next((n for n in sizes if "".join(rest[:n]) in self._words), 1)
+        """Returns how many of the first characters are a word, or belong together."""
+        longest = self._longest if kind == "H" else _MAX_MARKS
+        for size in range(min(len(rest), longest), 1, -1):
+            text = "".join(rest[:size])
+            if text in self._words if kind == "H" else self._marks.get(f" {text} "):
+                return size
+        if kind == "H" or self._marks.get(f" {2 * rest[0]} ") == 0:
+            return 1
+        return sum(1 for _ in itertools.takewhile(rest[0].__eq__, rest))
 
 
 def bert_words(text: str) -> Spans:

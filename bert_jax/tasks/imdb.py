@@ -18,9 +18,9 @@ class Imdb(Text):
         or "hf:stanfordnlp/imdb") and `dev_fraction`.
 
     IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
-    data: whole films if the archive's urls_CLASS.txt name them. Without these files, and
-    on TFDS and the Hub, `train` and `dev` never share a text, but may share a film, so
-    dev scores may be too high.
+    data: whole films if the archive's urls_CLASS.txt name them. Otherwise, as on TFDS
+    and the Hub, `train` and `dev` never share a text, but may share a film, so dev
+    scores may be too high.
     """
 
     def load(self, split: str) -> list[Row] | None:

@@ -1,9 +1,6 @@
 """Sources: documents, sentences, and one line for each thing that can be wrong."""
 
-import bz2
-import gzip
 import json
-import lzma
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +11,6 @@ import tensorflow_datasets as tfds
 from pyarrow import parquet
 
 from bert_jax.data import corpus
-from bert_jax.data.lines import read_lines
 from bert_jax.errors import UserError
 
 
@@ -54,31 +50,6 @@ def test_text_source_joins_wrapped_lines(tmp_path):
         "Then more.",
         "A new paragraph.",
     ]
-
-
-def zstandard(content):
-    return pyarrow.compress(content, codec="zstd", asbytes=True)
-
-
-@pytest.mark.parametrize(
-    ("ending", "compress"),
-    [
-        ("gz", gzip.compress),
-        ("bz2", bz2.compress),
-        ("xz", lzma.compress),
-        ("zst", zstandard),
-    ],
-)
-def test_compressed_files_are_read_as_they_are(tmp_path, ending, compress):
-    path = tmp_path / f"a.txt.{ending}"
-    long = "".join(f"Line {number} of some text.\n" for number in range(20_000))
-    path.write_bytes(compress(long.encode()))
-    assert [text for _, text in read_lines(path)] == long.splitlines()
-    assert texts(f"text:{tmp_path}/*") == [long.rstrip("\n")]
-    path.write_bytes(compress(long.encode())[:-20])
-    assert path.name in error(f"text:{tmp_path}/*")
-    path.write_bytes(b"not compressed at all" * 99)
-    assert path.name in error(f"text:{tmp_path}/*")
 
 
 def test_paragraphs_and_lines(tmp_path):

@@ -4,7 +4,6 @@ import csv
 import gzip
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
@@ -169,37 +168,3 @@ def test_missing_files(tmp_path):
     assert read("mnli", tmp_path, "dev_mismatched") is None
     with pytest.raises(UserError, match="ax has no train set"):
         read("ax", tmp_path, "train")
-
-
-@pytest.fixture
-def in_tfds(make_builder, tmp_path):
-    import tensorflow_datasets as tfds
-
-    def make(texts, labels, rows, split):
-        features = {text: tfds.features.Text() for text in texts}
-        features["idx"] = tfds.features.Scalar(np.int32)
-        features["label"] = tfds.features.Scalar(np.float32)
-        if labels:
-            features["label"] = tfds.features.ClassLabel(names=labels)
-        return f"tfds:{make_builder(tmp_path, 'some', rows, features, split=split)}"
-
-    return make
-
-
-def test_tfds(in_tfds):
-    names = ("entailment", "neutral", "contradiction")
-    rows = [
-        {"premise": "á", "hypothesis": "b", "label": 1, "idx": 5},
-        {"premise": "c", "hypothesis": "d", "label": 0, "idx": 3},
-    ]
-    source = in_tfds(("premise", "hypothesis"), names, rows, "validation_matched")
-    # In the order of idx: TFDS shuffles, and files to hand in do not.
-    assert plain(read("mnli", source, "dev")) == [
-        {"id": 3, "text": "c", "text_b": "d", "label": "entailment"},
-        {"id": 5, "text": "á", "text_b": "b", "label": "neutral"},
-    ]
-    with pytest.raises(UserError, match="its splits are validation_match"):
-        read("mnli", source, "train")
-    assert read("mnli", source, "test") is None
-    with pytest.raises(UserError, match="no column 'sentence'"):
-        read("sst2", source, "validation_matched")

@@ -2,7 +2,6 @@
 
 import io
 import json
-import lzma
 import math
 from collections import Counter
 
@@ -12,7 +11,6 @@ from pyarrow import parquet
 
 from bert_jax.data import corpus
 from bert_jax.data.sources import hub as hub_source
-from bert_jax.data.tables import ColumnSpec, read_table
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import data as ner
@@ -176,30 +174,6 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
         expected[0]["words"][0],
         *[expected[0]["tags"][0]] * 2,
     ]
-
-
-@pytest.mark.slow
-def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
-    rows = [{"text": f"Text {n}, too.", "label": n % 2} for n in range(9)]
-    content = as_parquet(rows, label=["neg", "pos"])
-    fake_hub.models[NAME] = {"main": {"data/train-0.parquet": content}}
-    (tmp_path / "a.parquet").write_bytes(content)
-    lines = "".join(
-        json.dumps(row | {"label": ["neg", "pos"][row["label"]]}) + "\n" for row in rows
-    )
-    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
-    sources = (
-        f"hf:{NAME}:train",
-        str(tmp_path / "a.parquet"),
-        str(tmp_path / "a.jsonl.xz"),
-    )
-    wanted = ColumnSpec(("text", "label"))
-    found = [[r.fields for r in read_table(source, wanted)] for source in sources]
-    assert found[0] == found[1] == found[2] and found[0][1]["label"] == "pos"
-    with pytest.raises(UserError, match="write hf:OWNER/NAME:SPLIT"):
-        read_table("hf:people", wanted)
-    with pytest.raises(UserError, match=r"none\.parquet: cannot be read"):
-        read_table(str(tmp_path / "none.parquet"), wanted)
 
 
 def test_a_split_that_lacks_a_file_is_refused(fake_hub):

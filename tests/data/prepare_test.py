@@ -92,12 +92,6 @@ def test_without_sentence_pairs(config):
     assert sum(len(a) for a, _, _ in rows) == totals["train"]["tokens"]
 
 
-def test_a_finished_folder_is_not_made_again(config, monkeypatch):
-    folder = made(config)
-    monkeypatch.setattr(corpus, "read_documents", None)  # would fail if called
-    assert made(config) == folder
-
-
 @pytest.mark.parametrize(
     "change",
     [
