@@ -112,5 +112,3 @@ def test_default_config_trains_and_needs_the_hub_once(real, tmp_path, monkeypatc
     assert len(losses(tmp_path / "run")) == 4
     _, err = here(*flags, f"--workdir={tmp_path / 'none'}", status=2)
     assert f"hf:{WIKIPEDIA}: not in the cache" in err and err.count("\n") == 1
-    for way in ("sources=text:", "sources=pydocs"):
-        assert f"--config.corpus.{way}" in err

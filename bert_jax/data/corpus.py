@@ -17,7 +17,6 @@ document at a time (parquet: a batch of rows).
 import hashlib
 import itertools
 import os
-import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.data.tables import ColumnSpec, as_text, read_rows
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, storage
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
 # The Hub's articles for `wikipedia.article_paragraphs`.
@@ -48,19 +47,6 @@ class Document(NamedTuple):
     text: str
     form: str
     source: int = 0  # its index in `config.corpus.sources`
-
-
-_WITHOUT_NETWORK = (
-    "without a network, name files of yours, --config.corpus.sources=text:FOLDER/*, or "
-    "this machine's text, --config.corpus.sources=pydocs"
-)
-# The text's feature and form, unless they are "text" and "wrapped", and a function that
-# keeps an article's text passages and drops the rest.
-_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
-    "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
-    "wikipedia": ("text", "lines", wikipedia.article_paragraphs),
-    "pg19": ("book_text", "wrapped", str),
-}
 
 
 def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
@@ -126,7 +112,9 @@ def _identity(source: str) -> list[Any]:
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        files = [file.resolve().name for file in _hub_files(source)]
+        files = [
+            file.resolve().name for file in hub_source.split_files(source, "train")
+        ]
         kind = "hf passages" if _WIKIPEDIA.match(name) else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
@@ -151,7 +139,7 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
-        for path in _hub_files(source):
+        for path in hub_source.split_files(source, "train"):
             for document in _read_parquet(path):
                 if _WIKIPEDIA.match(name):
                     text = wikipedia.article_paragraphs(document.text)
@@ -160,13 +148,6 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     else:
         for file in _files(source):
             yield from FILE_KINDS[kind](file)
-
-
-def _hub_files(source: str) -> list[pathlib.Path]:
-    try:
-        return hub_source.required_files(source, "train")
-    except hub.Unreachable as error:
-        raise UserError(f"{error}; {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
@@ -212,9 +193,12 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 def _read_tfds(name: str) -> Iterator[Document]:
     builder = tfds_source.prepared_builder(name)
-    feature, form, passages = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
-    if feature not in builder.info.features:
+    if "text" not in builder.info.features:
         there = ", ".join(builder.info.features)
-        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
+        raise UserError(f"tfds:{name}: no feature text; there are: {there}")
     for example in tfds_source.read_examples(name, builder, "train"):
-        yield Document(passages(example[feature].decode("utf-8")), form)
+        text = example["text"].decode("utf-8")
+        if builder.name == "wikipedia":
+            yield Document(wikipedia.article_paragraphs(text), "lines")
+        else:
+            yield Document(text, "wrapped")

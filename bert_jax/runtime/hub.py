@@ -25,10 +25,6 @@ _FILES = (
 )
 
 
-class Unreachable(UserError):
-    """The Hub cannot be reached, and the cache lacks the repository."""
-
-
 class NoRevision(UserError):
     """The repository has no such branch, tag or commit."""
 
@@ -86,7 +82,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
         raise NoRevision(f"{name}: no such branch, tag or commit") from error
     except errors.LocalEntryNotFoundError as error:
         reason = first_line(error.__cause__ or error)
-        raise Unreachable(
+        raise UserError(
             f"{name}: not in the cache, and the Hub cannot be reached ({reason}); "
             "check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or name a folder"
         ) from error

@@ -57,7 +57,7 @@ def parquet_files(source: str, split: str) -> list[pathlib.Path]:
     return []
 
 
-def required_files(source: str, split: str) -> list[pathlib.Path]:
+def split_files(source: str, split: str) -> list[pathlib.Path]:
     """Returns `parquet_files`, or raises UserError if there are none."""
     paths = parquet_files(source, split)
     if not paths:
@@ -72,10 +72,10 @@ def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
 
     Raises:
-      UserError: It does not have this form. See also `required_files` and
+      UserError: It does not have this form. See also `split_files` and
         `parquet_rows`.
     """
-    for path in required_files(*_parts(source)):
+    for path in split_files(*_parts(source)):
         yield from parquet_rows(path)
 
 
