@@ -6,7 +6,7 @@ import pytest
 from bert_jax import tasks
 from bert_jax.config import configuration
 from experiments.lib import programs
-from tests.micro_data import KINDS, write_inputs
+from tests.micro_data import write_inputs
 
 PACKING = "--config.corpus.packing=True"
 SHARED = "--config.task.texts_per_row=2"
@@ -16,8 +16,9 @@ LEFT_TO_RIGHT = "--config.task.objective=ltr"
 @pytest.mark.parametrize(
     ("name", "more"),
     [
-        *((name, ()) for name in KINDS),
-        *((name, (SHARED,)) for name in ("mrpc", "stsb", "text_multilabel")),
+        *((name, ()) for name in ("squad", "swag", "ner", "text", "stsb")),
+        ("text_multilabel", (SHARED,)),
+        ("pretraining_jsonl", ()),
         ("pretraining", (PACKING,)),
         ("pretraining", (LEFT_TO_RIGHT,)),
         ("pretraining", (LEFT_TO_RIGHT, PACKING)),

@@ -15,14 +15,7 @@ class _Handler(BaseHTTPRequestHandler):
     fake: FakeGcs
 
     def _handle(self) -> None:
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         status, content, headers = self.fake.answer(
             self.command, self.path, self.headers, body
         )

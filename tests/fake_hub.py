@@ -98,14 +98,8 @@ class Handler(BaseHTTPRequestHandler):
         headers = {
             "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
             "X-Repo-Commit": self.hub.commit(model, revision),
-            "Accept-Ranges": "bytes",
         }
-        start = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        first = int(start[1]) if start else 0
-        if start:
-            last = len(content) - 1
-            headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        self._send(206 if start else 200, content[first:], headers)
+        self._send(200, content, headers)
 
     def _json(self, value: object) -> None:
         headers = {"Content-Type": "application/json"}

@@ -1,12 +1,13 @@
-"""The tensors of a folder, by the names of `transformers`."""
+"""The tensors of a folder, by the names of `transformers`: safetensors or msgpack."""
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from flax import serialization, traverse_util
 from safetensors import SafetensorError, safe_open
 
 from bert_jax.convert.parameters import Array
@@ -21,6 +22,10 @@ PICKLE = "pytorch_model.bin"
 FILES = (WEIGHTS, INDEX, FLAX, PICKLE, f"{PICKLE}.index.json")
 
 _FLOATS = {"F64", "F32", "F16", "BF16"}
+_FLAX_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
+# Prefixes that wrappers put before every name: DataParallel, torch.compile, Lightning
+# and custom modules, Flax's variables.
+_WRAPPERS = ("module.", "_orig_mod.", "model.", "params.")
 # A LayerNorm's names before `transformers` 1.0.
 _OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 # `weights_only` executes nothing.
@@ -49,16 +54,17 @@ class Tensors:
     """
 
     def __init__(self, where: object, entries: Iterable[Entry], buffers: str = "$"):
-        """Stores the tensors.
+        """Takes a wrapper's prefix off.
 
         Args:
           buffers: Pattern of names of saved tensors that are not parameters.
         """
-        self.where = str(where)
+        self.where, entries = str(where), list(entries)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._reads: dict[str, Callable[[], np.ndarray]] = {}
+        wrapper = _wrapper([entry.name for entry in entries])
         for entry in entries:
-            name = entry.name
+            name = entry.name.removeprefix(wrapper)
             for old, new in _OLD.items():
                 name = name.replace(old, new)
             if re.fullmatch(buffers, name):
@@ -72,8 +78,8 @@ class Tensors:
         """Opens a folder. Raises UserError if a file is missing or damaged."""
         paths = _weight_files(folder)
         where = paths[0] if len(paths) == 1 else folder / WEIGHTS
-        entries = (entry for path in paths for entry in _safetensors(path))
-        return cls(where, entries, buffers)
+        open_ = _flax if paths[0].name == FLAX else _safetensors
+        return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 
     def read(self, name: str) -> Array:
         """Returns a tensor, as float32."""
@@ -94,24 +100,30 @@ class Tensors:
         self._reads[name] = lambda: np.concatenate([read(), rows])
 
 
+def _wrapper(names: Sequence[str]) -> str:
+    """Returns the prefix of all names that a wrapper of the model has put there."""
+    prefix = ""
+    while names and (
+        more := [w for w in _WRAPPERS if all(n.startswith(prefix + w) for n in names)]
+    ):
+        prefix += more[0]
+    return prefix
+
+
 def _weight_files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).exists():
-        return [folder / WEIGHTS]
-    if (path := folder / INDEX).exists():
-        shards = untrusted.read_object(path).get("weight_map", {})
-        paths = [folder / shard for shard in sorted(set(shards.values()))]
-        if missing := [shard.name for shard in paths if not shard.exists()]:
-            raise UserError(
-                f"{path}: names {missing[0]!r}, which does not exist; download the "
-                "folder again"
-            )
-        return paths
-    if (folder / FLAX).exists():
-        raise UserError(
-            f"{folder}: {FLAX} is not read; convert it: AutoModelForMaskedLM."
-            "from_pretrained(FOLDER, from_flax=True).save_pretrained(FOLDER), with "
-            "transformers 4"
-        )
+    for name in (WEIGHTS, INDEX, FLAX):
+        path = folder / name
+        if path.exists() and name != INDEX:
+            return [path]
+        if path.exists():
+            shards = untrusted.read_object(path).get("weight_map", {})
+            paths = [folder / shard for shard in sorted(set(shards.values()))]
+            if missing := [shard.name for shard in paths if not shard.exists()]:
+                raise UserError(
+                    f"{path}: names {missing[0]!r}, which does not exist; download the "
+                    "folder again"
+                )
+            return paths
     if any((folder / name).exists() for name in FILES):
         raise UserError(
             f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
@@ -137,3 +149,21 @@ def _safetensors(path: Path) -> Iterator[Entry]:
             f"{path}: {first_line(error)}; damaged: export or copy it again; if it is "
             f"in the Hub's cache, delete {path.resolve()}, and name hf:OWNER/NAME again"
         ) from error
+
+
+def _flax(path: Path) -> Iterator[Entry]:
+    """Yields the arrays of flax_model.msgpack, laid out as in PyTorch."""
+    try:
+        tree = traverse_util.flatten_dict(
+            serialization.msgpack_restore(path.read_bytes())
+        )
+    except (ValueError, AssertionError) as error:
+        raise UserError(
+            f"{path}: {first_line(error)}; not a file of Flax's weights, or damaged: "
+            "copy it again"
+        ) from error
+    for (*inner, last), leaf in tree.items():
+        name = ".".join((*inner, _FLAX_NAMES.get(last, last)))
+        array = np.asarray(leaf.T if last == "kernel" else leaf)
+        is_float = array.dtype.kind in "fV"  # V: bfloat16
+        yield Entry(name, array.shape, is_float, functools.partial(np.asarray, array))

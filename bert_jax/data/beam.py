@@ -1,18 +1,12 @@
 """A map of a function over chunks on Apache Beam, with the same results as `workers`.
 
 Chunks and results are files in a folder that all workers share. So the pipeline carries
-numbers only, and memory does not grow with the text. Beam runs in a separate process
-group, so that it can be ended with its workers.
+numbers only, and memory does not grow with the text.
 """
 
-import contextlib
 import functools
-import multiprocessing
-import os
 import pickle
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -21,7 +15,6 @@ import apache_beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from ml_collections import ConfigDict
 
-from bert_jax.data import workers
 from bert_jax.data.chunks import Chunk
 from bert_jax.data.writing import Job, Shard
 from bert_jax.errors import UserError
@@ -34,21 +27,16 @@ def make_pipeline(settings: ConfigDict) -> apache_beam.Pipeline:
       settings: `config.corpus`.
 
     Raises:
-      UserError: Beam does not have the runner, or an option has no dashes.
+      UserError: Beam does not have the runner, or an option is wrong.
     """
     # Beam's default runs several workers one after the other.
     options = ["--direct_running_mode=multi_processing", *settings.beam_options]
-    for option in options:
-        if not option.startswith("--"):
-            raise UserError(
-                f"config.corpus.beam_options: {option!r}: write Beam's options as "
-                "('--NAME=VALUE',)"
-            )
     try:
         return apache_beam.Pipeline(settings.runner, PipelineOptions(options))
     except (ValueError, ImportError, AttributeError, TypeError) as error:
         raise UserError(
-            f"config.corpus.runner={settings.runner}: Beam cannot load it ({error}); "
+            f"config.corpus.runner={settings.runner}: Beam cannot load it with "
+            f"config.corpus.beam_options={tuple(settings.beam_options)} ({error}); "
             "FnApiRunner needs nothing else"
         ) from error
 
@@ -67,7 +55,7 @@ def ordered_map(
       job: Settings of the chunks. Every worker sees its folder under the same path.
 
     Raises:
-      UserError: the pipeline failed, or a worker died.
+      UserError: the pipeline failed.
     """
     folder = job.aside() / f"beam-{function.__name__}"
     folder.mkdir()
@@ -75,54 +63,19 @@ def ordered_map(
     count = 0
     for count, chunk in enumerate(chunks, 1):
         _store(chunk, folder / f"chunk-{count}")
-    _run_apart(settings, folder, count)
-    for number in range(1, count + 1):
-        yield _load(folder / f"shard-{number}")
-
-
-def _run_apart(settings: ConfigDict, folder: Path, count: int) -> None:
-    """Runs the pipeline in a new process, and at the end kills any that remain."""
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_run, args=(settings, folder, count))
-    with workers.without_main():
-        process.start()
-    assert process.pid is not None
-    try:
-        process.join()
-    finally:
-        process.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.join()
-    if process.exitcode:
-        error = folder / "error"
-        why = error.read_text() if error.exists() else "its process died"
-        raise UserError(
-            f"config.corpus.runner={settings.runner}: {why}; all workers must see "
-            "config.corpus.data_dir under the same path"
-        )
-
-
-def _run(settings: ConfigDict, folder: Path, count: int) -> None:
-    os.setsid()  # a group, with the workers that the runner starts
-    workers.end_with_parent()
-
-    def fail(args: threading.ExceptHookArgs) -> None:
-        # FnApiRunner would wait forever for the worker that this thread has started.
-        if args.thread is not None and args.thread.name == "run_worker":
-            text = "a worker process died, perhaps because memory ran out"
-            (folder / "error").write_text(text)
-            os._exit(1)  # other threads may wait forever
-
-    threading.excepthook = fail
     try:
         with make_pipeline(settings) as steps:
             numbers = steps | apache_beam.Create(range(1, count + 1))
             _ = numbers | apache_beam.Reshuffle() | apache_beam.Map(_write, folder)
     except Exception as error:  # a runner may raise anything
         last = (str(error).strip() or repr(error)).splitlines()[-1]
-        (folder / "error").write_text(last.partition(" [while running")[0])
-        raise
+        why = last.partition(" [while running")[0]
+        raise UserError(
+            f"config.corpus.runner={settings.runner}: {why}; all workers must see "
+            "config.corpus.data_dir under the same path"
+        ) from error
+    for number in range(1, count + 1):
+        yield _load(folder / f"shard-{number}")
 
 
 def _write(number: int, folder: Path) -> None:

@@ -159,24 +159,24 @@ def cut_document(document: Document, max_bytes: int, language: str) -> list[Docu
         separator, paragraphs = "\n", text.split("\n")
     if document.form != "sentences":  # there each line is one sentence already
         paragraphs = [
-            part
+            " ".join(part)
             for paragraph in paragraphs
-            for part in _shortened(paragraph, document.form, max_bytes, language)
+            for part in _sentence_groups(
+                document._replace(text=paragraph), max_bytes, language
+            )
         ]
     groups = _grouped(paragraphs, len(separator), max_bytes, size)
     return [document._replace(text=separator.join(group)) for group in groups]
 
 
-def _shortened(
-    paragraph: str, form: str, max_bytes: int, language: str
-) -> Iterable[str]:
-    """Returns a paragraph, or groups of its sentences."""
-    size = len(paragraph.encode())
+def _sentence_groups(
+    paragraph: Document, max_bytes: int, language: str
+) -> Iterable[list[str]]:
+    size = len(paragraph.text.encode())
     if size <= max_bytes:
-        return [paragraph]
-    sentences = corpus.split_sentences(Document(paragraph, form), language)
-    groups = _grouped(sentences, 1, max_bytes, size)
-    return map(" ".join, groups)
+        return [[paragraph.text]]
+    sentences = corpus.split_sentences(paragraph, language)
+    return _grouped(sentences, 1, max_bytes, size)
 
 
 def _grouped(

@@ -14,13 +14,9 @@ Files whose names end in .gz, .bz2, .xz or .zst are decompressed. Memory holds o
 document at a time (parquet: a batch of rows).
 """
 
-import contextlib
 import hashlib
 import itertools
-import json
-import logging
 import os
-import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -33,13 +29,11 @@ from bert_jax.data.sources import pydocs, wikipedia
 from bert_jax.data.sources import tfds as tfds_source
 from bert_jax.data.tables import ColumnSpec, as_text, read_rows
 from bert_jax.errors import UserError
-from bert_jax.runtime import hub, storage, untrusted
+from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
-log = logging.getLogger(__name__)
-
-# Holds the revisions of the Hub's data sets, and in earlier versions files' digests.
-_REVISIONS = ".digests.json"
+# The Hub's articles for `wikipedia.article_paragraphs`.
+_WIKIPEDIA = re.compile("wikimedia/wikipedia([@:]|$)")
 _JSON_LINES = ColumnSpec(("text",), format="jsonl")
 
 
@@ -53,20 +47,6 @@ class Document(NamedTuple):
     text: str
     form: str
     source: int = 0  # its index in `config.corpus.sources`
-
-
-_WITHOUT_NETWORK = (
-    "Without a network: your own files, --config.corpus.sources=text:FOLDER/*.txt, or "
-    "this machine's text, --config.corpus.sources=pydocs; or data prepared on another "
-    "machine, --config.corpus.data_dir=FOLDER"
-)
-# The text's feature and form, unless they are "text" and "wrapped", and a function that
-# keeps an article's text passages and drops the rest.
-_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
-    "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
-    "wikipedia": ("text", "lines", wikipedia.article_paragraphs),
-    "pg19": ("book_text", "wrapped", str),
-}
 
 
 def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
@@ -112,20 +92,17 @@ def _unwrapped(block: str) -> str:
     return block.strip() if is_plain else " ".join(block.split())
 
 
-def text_identity(sources: tuple[str, ...], data_dir: Path) -> list[list[Any]]:
+def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:
     """Identifies the text without reading it: one list per source.
 
     Each list has the source's kind, followed for files by their number and a hash of
     their sizes and times, in order, for the Hub by the same of its files' revisions,
     for TFDS by the name, version and sizes, and for pydocs by the versions.
-
-    Args:
-      data_dir: Folder where the revisions are kept, for a machine without a network.
     """
-    return [_identity(source, data_dir) for source in sources]
+    return [_identity(source) for source in sources]
 
 
-def _identity(source: str, data_dir: Path) -> list[Any]:
+def _identity(source: str) -> list[Any]:
     kind, name = _kind(source)
     if kind == "pydocs":
         return [kind, *pydocs.pydocs_versions()]
@@ -135,33 +112,13 @@ def _identity(source: str, data_dir: Path) -> list[Any]:
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        files = _revisions(source, data_dir)
-        kind = "hf passages" if _is_wikipedia(name) else kind
+        files = [
+            file.resolve().name for file in hub_source.split_files(source, "train")
+        ]
+        kind = "hf passages" if _WIKIPEDIA.match(name) else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
-
-
-def _revisions(source: str, data_dir: Path) -> list[str]:
-    """Returns the names that the Hub's cache gives files by their contents.
-
-    Raises:
-      UserError: the Hub cannot be reached, and `data_dir` has no names from before.
-    """
-    path = data_dir / _REVISIONS
-    known = untrusted.read_object(path, "; delete it") if path.exists() else {}
-    try:
-        names = [file.resolve().name for file in _hub_files(source)]
-    except UserError as error:
-        if source not in known:
-            raise
-        why = error.__cause__ or error
-        log.warning("warning: %s; its text is taken to be as it was last time", why)
-        return list(known[source])
-    if names != known.get(source):
-        with contextlib.suppress(OSError):  # data_dir may be read-only
-            storage.write_atomically(path, json.dumps(known | {source: names}))
-    return names
 
 
 def _kind(source: str) -> tuple[str, str]:
@@ -175,12 +132,6 @@ def _kind(source: str) -> tuple[str, str]:
     )
 
 
-def _is_wikipedia(name: str) -> bool:
-    """Returns whether a data set of the Hub has articles for
-    `wikipedia.article_paragraphs`."""
-    return re.split("[@:]", name)[0] == "wikimedia/wikipedia"
-
-
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
@@ -188,23 +139,15 @@ def _read(source: str, data_dir: Path) -> Iterator[Document]:
     elif kind == "tfds":
         yield from _read_tfds(name)
     elif kind == "hf":
-        for path in _hub_files(source):
+        for path in hub_source.split_files(source, "train"):
             for document in _read_parquet(path):
-                if _is_wikipedia(name):
-                    document = Document(
-                        wikipedia.article_paragraphs(document.text), "lines"
-                    )
+                if _WIKIPEDIA.match(name):
+                    text = wikipedia.article_paragraphs(document.text)
+                    document = Document(text, "lines")
                 yield document
     else:
         for file in _files(source):
             yield from FILE_KINDS[kind](file)
-
-
-def _hub_files(source: str) -> list[pathlib.Path]:
-    try:
-        return hub_source.required_files(source, "train")
-    except hub.Unreachable as error:
-        raise UserError(f"{error}. {_WITHOUT_NETWORK}") from error
 
 
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
@@ -226,12 +169,9 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
 
 
 def _read_parquet(path: str | Path) -> Iterator[Document]:
-    for text in (
-        row["text"] for row in hub_source.parquet_rows(path, columns=("text",))
-    ):
-        if not isinstance(text, str | None):
-            raise UserError(f"{path}: column text has {type(text).__name__}, not text")
-        yield Document(text or "", "wrapped")
+    for row in hub_source.parquet_rows(path, columns=("text",)):
+        text = "" if row["text"] is None else row["text"]
+        yield Document(as_text(text, str(path), "text"), "wrapped")
 
 
 def _read_json_lines(path: str | Path) -> Iterator[Document]:
@@ -253,14 +193,12 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 def _read_tfds(name: str) -> Iterator[Document]:
     builder = tfds_source.prepared_builder(name)
-    splits = list(builder.info.splits)
-    if "train" not in splits and len(splits) > 1:
-        raise UserError(f"tfds:{name}: no split `train` among {', '.join(splits)}")
-    split = "train" if "train" in splits else splits[0]
-    known = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
-    feature, form, passages = known
-    if feature not in builder.info.features:
+    if "text" not in builder.info.features:
         there = ", ".join(builder.info.features)
-        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
-    for example in tfds_source.read_examples(name, builder, split):
-        yield Document(passages(example[feature].decode("utf-8")), form)
+        raise UserError(f"tfds:{name}: no feature text; there are: {there}")
+    for example in tfds_source.read_examples(name, builder, "train"):
+        text = example["text"].decode("utf-8")
+        if builder.name == "wikipedia":
+            yield Document(wikipedia.article_paragraphs(text), "lines")
+        else:
+            yield Document(text, "wrapped")

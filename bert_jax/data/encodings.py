@@ -48,8 +48,6 @@ def encode_texts(
         raise TypeError("a list of texts is required, not one text")
     if not texts:
         raise ValueError("no texts")
-    if texts_b is not None and len(texts_b) != len(texts):
-        raise ValueError(f"{len(texts)} texts, but {len(texts_b)} second ones")
     pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
     tokenized = tokenizer.encode_batch(pairs)
     for index, encoding in enumerate(tokenized):
@@ -76,17 +74,15 @@ def batch_columns(encodings: Sequence[Encoding], pad: int) -> Columns:
         words[row, :end] = [-1 if word is None else word for word in encoding.word_ids]
     table = Rows([*map(text_feature, encodings)], {"input_ids": pad})
     arrays = table.batch(np.arange(len(encodings)), length)
-    return {
-        "input_ids": arrays["input_ids"],
-        "input_mask": arrays["input_mask"],
-        "segment_ids": arrays["segment_ids"],
-        "offsets": offsets,
-        "word_ids": words,
-        "tokens": [
-            [token.strip() or token for token in encoding.tokens]
-            for encoding in encodings
-        ],
-    }
+    tokens = [[token.strip() or token for token in x.tokens] for x in encodings]
+    return Columns(
+        input_ids=arrays["input_ids"],
+        input_mask=arrays["input_mask"],
+        segment_ids=arrays["segment_ids"],
+        offsets=offsets,
+        word_ids=words,
+        tokens=tokens,
+    )
 
 
 def text_feature(encoding: Encoding, info: Any = None) -> Feature:

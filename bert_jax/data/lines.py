@@ -1,7 +1,6 @@
 """Reading of the lines of a text file, used for every format."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import lzma
@@ -39,16 +38,6 @@ def uncompressed_name(name: str) -> str:
     return name
 
 
-@contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    with storage.open_binary(storage.storage_path(path)) as file:
-        for ending, decompressed in COMPRESSED.items():
-            if str(path).endswith(ending):
-                yield decompressed(file)
-                return
-        yield file
-
-
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
@@ -59,8 +48,10 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """
     number = 0
     try:
-        with _opened(path) as file:
-            for number, line in decode_lines(file, str(path)):
+        with storage.open_binary(storage.storage_path(path)) as file:
+            ending = f".{str(path).rpartition('.')[2]}"
+            content = COMPRESSED.get(ending, lambda file: file)(file)
+            for number, line in decode_lines(content, str(path)):
                 yield number, line
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         why = getattr(error, "strerror", None) or error

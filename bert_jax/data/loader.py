@@ -52,7 +52,8 @@ def batch_dataset(
         packed = packing.packed_rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
     if config.corpus.weights:
-        mixed = mix.mix_of_folder(config, data.report)
+        counts = records.source_counts(data.report, "pairs")
+        mixed = mix.SourceMixture(counts, config.corpus.weights, config.seed)
         count = mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()

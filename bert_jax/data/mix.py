@@ -8,15 +8,12 @@ two epochs a pass and 0.5 half of one, and the record at a position in the train
 order follows from (weights, seed, position) alone.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import grain
 import numpy as np
 from jaxtyping import Int
-from ml_collections import ConfigDict
 
-from bert_jax.data.records import source_counts
 from bert_jax.data.rows import EPOCHS
 
 
@@ -66,13 +63,3 @@ class SourceMixture:
         ]
         record = self._first[source] + np.array(drawn, int)
         return record, position // self._rows[source]
-
-
-def mix_of_folder(config: ConfigDict, report: Mapping[str, Any]) -> SourceMixture:
-    """Returns the mix of a prepared folder.
-
-    Args:
-      report: Content of its preparation.json.
-    """
-    weights = tuple(map(float, config.corpus.weights))
-    return SourceMixture(source_counts(report, "pairs"), weights, config.seed)

@@ -13,7 +13,6 @@ determines its content, and is renamed to that name once complete.
 import hashlib
 import io
 import json
-import random
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
@@ -33,15 +32,13 @@ from bert_jax.data import (
     vocabulary,
     writing,
 )
-from bert_jax.errors import UserError, escape_controls
+from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
 _TOKENIZER = "tokenizer.json"
-_EXAMPLES = 10  # pairs in the report
-_WIDTH = 44  # characters of a sentence there
 
 
 class Prepared(NamedTuple):
@@ -71,9 +68,9 @@ def prepare_pairs(
     """Returns the corpus's sentence pairs, and makes them if they are missing.
 
     Their folder opens with `tfds.builder_from_directory` and has, besides the splits
-    `train` and `dev`, token_counts.npy, the vocabulary, preparation.json (settings and
-    totals) and report.txt. It is named after the settings and the sizes and times of
-    the text's files.
+    `train` and `dev`, token_counts.npy, the vocabulary and preparation.json (settings
+    and totals). It is named after the settings and the sizes and times of the text's
+    files.
 
     Args:
       config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
@@ -92,7 +89,7 @@ def prepare_pairs(
     data_dir = storage.storage_path(config.corpus.data_dir)
     identity = _identity(config, max_seq_length) | {
         "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
         "tokenizer": _digest(tokenizer),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
@@ -111,8 +108,6 @@ def prepare_pairs(
             tokenization.save_tokenizer(tokenizer, temporary)
             settings = _settings(config, max_seq_length)
             writing.write_dataset(config, tokenizer, settings, identity, temporary)
-            text = report_text(open_folder(temporary))
-            (temporary / "report.txt").write_text(f"{text}\n", "utf-8")
     return open_folder(folder)
 
 
@@ -182,36 +177,25 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
 
 
 def report_text(data: Prepared) -> str:
-    """Returns the sizes, the overlap, the mean length, the fraction of [UNK] and pairs.
-
-    Raises:
-      UserError: the records cannot be read.
-    """
-    source = records.Source(records.shard_paths(data.folder, "train"))
-    length = data.token_counts().sum() / max(1, len(source))
-    chosen = random.Random(0).sample(range(len(source)), min(_EXAMPLES, len(source)))
-    lines = [
-        *_sizes(data.report),
-        f"a pair of train: {length:.1f} tokens, without special ones",
-        f"[UNK]: {data.unknown_share():.3%} of train's tokens",
-        "pairs of train, drawn at random:",
-        *(_example(data.tokenizer, source.read([row])) for row in sorted(chosen)),
-    ]
-    return "\n".join(lines)
-
-
-def _sizes(facts: Mapping[str, Any]) -> Iterator[str]:
-    for split, its in facts["totals"].items():
-        share = records.random_share(its)
-        random_ones = f" ({share:.1%} random)" if share else ""
-        yield (
-            f"{split}: {its['documents']:,} documents, {its['sentences']:,} sentences, "
-            f"{its['tokens']:,} tokens, {its['pairs']:,} pairs{random_ones}"
+    """Returns the sizes, the overlap, each source's, and the fraction of [UNK]."""
+    lines, totals = [], data.report["totals"]
+    for split, total in totals.items():
+        share = total.get("random", 0) / max(1, total["pairs"])
+        lines.append(
+            f"{split}: {total['documents']:,} documents, {total['sentences']:,} "
+            f"sentences, {total['tokens']:,} tokens, {total['pairs']:,} pairs"
+            f"{f' ({share:.1%} random)' if share else ''}"
         )
-    yield from held_out(facts["totals"])
-    counts = (records.source_counts(facts, name) for name in ("documents", "pairs"))
+    lines += held_out(totals)
+    counts = (records.source_counts(data.report, n) for n in ("documents", "pairs"))
     for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):
-        yield f"source {number} of train: {documents:,} documents, {rows:,} pairs"
+        lines.append(
+            f"source {number} of train: {documents:,} documents, {rows:,} pairs"
+        )
+    length = data.token_counts().sum() / totals["train"]["pairs"]
+    lines.append(f"a pair of train: {length:.1f} tokens, without special ones")
+    lines.append(f"[UNK]: {data.unknown_share():.3%} of train's tokens")
+    return "\n".join(lines)
 
 
 def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
@@ -228,14 +212,3 @@ def held_out(totals: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
         f"not among them: {dev['left_out']:,} ({dev['left_out'] / before:.1%}) that "
         "the training text has too"
     )
-
-
-def _example(tokenizer: Tokenizer, pair: records.Pairs) -> str:
-    kind = tokenization.kind_of(tokenizer)
-    texts = [
-        kind.text(tokenizer.id_to_token(int(token)) or "" for token in part)
-        for part in np.split(pair.tokens, [int(pair.lengths[0, 0])])
-    ]
-    label = f"{'random' if pair.is_random_next[0] else 'next':6} " * bool(texts[1])
-    shown = (x if len(x) <= _WIDTH else f"{x[: _WIDTH - 3]}..." for x in texts if x)
-    return escape_controls(f"  {label}{' | '.join(shown)}")

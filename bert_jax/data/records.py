@@ -167,14 +167,6 @@ def _reading(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-def random_share(totals: Mapping[str, int]) -> float:
-    """Returns the fraction of a split's pairs whose second sentence is a random one.
-
-    It is 0 in running text, which has no pairs.
-    """
-    return totals.get("random", 0) / max(1, totals["pairs"])
-
-
 def source_key(source: int, name: str) -> str:
     """Returns the name of a source's count in the totals."""
     return f"source_{source}_{name}"

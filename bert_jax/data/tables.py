@@ -33,9 +33,7 @@ log = logging.getLogger(__name__)
 
 BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are not files
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
-# In lines of TSV: fields with a quote or a tab, as CSV quotes them.
-_QUOTED_QUOTE = re.compile(r'(^|\t)"[^"\t]*""[^\t]*"(\t|$)')
-_QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')
+_QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')  # in a line of TSV
 
 Row = dict[str, Any]
 
@@ -109,14 +107,10 @@ def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
 
 def _missing(column: str, fields: Row, wanted: ColumnSpec) -> str:
     if wanted.numbers and "0" in fields:
-        text = f"no column {column}: there are {len(fields)}, numbered from 0"
-        if len(fields) == 1 and ";" in str(fields["0"]):
-            text += "; separated by semicolons? Then add a header, and name the columns"
-        return text
-    column_names = ", ".join(fields)
-    text = f"no column {column!r}; there are: {column_names}"
-    if len(fields) == 1 and re.search("[,;]", column_names):
-        return f"{text}; in .tsv they are between tabs: is its format csv?"
+        return f"no column {column}: there are {len(fields)}, numbered from 0"
+    text = f"no column {column!r}; there are: {', '.join(fields)}"
+    if len(fields) == 1:
+        return f"{text}; are they separated by commas (.csv) or tabs (.tsv)?"
     return f"{text} (a file without a header needs numbers for all columns, from 0)"
 
 
@@ -158,8 +152,7 @@ def _numbered(source: str, wanted: ColumnSpec) -> Numbered:
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":
-            rows = _tsv_rows(source, is_named=bool(wanted.format))
-            return _named(source, rows, wanted)
+            return _named(source, _tsv_rows(source), wanted)
         case "jsonl":
             return _json_rows(source)
     raise UserError(
@@ -181,7 +174,9 @@ def _named(
             names, first = [str(n) for n in range(len(row))], f"line {number} has"
         elif not names:
             names = row
-            _check_header(f"{path}:{number}", row)
+            named = [name for name in names if name]
+            if len({*named}) < len(named):
+                raise UserError(f"{path}:{number}: the header has a name twice: {row}")
             continue
         if len(row) < len(names) and wanted.incomplete is not None:
             wanted.incomplete[path] += 1
@@ -217,39 +212,23 @@ def _csv_rows(path: str, wanted: ColumnSpec) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _tsv_rows(path: str, *, is_named: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yields line numbers and fields, in no line more fields than in the first.
-
-    Args:
-      is_named: Whether the format is known to be TSV, in which quotes are text.
-    """
+def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields line numbers and fields, in no line more fields than in the first."""
     width = 0
-    extra = quoted = False
+    has_more = False
     for number, line in read_lines(path):
         row = line.split("\t")
         width = width or len(row)
         if len(row) > width > 1 and not _QUOTED_TAB.search(line):
-            if not extra:
+            if not has_more:
                 log.warning(
                     "warning: %s:%d: has %d fields; only the first %d are read, here "
                     "and in later lines",
                     *(path, number, len(row), width),
                 )
-            extra, row = True, row[:width]
-        if '""' in line and not (quoted or is_named) and _QUOTED_QUOTE.search(line):
-            quoted = True
-            log.warning("warning: %s:%d: quotes are text%s", path, number, _QUOTES)
+            has_more, row = True, row[:width]
         if line or width == 1:
             yield number, row
-
-
-def _check_header(where: str, row: list[str]) -> None:
-    doubled = sorted({name for name in row if name and row.count(name) > 1})
-    if doubled:
-        raise UserError(
-            f"{where}: the header has {doubled[0]!r} twice; rename one of the "
-            "columns, or, if it is a record, name all columns by number from 0"
-        )
 
 
 def _json_rows(path: str) -> Numbered:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -20,7 +20,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
-_BOM = b"\xef\xbb\xbf"
 _UNLABELLED = "unsup"  # IMDb's reviews without a class
 
 
@@ -88,21 +87,21 @@ def read_folders(folder: str | Path) -> list[Row]:
     Raises:
       UserError: No file matches, or one is not UTF-8.
     """
-    files = storage.storage_path(folder).glob("*/*.txt")
-    paths = sorted(path for path in files if path.parent.name != _UNLABELLED)
-    if not paths:
-        raise UserError(
-            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
-        )
     rows = []
-    for path in paths:
+    for path in sorted(storage.storage_path(folder).glob("*/*.txt")):
+        if path.parent.name == _UNLABELLED:
+            continue
         try:
-            text = path.read_bytes().removeprefix(_BOM).decode("utf-8")
+            text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"
             ) from error
         rows.append({"where": str(path), "text": text, "label": path.parent.name})
+    if not rows:
+        raise UserError(
+            f"{folder}: has no texts; CLASS/*.txt is required, such as pos/0_9.txt"
+        )
     return rows
 
 
@@ -121,28 +120,28 @@ def film_urls(folder: str | Path, rows: Sequence[Row]) -> list[str] | None:
     Raises:
       UserError: A review has no line in urls_CLASS.txt.
     """
-    place = storage.storage_path(folder)
-    names = {label: place / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
-    if not all(path.exists() for path in names.values()):
+    home = storage.storage_path(folder)
+    paths = {label: home / f"urls_{label}.txt" for label in {x["label"] for x in rows}}
+    if not all(path.exists() for path in paths.values()):
         return None
-    urls = {label: [u for _, u in read_lines(path)] for label, path in names.items()}
+    urls = {label: [u for _, u in read_lines(path)] for label, path in paths.items()}
     film_urls = []
     for row in rows:
         number = storage.storage_path(row["where"]).name.partition("_")[0]
-        lines = urls[row["label"]]
-        if not (number.isascii() and number.isdigit() and int(number) < len(lines)):
+        try:
+            film_urls.append(urls[row["label"]][int(number)])
+        except (ValueError, IndexError) as error:
             raise UserError(
-                f"{names[row['label']]}: no line for {row['where']}, so its film could "
+                f"{paths[row['label']]}: no line for {row['where']}, so its film could "
                 "be in both train and dev: complete the file, or delete it"
-            )
-        film_urls.append(lines[int(number)])
+            ) from error
     return film_urls
 
 
 def hold_out(
     rows: Sequence[Row],
     fraction: float,
-    groups: Sequence[str] | None = None,
+    groups: Sequence[str],
     *,
     by_class: bool = True,
 ) -> tuple[list[Row], list[Row]]:
@@ -152,50 +151,31 @@ def hold_out(
       fraction: Maximum fraction to hold out of each class, rounded down.
       groups: Name of each row's group. A group stays whole. Groups are drawn by the
         hash of their names, so their order does not matter. With several labels per
-        row, each label stays among the kept rows. None means to hold out the last rows
-        of each class.
+        row, each label stays among the kept rows.
       by_class: Whether to count by class. False means all rows together, whatever
         their labels.
     """
-    labels = [row["label"] for row in rows]
-    classes = [label if by_class else None for label in labels]
-    names = [label if isinstance(label, tuple) else () for label in labels]
-    left = Counter(classes)
-    # 100 * 0.29 is 28.999999999999996.
-    held = {label: int(count * fraction + 1e-9) for label, count in left.items()}
-    parts: tuple[list[Row], list[Row]] = ([], [])
-    if groups is not None:
-        drawn = _draw(classes, names, groups, held)
-        for row, group in zip(rows, groups, strict=True):
-            parts[group in drawn].append(row)
-        return parts
-    for row, label in zip(rows, classes, strict=True):
-        parts[left[label] <= held[label]].append(row)
-        left[label] -= 1
-    return parts
-
-
-def _draw(
-    classes: Sequence[Hashable],
-    names: Sequence[Sequence[str]],
-    groups: Sequence[str],
-    held: Mapping[Hashable, int],
-) -> set[str]:
-    """Draws as many groups as fit, where `held` is the room in each class."""
-    room, drawn = Counter(held), set()
-    labels: dict[str, Counter[Hashable]] = {}
-    group_labels: dict[str, Counter[str]] = {}
-    for label, several, group in zip(classes, names, groups, strict=True):
-        labels.setdefault(group, Counter())[label] += 1
-        group_labels.setdefault(group, Counter()).update(several)
+    classes = [row["label"] if by_class else None for row in rows]
+    names = [x["label"] if isinstance(x["label"], tuple) else () for x in rows]
     kept = Counter(itertools.chain.from_iterable(names))
-    for group in sorted(labels, key=lambda name: sha256(name.encode()).digest()):
-        stay = all(kept[name] > count for name, count in group_labels[group].items())
-        if labels[group] <= room and stay:
-            room -= labels[group]
-            kept.subtract(group_labels[group])
-            drawn.add(group)
-    return drawn
+    # 100 * 0.29 is 28.999999999999996.
+    room = Counter({k: int(n * fraction + 1e-9) for k, n in Counter(classes).items()})
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(group, []).append(index)
+    held: set[int] = set()
+    for group in sorted(members, key=lambda name: sha256(name.encode()).digest()):
+        indices = members[group]
+        count = Counter(classes[index] for index in indices)
+        labels = Counter(itertools.chain.from_iterable(names[i] for i in indices))
+        if count <= room and all(kept[name] > n for name, n in labels.items()):
+            room -= count
+            kept.subtract(labels)
+            held.update(indices)
+    parts: tuple[list[Row], list[Row]] = ([], [])
+    for index, row in enumerate(rows):
+        parts[index in held].append(row)
+    return parts
 
 
 def sorted_labels(names: set[str]) -> list[str]:

@@ -5,7 +5,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
     data_dir = storage.storage_path(config.corpus.data_dir)
     identity = {
         "format": chunks.FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
         "vocab_size": settings.vocab_size,
         "lowercase": settings.lowercase,
         "sample_bytes": settings.sample_bytes,
@@ -62,40 +62,35 @@ def _train(config: ConfigDict, identity: dict[str, Any], folder: Path) -> None:
       UserError: The sample has no text, because a document exceeds `sample_bytes`.
     """
     start, settings = time.monotonic(), config.tokenizer
+    split_of = chunks.split_rule(config)
+    texts = (
+        piece.text
+        for index, document in enumerate(chunks.cut_documents(config))
+        if split_of(index) == "train"
+        for piece in document
+    )
     # A trainer's time grows with the square of a word's letters.
     endless = re.compile(r"(?<!\w)\w{10000,}")
-    sampled = sample_documents(
-        _texts(config), settings.sample_bytes, config.corpus.seed
-    )
-    texts = [endless.sub(" ", text) for text in sampled]
-    if not texts:
+    sample = [
+        endless.sub(" ", text)
+        for text in sample_documents(texts, settings.sample_bytes, config.corpus.seed)
+    ]
+    if not sample:
         raise UserError(
             f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
             "vocabulary is longer than this; raise it"
         )
     tokenizer = FAMILIES[config.model.architecture].vocabulary.train(
-        texts, settings.vocab_size, settings.lowercase, settings.strip_accents
+        sample, settings.vocab_size, settings.lowercase, settings.strip_accents
     )
     tokenization.save_tokenizer(tokenizer, folder)
-    size = sum(len(text.encode()) for text in texts)
-    metadata = identity | {
-        "special_ids": tokenization.special_ids(tokenizer)._asdict(),
-        "sample": {"texts": len(texts), "bytes": size},  # documents, or segments
-    }
-    (folder / "metadata.json").write_text(json.dumps(metadata, indent=1), "utf-8")
+    (folder / "metadata.json").write_text(json.dumps(identity, indent=1), "utf-8")
+    size = sum(len(text.encode()) for text in sample)
     print(
         f"trained a vocabulary of {settings.vocab_size:,} pieces on "
         f"{size / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
         file=sys.stderr,
     )
-
-
-def _texts(config: ConfigDict) -> Iterator[str]:
-    """Yields the segments of the documents that are not held out."""
-    split_of = chunks.split_rule(config)
-    for index, document in enumerate(chunks.cut_documents(config)):
-        if split_of(index) == "train":
-            yield from (piece.text for piece in document)
 
 
 def sample_documents(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:

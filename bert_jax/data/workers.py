@@ -63,7 +63,7 @@ def ordered_map(
     done = False
     try:
         for item in items:
-            with without_main():
+            with _without_main():
                 waiting.append(executor.submit(_call, function, item))
             del item
             if len(waiting) > available_cores():
@@ -87,7 +87,7 @@ def ordered_map(
 
 
 @contextlib.contextmanager
-def without_main() -> Iterator[None]:
+def _without_main() -> Iterator[None]:
     """Keeps processes started here from importing the main program again.
 
     Workers do not need it: importing JAX in each would take hundreds of MB, and a
@@ -110,19 +110,14 @@ def _start(context: Any) -> None:
     # The parent handles a signal sent to the whole process group.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    end_with_parent()
-
-
-def end_with_parent() -> None:
-    """Ends this process when its parent is gone."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def wait() -> None:
+    def end_with_parent() -> None:
         multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _call(function: Callable[[Any, Item], Result], item: Item) -> Result:

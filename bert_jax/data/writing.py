@@ -36,8 +36,6 @@ from bert_jax.errors import UserError
 
 # Sentences to tokenize in one call, which bounds the memory of the result.
 _BATCH = 1024
-# Fraction of the pairs. Half are random, and also all whose chunk is one sentence.
-_MUCH_RANDOM = 0.9
 
 
 class Job(NamedTuple):
@@ -156,26 +154,13 @@ def write_dataset(
     np.save(folder / "token_counts.npy", counts)
     with open(folder / "preparation.json", "w", encoding="utf-8") as file:
         json.dump(identity | {"totals": totals}, file, indent=1)
-    _report(totals, settings, time.monotonic() - start)
-
-
-def _report(totals: dict, settings: pairs.Settings, seconds: float) -> None:
-    total = totals["train"] + totals["dev"]
+    total, seconds = totals["train"] + totals["dev"], time.monotonic() - start
     print(
         f"prepared {total['documents']:,} documents, {total['sentences']:,} sentences, "
         f"{total['tokens']:,} tokens: {total['pairs']:,} pairs in {seconds:.1f} s, "
         f"{total['bytes'] / 1e6 / seconds:.2f} MB of text/s",
         file=sys.stderr,
     )
-    if (share := records.random_share(total)) >= _MUCH_RANDOM:
-        print(
-            f"warning: in {share:.1%} of the pairs the second sentence is a random "
-            "one: where a document is one sentence, or a sentence fills a row of "
-            f"{settings.max_seq_length}, there is no next one, and what does not fit "
-            "is cut off; end sentences in the text, join texts into documents, raise "
-            "corpus.max_seq_length, or set corpus.nsp=False",
-            file=sys.stderr,
-        )
 
 
 def _write_train(
@@ -305,23 +290,17 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
                 kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
                 totals["left_out"] += len(sentences) - len(kept)
                 sentences, keys = [sentences[i] for i in kept], keys[kept]
-            ids, sizes = _encode(job, sentences)
+            if space := job.words.before_word:
+                sentences[1:] = [f"{space}{sentence}" for sentence in sentences[1:]]
+            ids, sizes = array("i"), []
+            for first in range(0, len(sentences), _BATCH):
+                encoded = job.words.encode(sentences[first : first + _BATCH])
+                for one in filter(None, encoded):
+                    ids.frombytes(one)
+                    sizes.append(len(one) // ids.itemsize)
             if sizes:  # empty if the tokenizer drops every character
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
                 yield number, ids, sizes, keys
-
-
-def _encode(job: Job, sentences: list[str]) -> tuple[array, list[int]]:
-    """Returns a segment's token ids, and the number of tokens in each sentence."""
-    ids, lengths = array("i"), []
-    if space := job.words.before_word:
-        sentences = [*sentences[:1], *(f"{space}{other}" for other in sentences[1:])]
-    for first in range(0, len(sentences), _BATCH):
-        for sentence in job.words.encode(sentences[first : first + _BATCH]):
-            if sentence:
-                ids.frombytes(sentence)
-                lengths.append(len(sentence) // ids.itemsize)
-    return ids, lengths
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:

@@ -25,10 +25,6 @@ _FILES = (
 )
 
 
-class Unreachable(UserError):
-    """The Hub cannot be reached, and the cache lacks the repository."""
-
-
 class NoRevision(UserError):
     """The repository has no such branch, tag or commit."""
 
@@ -37,12 +33,9 @@ def model_folder(text: str | os.PathLike[str]) -> storage.Path:
     """Returns the folder of a model, by its path (`storage.storage_path`) or its name
     on the Hub (`download_snapshot`)."""
     name = os.fspath(text)
-    is_path = not name.startswith(PREFIX)
-    return (
-        storage.storage_path(name)
-        if is_path
-        else download_snapshot(name, "model", _FILES)
-    )
+    if name.startswith(PREFIX):
+        return download_snapshot(name, "model", _FILES)
+    return storage.storage_path(name)
 
 
 def resolve_revision(name: str) -> str:
@@ -89,7 +82,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
         raise NoRevision(f"{name}: no such branch, tag or commit") from error
     except errors.LocalEntryNotFoundError as error:
         reason = first_line(error.__cause__ or error)
-        raise Unreachable(
+        raise UserError(
             f"{name}: not in the cache, and the Hub cannot be reached ({reason}); "
             "check the network, HF_ENDPOINT and HF_HUB_OFFLINE, or name a folder"
         ) from error

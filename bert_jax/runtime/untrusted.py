@@ -7,17 +7,11 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 
 
-def path_inside(folder: Path, name: str) -> Path | None:
-    """Returns the path of a file in the folder, or None if it does not exist."""
-    return path if (path := folder / name).is_file() else None
-
-
 def read_json(folder: Path, name: str) -> dict[str, Any]:
     """Reads an object from a folder's JSON file. Raises UserError if it cannot."""
-    path = path_inside(folder, name)
-    if path is None:
+    if not (folder / name).is_file():
         raise UserError(f"{folder}: has no {name}")
-    return read_object(path)
+    return read_object(folder / name)
 
 
 def read_object(path: Path, hint: str = "") -> dict[str, Any]:

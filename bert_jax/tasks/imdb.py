@@ -18,10 +18,9 @@ class Imdb(Text):
         or "hf:stanfordnlp/imdb") and `dev_fraction`.
 
     IMDb has no dev set, so `dev` holds out `dev_fraction` of each class of the training
-    data: whole films if the archive's urls_CLASS.txt name them, else the last texts of
-    each class by file name. TFDS and the Hub have only a review's text and label. There
-    `train` and `dev` never share a text, but may share a film, so dev scores may be too
-    high.
+    data: whole films if the archive's urls_CLASS.txt name them. Otherwise, as on TFDS
+    and the Hub, `train` and `dev` never share a text, but may share a film, so dev
+    scores may be too high.
     """
 
     def load(self, split: str) -> list[Row] | None:
@@ -44,9 +43,9 @@ class Imdb(Text):
         if part != "train":
             return whole
         # A group of reviews must not be split between train and dev.
-        groups = [row["text"] for row in whole] if by_name else None
-        groups = groups or texts.film_urls(folder / "train", whole)
+        films = None if by_name else texts.film_urls(folder / "train", whole)
+        groups = films or [row["text"] for row in whole]
         kept, held = texts.hold_out(whole, task.dev_fraction, groups)
-        if by_name and held:
+        if films is None and held:
             self.notices[_NO_FILMS] = len(held)
         return (held if split == "dev" else kept) or None

@@ -43,7 +43,6 @@ _RELEASED = {
     "7974e1090ba19a88b6e456195d4aa7f9f13ea8d4876b0a362c425a2444708f5a",
     "8550a78ca2dd304e6a4b45baa9780db8a93cfacc564b4d1c319905db0122f1e4",
 }
-_SAVE = "open it with `transformers` and save it as a tokenizer.json"
 
 
 def load(
@@ -205,14 +204,12 @@ def normalizer_settings(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def describe_tokenizer(tokenizer: Tokenizer) -> str:
     """Describes a tokenizer in one line: tokens, case, accents."""
-    rules = normalizer_settings(tokenizer)
-    facts = [f"{tokenizer.get_vocab_size():,} pieces"]
-    if rules.get("type") == "BertNormalizer":
-        facts.append("uncased" if rules["lowercase"] else "cased")
-        facts.append(f"accents {'stripped' if rules['strip_accents'] else 'kept'}")
-    else:
-        facts.append(f"normalizer {rules.get('type')}")
-    return ", ".join(facts)
+    rules, size = normalizer_settings(tokenizer), tokenizer.get_vocab_size()
+    if rules.get("type") != "BertNormalizer":
+        return f"{size:,} pieces, normalizer {rules.get('type')}"
+    case = "uncased" if rules["lowercase"] else "cased"
+    accents = "stripped" if rules["strip_accents"] else "kept"
+    return f"{size:,} pieces, {case}, accents {accents}"
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
@@ -287,19 +284,17 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
       UserError: another program cuts the texts, or there are tokens outside vocab.txt.
     """
     name = fields.get("tokenizer_class")
-    if isinstance(name, str) and not _CLASSES.fullmatch(name):
-        raise UserError(
-            f"{folder}: tokenizer_class={untrusted.short_repr(name)} cuts texts by "
-            f"rules of its own, which a vocab.txt does not have; {_SAVE}, if it can"
-        )
     added = fields.get("added_tokens_decoder", {}).values()
-    tokens = [token["content"] for token in added]
-    for token in [*tokens, *_optional(folder, "added_tokens.json")]:
-        if tokenizer.token_to_id(token) is None:
-            raise UserError(
-                f"{folder}: {untrusted.short_repr(token)} is added to the pieces of "
-                f"vocab.txt; such tokens are read from a tokenizer.json: {_SAVE}"
-            )
+    tokens = {token["content"] for token in added}
+    tokens |= _optional(folder, "added_tokens.json").keys()
+    outside = sorted(token for token in tokens if tokenizer.token_to_id(token) is None)
+    if outside or (isinstance(name, str) and not _CLASSES.fullmatch(name)):
+        raise UserError(
+            f"{folder}: its vocab.txt alone does not say how texts are cut "
+            f"(tokenizer_class={untrusted.short_repr(name)}, tokens outside of it: "
+            f"{untrusted.short_repr(outside)}); open it with `transformers` and save "
+            "it as a tokenizer.json, if it can"
+        )
 
 
 def _optional(folder: Path, name: str) -> dict[str, Any]:

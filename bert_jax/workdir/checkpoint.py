@@ -140,7 +140,7 @@ class Checkpoints:
           abstract: Shapes, dtypes and shardings by name, for any mesh, or one sharding
             for any saved tree.
         """
-        damaged: dict[int, str] = {}
+        damaged: list[int] = []
         steps = self._manager.all_steps() if self._only is None else [self._only]
         for step in sorted(steps, reverse=True):
             trees, reason = None, "another process cannot read it"
@@ -156,12 +156,11 @@ class Checkpoints:
                     self._set_aside(bad)
                 return trees, step
             log.warning("checkpoint %d cannot be read: %s", step, reason)
-            damaged[step] = reason
+            damaged.append(step)
         if damaged:
-            newest = max(damaged)
             raise UserError(
-                f"{self._folder}: no checkpoint can be read (newest: step {newest}: "
-                f"{damaged[newest]}); restore one, or use another --workdir"
+                f"{self._folder}: no checkpoint can be read ({reason}); restore one, "
+                "or use another --workdir"
             )
         return None
 

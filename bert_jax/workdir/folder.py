@@ -100,12 +100,6 @@ def check_run(workdir: Path, config: ConfigDict) -> int:
     """
     if not has_config(workdir):
         return int(config.train.num_steps)
-    if (workdir / "collapsed_0" / "metrics.jsonl").exists():
-        raise UserError(
-            f"--workdir={workdir}: an earlier version restarted this run with another "
-            "seed than config.json's (train.restarts, withdrawn); start another "
-            "--workdir"
-        )
     there, here = _flat(recorded_config(workdir, code=False)), _flat(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task

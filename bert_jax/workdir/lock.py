@@ -20,20 +20,17 @@ def lock_workdir(workdir: Path) -> Iterator[None]:
         return
     folder = pathlib.Path(workdir)
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            try:
+                yield
+            finally:
+                (folder / ".lock").unlink(missing_ok=True)
     except filelock.Timeout as error:
         why = "another process is training there; wait for it, or name another folder"
         raise UserError(f"--workdir={folder}: {why}") from error
-    except OSError as error:
-        raise UserError(f"--workdir={folder}: {error.strerror}") from error
-    try:
-        yield
     finally:
-        (folder / ".lock").unlink(missing_ok=True)
-        lock.release()
         for path in made:
             with contextlib.suppress(OSError):  # not empty
                 path.rmdir()

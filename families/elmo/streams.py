@@ -99,7 +99,7 @@ def prepare(config: ConfigDict, recorded: str = "") -> Prepared:
             return prepared
     identity = settings | {
         "format": FORMAT,
-        "sources": corpus.text_identity(tuple(config.corpus.sources), data_dir),
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
         "libraries": [
             f"{n} {metadata.version(n)}" for n in ("sentencex", "tokenizers")
         ],

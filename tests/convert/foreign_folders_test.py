@@ -164,9 +164,9 @@ def test_marks_are_added_where_a_tokenizer_adds_none(own_tokens):
         (
             "tokenizer_config.json",
             {"tokenizer_class": "BertJapaneseTokenizer"},
-            "tokenizer_class='BertJapaneseTokenizer' cuts texts by rules of its own",
+            "alone does not say how texts are cut .tokenizer_class='BertJapaneseTok",
         ),
-        ("added_tokens.json", {"[E1]": 50}, r"'\[E1\]' is added to the pieces"),
+        ("added_tokens.json", {"[E1]": 50}, r"tokens outside of it: \['\[E1\]'\]"),
     ],
 )
 def test_a_vocab_txt_that_is_not_all(make_folder, file, content, message):

@@ -7,6 +7,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from flax import serialization
 from safetensors.numpy import load_file, save_file
 
 from bert_jax import pretrained
@@ -119,6 +120,66 @@ def test_an_unknown_prefix_is_named(make_folder):
 
     with pytest.raises(UserError, match=r"is missing.*it has student\."):
         weights.read_weights(make_folder(change=change))
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "model.", "_orig_mod.module.", "model.model."]
+)
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[6]])
+def test_a_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
+    expected = weights.read_weights(make_folder(case))
+
+    def change(tensors):
+        return {prefix + name: array for name, array in tensors.items()}
+
+    assert equal(
+        weights.read_weights(make_folder(case, change=change)).params, expected.params
+    )
+
+
+def as_flax(tensors):
+    """The tree of flax_model.msgpack: a kernel is [inputs, outputs] there."""
+    tree = {}
+    for name, array in tensors.items():
+        *inner, last = name.split(".")
+        if last == "weight":
+            kinds = {"LayerNorm": "scale", "layer_norm": "scale"}
+            embeds = inner[-1].endswith("_embeddings")
+            last = "embedding" if embeds else kinds.get(inner[-1], "kernel")
+        leaf = tree
+        for key in inner:
+            leaf = leaf.setdefault(key, {})
+        leaf[last] = array.T if last == "kernel" else array
+    return tree
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_file_of_flax_is_read(make_folder, case, wrapped):
+    folder = make_folder(case)
+    expected = weights.read_weights(folder)
+    tree = as_flax(load_file(folder / "model.safetensors"))
+    tree = {"params": tree} if wrapped else tree
+    (folder / "model.safetensors").unlink()
+    (folder / "flax_model.msgpack").write_bytes(serialization.msgpack_serialize(tree))
+    found = weights.read_weights(folder)
+    assert equal(found.params, expected.params)
+    assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "flax_model.msgpack: .*not a file of Flax's weights"),
+        (b"\x81\xa1a\xa1b", "flax_model.msgpack: a has no floating-point"),
+    ],
+)
+def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
+    folder = make_folder()
+    (folder / "model.safetensors").unlink()
+    (folder / "flax_model.msgpack").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        weights.read_weights(folder)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])

@@ -1,12 +1,9 @@
 """Column files are read as they are, and tags written as conlleval reads them."""
 
 import pytest
-import tensorflow_datasets as tfds
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.errors import UserError
-from bert_jax.tasks.ner import scores
 from bert_jax.tasks.ner.data import as_columns, check_columns
 from bert_jax.tasks.ner.data import read_sentences as read_columns
 
@@ -86,18 +83,6 @@ def test_a_file_without_tags(read, tag_column, text):
     assert all(s["tags"] is None for s in file.sentences)
     with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
         read(text, tag_column=tag_column)
-
-
-def test_a_file_without_the_tags_that_others_have(read):
-    """CoNLL's test files may end with the chunk's column."""
-    text = "EU NNP B-NP\nrejects VBZ B-VP\n"
-    file = read(text, labelled=False)
-    assert file.width == 3 and file.sentences[0]["tags"] == ("B-NP", "B-VP")
-    path = {"token_column": 0, "tag_column": -1, "labelled": False}
-    (bare,) = read_columns(read.path, **path, tagged_width=4).sentences
-    assert bare["words"] == ("EU", "rejects") and bare["tags"] is None
-    (tagged,) = read_columns(read.path, **path, tagged_width=3).sentences
-    assert tagged["tags"] == ("B-NP", "B-VP")
 
 
 @pytest.mark.parametrize(
@@ -193,29 +178,6 @@ word = letters.filter(lambda text: not text.startswith(("-DOCSTART-", "\ufeff"))
 
 
 @pytest.mark.slow
-@given(
-    st.lists(st.lists(st.tuples(word, word, word), min_size=1), min_size=1),
-    st.sampled_from("\t "),
-)
-@settings(max_examples=100, deadline=None)
-def test_what_is_written_is_read(tmp_path_factory, sentences, separator):
-    """And with the added column, too."""
-    path = tmp_path_factory.getbasetemp() / "property.conll"
-    columns = {"token_column": 0, "labelled": True}
-    blocks = [[separator.join(fields) for fields in s] for s in sentences]
-    path.write_text("\n\n".join("\n".join(b) for b in blocks), "utf-8", newline="")
-    file = read_columns(path, tag_column=1, **columns)
-    assert [list(zip(s["words"], s["tags"], strict=True)) for s in file.sentences] == [
-        [(a, b) for a, b, _ in s] for s in sentences
-    ]
-    added = [[c * 2 for _, _, c in s] for s in sentences]
-    path.write_text(as_columns(file, added), "utf-8", newline="")
-    again = read_columns(path, tag_column=-1, **columns)
-    assert [list(s["tags"]) for s in again.sentences] == added
-    assert [s["words"] for s in again.sentences] == [s["words"] for s in file.sentences]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "sentences", "words"),
     [
@@ -236,23 +198,6 @@ def test_wnut17(shared_data, name, sentences, words):
         assert mine == f"{line}\t{line.split(chr(9))[1]}"
 
 
-def test_conll_from_tfds(tmp_path, make_builder):
-    features = {
-        "tokens": tfds.features.Sequence(tfds.features.Text()),
-        "ner": tfds.features.Sequence(tfds.features.ClassLabel(names=["O", "B-ORG"])),
-    }
-    rows = [
-        {"tokens": ["EU", "rejects"], "ner": ["B-ORG", "O"]},
-        {"tokens": ["#", "1"], "ner": ["O", "O"]},
-    ]
-    source = f"tfds:{make_builder(tmp_path, 'conll2003', rows, features)}:train"
-    file = read_columns(source, token_column=5, tag_column=3, labelled=True)
-    assert [(s["words"], s["tags"], s["places"]) for s in file.sentences] == [
-        (("EU", "rejects"), ("B-ORG", "O"), (1, 1)),
-        (("#", "1"), ("O", "O"), (2, 2)),
-    ]
-
-
 UNER = """\
 # sent_id = 1
 # text = Tampa Bay, U.S.
@@ -265,27 +210,6 @@ UNER = """\
 1	No	O	-	-
 2	!	O	-	-
 """
-
-
-def conlleval_f1(text, delimiter):
-    """F1 of the last column against the one before, as conlleval reads a file."""
-    columns = [line.split(delimiter)[-2:] for line in text.splitlines() if line]
-    gold, guessed = zip(*columns, strict=True)
-    return scores.entity_scores([gold], [guessed])["f1"]
-
-
-def test_what_is_written_can_be_scored(read):
-    file = read(UNER, 1, 2)
-    tags = [list(sentence["tags"]) for sentence in file.sentences]
-    assert conlleval_f1(as_columns(file, tags), "\t") == 1
-    tags[0][-1] = "O"
-    text = as_columns(file, tags)
-    assert conlleval_f1(text, "\t") == pytest.approx(2 / 3)
-    assert text.splitlines()[3:5] == ["U.S.\tB-LOC\tO", ""]
-    spaces = read("-DOCSTART- O -\n\na B-X -\n", 0, 1)
-    assert as_columns(spaces, [["O"]]) == "a B-X O\n"
-    bare = read("1 a\n2 b\n", 1, 2, labelled=False)
-    assert as_columns(bare, [["O", "O"]]) == "a O\nb O\n"
 
 
 def check(file, path, in_entities=True):
@@ -305,16 +229,6 @@ def test_other_columns_than_words_and_tags(read, columns, expected):
     assert expected in str(error.value) and "\n" not in str(error.value)
     columns = "columns are 0 '1', 1 'Tampa', 2 'B-LOC', 3 '-', 4 'stephen'; --config"
     assert columns in str(error.value)
-
-
-def test_columns_that_are_right(read):
-    for text, columns in ((UNER, (1, 2)), (CONLL_2003, (0, -1)), ("1 O\n", (0, 1))):
-        check(read(text, *columns), read.path)
-    check(read(CONLL_U, 1, 3), read.path, in_entities=False)
-    with pytest.raises(
-        UserError, match=r"'SYM' has no .* set --config.task.scheme=none"
-    ):
-        check(read(CONLL_U, 1, 3), read.path)
 
 
 def test_one_tag_that_is_wrong(read):

@@ -2,11 +2,8 @@
 
 import csv
 import gzip
-import multiprocessing
 from collections import Counter
-from concurrent import futures
 
-import numpy as np
 import pytest
 
 from bert_jax.errors import UserError
@@ -125,54 +122,11 @@ def test_pairs_without_gold_label_are_counted(tmp_path):
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 
-@pytest.fixture(scope="module")
-def as_tfds():
-    """Runs `read_by_tfds` in a separate process, because its import changes which data
-    TFDS considers prepared under which name."""
-    spawn = multiprocessing.get_context("spawn")
-    with futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
-        yield lambda *args: process.submit(read_by_tfds, *args).result()
-
-
-def read_by_tfds(name, path, split):
-    """The records that TFDS's own code makes of an official file, and the names
-    of its classes."""
-    from tensorflow_datasets.text import glue as tfds_glue
-
-    builder = object.__new__(tfds_glue.Glue)
-    configs = {config.name: config for config in tfds_glue.Glue.BUILDER_CONFIGS}
-    builder._builder_config = config = configs[name]
-    found = []
-    for key, example in builder._generate_examples(str(path), split):
-        texts = [example[column] for column in config.text_features]
-        label = example["label"]
-        if config.label_classes and not isinstance(label, int):
-            label = config.label_classes.index(label)
-        found.append((key, *texts, label))
-    return found, config.label_classes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("lines", "left_out"),
-    [
-        # As lines 97,930 and 97,931 of the official train.tsv: one record in two lines
-        # (nyu-mll/GLUE-baselines, issue 5).
-        (['1\t1\t2\t"a', '"\tx\t1'], 2),
-        (['1\t1\t2\t"a', "", 'b ""c"""\t"x', 'y"\t1'], 3),
-        (['1\t1\t2\t"a', "2\t1\t2\tc\td\t0"], 1),
-        (["2\t1\t2\tc\td\t0", '1\t1\t2\t"a'], 1),
-    ],
-)
-def test_line_breaks_inside_of_quotes(tmp_path, as_tfds, lines, left_out):
-    last = "9\t1\t2\tlast\tone\t0"
-    (tmp_path / "train.tsv").write_text(QQP + "\n".join([*lines, last]))
+def test_qqp_records_with_a_line_break_are_left_out(tmp_path):
+    (tmp_path / "train.tsv").write_text(f"{QQP}1\t1\t2\ta\tb\t1\n2\t3\t4\tc\nd\te\t0\n")
     notices = Counter()
-    records = read("qqp", tmp_path, "train", notices)
-    theirs, _ = as_tfds("qqp", tmp_path / "train.tsv", "train")
-    found = [(r["text"], r["text_b"], int(r["label"])) for r in records]
-    assert found == [t[1:] for t in theirs]
-    assert notices["train: lines without a whole record, left out"] == left_out
+    (record,) = read("qqp", tmp_path, "train", notices)
+    assert record["text"] == "a" and sum(notices.values()) == 2
 
 
 def test_quotes_are_text_without_a_word(tmp_path, caplog):
@@ -214,37 +168,3 @@ def test_missing_files(tmp_path):
     assert read("mnli", tmp_path, "dev_mismatched") is None
     with pytest.raises(UserError, match="ax has no train set"):
         read("ax", tmp_path, "train")
-
-
-@pytest.fixture
-def in_tfds(make_builder, tmp_path):
-    import tensorflow_datasets as tfds
-
-    def make(texts, labels, rows, split):
-        features = {text: tfds.features.Text() for text in texts}
-        features["idx"] = tfds.features.Scalar(np.int32)
-        features["label"] = tfds.features.Scalar(np.float32)
-        if labels:
-            features["label"] = tfds.features.ClassLabel(names=labels)
-        return f"tfds:{make_builder(tmp_path, 'some', rows, features, split=split)}"
-
-    return make
-
-
-def test_tfds(in_tfds):
-    names = ("entailment", "neutral", "contradiction")
-    rows = [
-        {"premise": "á", "hypothesis": "b", "label": 1, "idx": 5},
-        {"premise": "c", "hypothesis": "d", "label": 0, "idx": 3},
-    ]
-    source = in_tfds(("premise", "hypothesis"), names, rows, "validation_matched")
-    # In the order of idx: TFDS shuffles, and files to hand in do not.
-    assert plain(read("mnli", source, "dev")) == [
-        {"id": 3, "text": "c", "text_b": "d", "label": "entailment"},
-        {"id": 5, "text": "á", "text_b": "b", "label": "neutral"},
-    ]
-    with pytest.raises(UserError, match="no such split; there are: validation_match"):
-        read("mnli", source, "train")
-    assert read("mnli", source, "test") is None
-    with pytest.raises(UserError, match="no column 'sentence'"):
-        read("sst2", source, "validation_matched")

@@ -2,7 +2,6 @@
 
 import io
 import json
-import lzma
 import math
 from collections import Counter
 
@@ -12,9 +11,7 @@ from pyarrow import parquet
 
 from bert_jax.data import corpus
 from bert_jax.data.sources import hub as hub_source
-from bert_jax.data.tables import ColumnSpec, read_table
 from bert_jax.errors import UserError
-from bert_jax.tasks import swag
 from bert_jax.tasks.glue import data as glue
 from bert_jax.tasks.ner import data as ner
 from bert_jax.tasks.squad import data as squad
@@ -46,7 +43,6 @@ def as_parquet(rows, **classes):
     [
         ("mrpc", "MRPC", ("sentence1", "sentence2")),
         ("mnli", "MNLI", ("premise", "hypothesis")),
-        ("rte", "RTE", ("sentence1", "sentence2")),
         ("stsb", "STS-B", ("sentence1", "sentence2")),
     ],
 )
@@ -97,9 +93,9 @@ def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tm
     }
     documents = corpus.read_documents((f"hf:{NAME}",), tmp_path)
     assert [document.text for document in documents] == ["One.", "Two."]
-    first = corpus.text_identity((f"hf:{NAME}",), tmp_path)
+    first = corpus.text_identity((f"hf:{NAME}",))
     assert first[0][:2] == ["hf", 1]  # as of files: their number
-    assert first == corpus.text_identity((f"hf:{NAME}",), tmp_path)
+    assert first == corpus.text_identity((f"hf:{NAME}",))
 
 
 def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
@@ -150,23 +146,6 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
 
 
 @pytest.mark.slow
-def test_choices_are_those_of_swags_own_file(fake_hub, shared_data):
-    official = shared_data("swag/sample.csv")
-    columns = ("sent1", "sent2", *(f"ending{n}" for n in range(4)), "label")
-    rows = [
-        {column: record.fields[column] for column in columns}
-        for record in read_table(str(official), ColumnSpec(columns))
-    ]
-    for row in rows:
-        row["label"] = int(row["label"])
-    content = as_parquet(rows, label=["0", "1", "2", "3"])
-    name = "regular/train-00000-of-00001.parquet"
-    fake_hub.models[NAME] = {"main": {name: content}}
-    found = swag.read_choices(f"hf:{NAME}:regular:train", labelled=True)
-    assert found == swag.read_choices(str(official), labelled=True) != []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Sequence", "List"])
 def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind):
     official = str(shared_data("ner/emerging.dev.conll"))
@@ -195,30 +174,6 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
         expected[0]["words"][0],
         *[expected[0]["tags"][0]] * 2,
     ]
-
-
-@pytest.mark.slow
-def test_tables_have_the_same_records_in_every_form(fake_hub, tmp_path):
-    rows = [{"text": f"Text {n}, too.", "label": n % 2} for n in range(9)]
-    content = as_parquet(rows, label=["neg", "pos"])
-    fake_hub.models[NAME] = {"main": {"data/train-0.parquet": content}}
-    (tmp_path / "a.parquet").write_bytes(content)
-    lines = "".join(
-        json.dumps(row | {"label": ["neg", "pos"][row["label"]]}) + "\n" for row in rows
-    )
-    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
-    sources = (
-        f"hf:{NAME}:train",
-        str(tmp_path / "a.parquet"),
-        str(tmp_path / "a.jsonl.xz"),
-    )
-    wanted = ColumnSpec(("text", "label"))
-    found = [[r.fields for r in read_table(source, wanted)] for source in sources]
-    assert found[0] == found[1] == found[2] and found[0][1]["label"] == "pos"
-    with pytest.raises(UserError, match="write hf:OWNER/NAME:SPLIT"):
-        read_table("hf:people", wanted)
-    with pytest.raises(UserError, match=r"none\.parquet: cannot be read"):
-        read_table(str(tmp_path / "none.parquet"), wanted)
 
 
 def test_a_split_that_lacks_a_file_is_refused(fake_hub):

@@ -99,20 +99,6 @@ def test_shares_over_a_large_sample(whole_word):
     assert (masked.input_ids[untouched] == ids[untouched]).all()
 
 
-def test_fifteen_percent_of_full_rows():
-    ids = np.full((2000, 128), 7, np.int32)
-    ids[:, 0], ids[:, -1] = CLS, SEP
-    candidates = (ids != CLS) & (ids != SEP)
-    masked, _ = apply(ids, np.ones_like(ids), candidates, config())
-    assert masked.masked_lm_weights.sum() == 2000 * round(128 * 0.15)
-    # Each place is as likely as another.
-    counts = np.bincount(
-        masked.masked_lm_positions[masked.masked_lm_weights > 0], minlength=128
-    )[1:-1]
-    expected = masked.masked_lm_weights.sum() / 126
-    assert ((counts - expected) ** 2 / expected).sum() < 126 + 6 * math.sqrt(2 * 126)
-
-
 def test_columns_ascend_and_unused_ones_are_zero():
     ids, mask, candidates = batch(200, 64, seed=3)
     masked, _ = apply(ids, mask, candidates, config())

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax.config import phases
 from bert_jax.config.configuration import check_config
-from bert_jax.data import chunks, loader, mix, prepare
+from bert_jax.data import chunks, mix, prepare
 from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
 from configs import common
@@ -108,32 +107,7 @@ def test_counts_and_records_of_sources(config, tmp_path, monkeypatch):
         assert sources_of(data.tokenizer, row["tokens_a"]) <= {name}
     for number, sizes in enumerate(zip(documents, pairs, strict=True), 1):
         line = "source {} of train: {:,} documents, {:,} pairs".format(number, *sizes)
-        assert line in (data.folder / "report.txt").read_text()
-
-
-@pytest.mark.slow
-def test_batches_have_the_shares_of_the_weights(config):
-    config.masking.mask_fraction = config.masking.random_fraction = 0.0
-    phase = phases.phases_of(config)[0]
-    data = prepare.prepare_pairs(config, 24)
-    found = mix.mix_of_folder(config, data.report)
-    batches = loader.batch_dataset(config, phase, data)
-    count = -(-2 * found.size // 16)
-    told = Counter()
-    for step in range(count):
-        for ids in batches[step]["input_ids"]:
-            end = ids.tolist().index(3) if 3 in ids else len(ids)  # the first [SEP]
-            told.update(sources_of(data.tokenizer, ids[:end]))
-    pairs = counts(data.report, "pairs")
-    for name, rows, weight in zip(
-        ("red", "green", "blue"), pairs, (2, 0.5, 1), strict=True
-    ):
-        # A few rows begin after the name and end before the next.
-        assert told[name] == pytest.approx(2 * rows * weight, rel=0.1, abs=3)
-    again = loader.batch_dataset(config, phase, data)[count - 1]
-    assert all((again[n] == batches[count - 1][n]).all() for n in again)
-    half = loader.batch_dataset(config, phase, data, rows=np.array([3, 9]))[2]
-    assert all((half[n] == batches[2][n][[3, 9]]).all() for n in half)
+        assert line in prepare.report_text(data)
 
 
 def test_weights_are_the_loaders_alone(config):

@@ -119,7 +119,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     assert (
         f"held out: {30 * documents} sentences ({share:.1%} of the tokens)\n"
         f"not among them: {11 * documents} (26.8%) that the training text has too"
-    ) in (folder / "report.txt").read_text()
+    ) in prepare.report_text(prepare.open_folder(folder))
 
 
 def test_a_corpus_of_copies_is_refused(tmp_path):

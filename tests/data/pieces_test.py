@@ -3,7 +3,6 @@
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import runs
 from hypothesis import given, settings
@@ -61,27 +60,6 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
     if len(document.text.encode()) <= most:
         assert found == [document]
     assert chunks.cut_document(document, 0, "en") == [document]
-
-
-@pytest.mark.slow
-def test_short_rows_are_the_share_asked_for(shared_data, tmp_path):
-    """A book as one document is short rows throughout, or none."""
-    books = [
-        "austen-emma",
-        "bronte-jane-eyre",
-        "eliot-middlemarch",
-        "melville-moby-dick",
-    ]
-    config = make_config(
-        shared_data, tmp_path, *(f"corpus/gutenberg/{b}.txt" for b in books)
-    )
-    config.corpus.nsp = False
-    folder = prepare.prepare_pairs(config, 128).folder
-    lengths = np.array([len(a) for s in ("train", "dev") for a, _ in rows(folder, s)])
-    # All rows of a chunk have one length, except its last one. A chunk of about 6,500
-    # tokens counts by its tokens. 0.1 of some 190 chunks: deviation 0.02.
-    short = lengths[lengths < 126].sum() - 63 * 190  # the last rows' expected share
-    assert 0.04 < short / lengths.sum() < 0.16
 
 
 @pytest.mark.slow

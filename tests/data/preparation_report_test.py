@@ -10,14 +10,13 @@ from bert_jax.data import prepare
 
 
 @pytest.mark.slow
-def test_the_report_s_figures_are_the_folder_s(tmp_path):
+def test_report_has_the_figures_of_the_folder(tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=60)
     path = tmp_path / "corpus.txt"
     path.write_text(path.read_text().replace("\n\n", "\nAll rights reserved.\n\n"))
     config = make_config(tmp_path, **{"tokenizer.vocab_size": 20})
     folder = made(config)
-    text = (folder / "report.txt").read_text()
-    assert text == f"{prepare.report_text(prepare.open_folder(folder))}\n"
+    text = prepare.report_text(prepare.open_folder(folder))
     rows = read(folder, "train")
     tokens = np.concatenate([tokens for a, b, _ in rows for tokens in (a, b)])
     assert f"a pair of train: {len(tokens) / len(rows):.1f} tokens" in text
@@ -25,17 +24,3 @@ def test_the_report_s_figures_are_the_folder_s(tmp_path):
     totals = json.loads((folder / "preparation.json").read_text())["totals"]
     assert f"{len(rows):,} pairs" in text and totals["dev"]["left_out"] > 0
     assert f"not among them: {totals['dev']['left_out']:,} (" in text
-    assert text.count(" | ") == 10
-
-
-def test_random_pairs_alone_are_warned_of(tmp_path, capfd):
-    write_corpus(tmp_path / "corpus.txt")
-    made(config := make_config(tmp_path))
-    assert "warning" not in capfd.readouterr().err
-    config.corpus.sources = (f"lines:{tmp_path}/corpus.txt",)
-    made(config)
-    warning = "warning: in 100.0% of the pairs the second sentence is a random one"
-    assert warning in capfd.readouterr().err
-    config.corpus.nsp = False
-    made(config)
-    assert "warning" not in capfd.readouterr().err

@@ -118,9 +118,10 @@ PLAIN = (
 )
 
 
-@pytest.mark.parametrize("answer", ["Th\u0103ng Long", "Long", "Du", "c\u00f4t\u00e9"])
-@pytest.mark.parametrize("context", ["NFC", "NFD", "mixed"])
-@pytest.mark.parametrize("text", ["NFC", "NFD"])
+@pytest.mark.parametrize("answer", ["Th\u0103ng Long", "c\u00f4t\u00e9"])
+@pytest.mark.parametrize(
+    ("context", "text"), [("NFC", "NFD"), ("NFD", "NFC"), ("mixed", "NFC")]
+)
 @pytest.mark.parametrize("counted", ["context", "NFC", "NFD"])
 def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     """The place may count the characters of any of the forms."""
@@ -148,49 +149,14 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
     )
 
 
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("context", ["NFC", "NFD"])
-@pytest.mark.parametrize("text", ["NFC", "NFD"])
-@pytest.mark.parametrize("counted", ["NFC", "NFD"])
-def test_answers_counted_otherwise_beside_equal_ones(
-    tmp_path, number, context, text, counted
-):
-    """An answer at the very place by one form goes before one near it by the other."""
-    answer, words = (
-        "\uacf5\uc6d0",
-        "\uacf5\uc6d0 \uc18d \uacf5\uc6d0\uc758 \uacf5\uc6d0",
-    )
-    before = words.split(answer)
-    before = "\uac15 \ud55c " + answer.join(before[: number + 1])
-    whole = {
-        x: unicodedata.normalize(x, f"\uac15 \ud55c {words}") for x in ("NFC", "NFD")
-    }
-    start = len(unicodedata.normalize(counted, before))
-    row = {
-        **{"id": "1", "question": "?", "context": whole[context]},
-        "answers": [
-            {"text": unicodedata.normalize(text, answer), "answer_start": start}
-        ],
-    }
-    (tmp_path / "a.json").write_text(json.dumps([row]), encoding="utf-8")
-    (example,), _ = squad.read_questions(tmp_path / "a.json")
-    (found,) = example["answers"]
-    assert found["text"] == unicodedata.normalize(context, answer)
-    assert found["answer_start"] == len(unicodedata.normalize(context, before))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "questions", "unanswered", "repeated"),
     [
-        ("squad/dev-v1.1.json", 10_570, 0, 0),
         ("squad/train-v1.1.subset.json", 3_547, 0, 0),
         ("squad/dev-v2.0.subset.json", 6_078, 3_168, 0),
-        ("squad/xquad.en.json", 1_190, 0, 0),
         ("squad/covid-qa.json", 1_380, 0, 0),
-        ("squad/tiny-squad1.json", 5, 0, 0),
         ("squad/tiny-squad2.json", 6, 1, 1),
-        ("korean/KorQuAD_v1.0_dev.json.gz", 5_774, 0, 0),
     ],
 )
 def test_real_files(shared_data, name, questions, unanswered, repeated):

@@ -3,9 +3,7 @@
 import csv
 import json
 
-import numpy as np
 import pytest
-import tensorflow_datasets as tfds
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.swag import read_choices
@@ -80,24 +78,3 @@ def test_json_lines_are_checked(tmp_path, endings, words):
     message = error(str(path))
     assert message.startswith(f"{path}:1: ")
     assert words in message
-
-
-def test_hellaswag_from_tfds(tmp_path, make_builder):
-    features = {
-        "context": tfds.features.Text(),
-        "endings": tfds.features.Sequence(tfds.features.Text()),
-        "activity_label": tfds.features.Text(),
-        "label": np.int32,
-    }
-    given = {
-        "context": "A man is on a roof. he",
-        "endings": ["is using wrap.", "is ripping.", "is holding.", "starts."],
-        "activity_label": "Roof shingle removal",
-    }
-    rows = [{**given, "label": 3}, {**given, "label": -1}]
-    source = f"tfds:{make_builder(tmp_path, 'hellaswag', rows, features)}:train"
-    expected = choice_row(given["context"], tuple(given["endings"]), 3)
-    assert read_choices(f"{source}[:1]", labelled=True) == [expected]
-    without = expected | {"label": None}
-    assert read_choices(source, labelled=False) == [expected, without]
-    assert error(source).startswith(f"{source}:2: 'label' is '-1'")

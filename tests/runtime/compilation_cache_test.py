@@ -1,10 +1,8 @@
 """A second start finds its programs compiled, and computes what the first did."""
 
-import jax
 import pytest
 import runs
 
-from bert_jax.runtime import environment
 from bert_jax.workdir import metrics
 
 
@@ -36,38 +34,3 @@ def test_killed_and_resumed_with_what_was_compiled(micro, plain, tmp_path):
         metrics.read_metrics(plain, "dev"),
     )
     assert ours | {"time": 0} == theirs | {"time": 0}
-
-
-@pytest.fixture
-def jax_as_before():
-    names = (
-        "jax_enable_compilation_cache",
-        "jax_compilation_cache_dir",
-        "jax_persistent_cache_min_compile_time_secs",
-    )
-    before = {name: getattr(jax.config, name) for name in names}
-    jax.config.update("jax_enable_compilation_cache", False)
-    jax.config.update("jax_compilation_cache_dir", None)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-@pytest.fixture
-def enabled(jax_as_before, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    jax.config.update("jax_enable_compilation_cache", True)
-
-
-def test_a_folder_of_the_user_is_taken_and_nothing_removed_from_it(enabled, tmp_path):
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "mine"))
-    environment.keep_programs()
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "mine")
-    assert not environment.cache_folder().exists()
-
-
-def test_disabled(jax_as_before, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    environment.keep_programs()
-    assert jax.config.jax_compilation_cache_dir is None
-    assert list(tmp_path.iterdir()) == []

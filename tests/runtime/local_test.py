@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 
-import pytest
 from runs import LIMIT
 
 from bert_jax.runtime.cluster import local
@@ -29,19 +28,6 @@ def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
     assert capfd.readouterr() == ("3 0 count=4\n", "")
 
 
-@pytest.mark.parametrize(
-    ("each", "status", "said"),
-    [
-        (["pass", "sys.exit('error: no data')"], 1, "error: no data\n"),
-        (["pass", "os.kill(os.getpid(), signal.SIGKILL)"], 137, ""),
-        (["sys.exit(3)", "pass"], 3, ""),
-    ],
-)
-def test_the_first_that_fails(capfd, each, status, said):
-    assert local.run_processes(2, 1, program(*each)) == status
-    assert capfd.readouterr() == ("", said)
-
-
 def test_a_signal_reaches_every_process(tmp_path, capfd):
     end = "signal.signal(15, lambda *_: (open(f'PATH/{index}', 'w'), os._exit(143)))"
     wait = f"{end}; open(f'PATH/ready{{index}}', 'w'); {FOREVER}"
@@ -58,12 +44,3 @@ def test_a_signal_reaches_every_process(tmp_path, capfd):
     thread.join()
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("argv", [[], ["2"], ["x", "--", "a"], ["--devices=x", "2"]])
-def test_wrong_arguments(argv, capfd):
-    with pytest.raises(SystemExit) as ended:
-        local.main(argv)
-    out, err = capfd.readouterr()
-    assert ended.value.code == 2
-    assert out == "" and err.startswith("usage: ") and "error: " in err

@@ -2,11 +2,10 @@
 
 import signal
 import subprocess
-import sys
 import threading
 
 import pytest
-from runs import LIMIT, ROOT, finish, run, start
+from runs import LIMIT, finish, run, start
 
 from bert_jax import main
 from bert_jax.errors import Interrupted
@@ -54,28 +53,6 @@ def test_a_second_ctrl_c_is_of_python(handlers):
             send(signal.SIGINT)
 
 
-def test_a_hangup_that_was_ignored_stays_ignored():
-    program = (
-        "import os, signal\nfrom bert_jax.runtime import signals\n"
-        "with signals.handle_signals():\n    os.kill(os.getpid(), signal.SIGHUP)\n"
-    )
-
-    def status(before):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, before),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
-        return done.returncode, "stopped by signal 1" in done.stderr
-
-    assert status(signal.SIG_IGN) == (0, False)
-    assert status(signal.SIG_DFL) == (1, True)
-
-
 def test_main_brings_the_handlers_back(capfd):
     mine = signal.getsignal(signal.SIGTERM)
     assert main.main(["--config=nowhere.py"]) == 2
@@ -83,34 +60,35 @@ def test_main_brings_the_handlers_back(capfd):
     assert "nowhere.py" in capfd.readouterr().err
 
 
+def test_hangup_that_was_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with signals.handle_signals():
+        send(signal.SIGHUP)
+    assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
-)
-def test_a_second_signal_while_a_step_is_saved(
-    micro, tmp_path, monkeypatch, number, status
+def test_second_sigterm_while_a_step_is_saved_changes_nothing(
+    micro, tmp_path, monkeypatch
 ):
-    """A second SIGTERM changes nothing. A second Ctrl-C does not wait."""
     batches, save = Pretraining.batches, checkpoint.Checkpoints.save
 
     def signalled(self, now, rows, seed):
         for index, batch in enumerate(batches(self, now, rows, seed), start=now):
             if index == 2:
-                send(number)
+                send(signal.SIGTERM)
             yield batch
 
     def saved(self, state, now):
-        send(number)
+        send(signal.SIGTERM)
         save(self, state, now)
 
     monkeypatch.setattr(Pretraining, "batches", signalled)
     monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
-    _, err = run(micro, tmp_path / "run", status=status)
-    whole = number != signal.SIGINT
-    assert ("; the same command resumes from there" in err) == whole
-    steps = [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()]
+    _, err = run(micro, tmp_path / "run", status=143)
+    assert "; the same command resumes from there" in err
     # The step whose batch was being made is taken.
-    assert [name for name in steps if name.isdigit()] == ["3"] * whole
+    assert (tmp_path / "run" / "checkpoints" / "3").is_dir()
 
 
 @pytest.mark.slow

@@ -5,11 +5,10 @@ import os
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 import runs
 from fake_bucket import FakeGcs
-from runs import finish, finish_all, losses, start_together
+from runs import finish, losses
 
 from bert_jax import main
 from bert_jax.runtime import storage
@@ -103,17 +102,6 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
     assert step == 1 and params["x"].tolist() == [1, 1, 1]
     bucket = os.fspath(two_checkpoints).split("/")[2]
     assert any("damaged_checkpoints/2/" in name for name in here.names(bucket))
-
-
-@pytest.mark.slow
-def test_two_processes_write_one_run_into_a_bucket(gcs, micro, plain, tmp_path):
-    arguments = [f"--config={micro}", "--workdir=gs://two/run"]
-    arguments += ["--config.mesh.data=2", "--config.corpus.data_dir=gs://two/data"]
-    started = start_together(2, *arguments, **gcs.environment)
-    for status, _, err in finish_all(started):
-        assert status == 0, err
-    gcs.download("two", tmp_path)
-    np.testing.assert_allclose(losses(tmp_path / "run"), losses(plain), rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,6 @@ def test_imdb(reviews):
     assert Counter(x["label"] for x in train) == {0: 8, 1: 8}
     assert [(x["id"], x["label"]) for x in dev] == [(0, 0), (1, 0), (2, 1), (3, 1)]
     assert [x["label"] for x in test] == [0, 1]
-    # The last by name: 7_1 and 9_1, 6_9 and 8_9.
-    assert [x["text"].count(" b") for x in dev] == [7, 9, 6, 8]
     assert not {x["text"] for x in train} & {x["text"] for x in dev}
     assert all(
         x["text"].startswith(("bad", "good")[x["label"]]) for x in [*train, *dev]

@@ -106,14 +106,6 @@ def test_both_forms_of_a_vocabulary_are_read_alike(kind, tmp_path):
     assert tokenization.kind_of(again) in (ANGLED, BRACKETED)
 
 
-def test_merges_may_have_other_line_ends_and_blank_lines(tmp_path):
-    folder = saved(tmp_path, trained())
-    merges = folder / "merges.txt"
-    text = f"\ufeff{merges.read_text('utf-8')}\n\n"
-    merges.write_bytes(text.replace("\n", "\r\n").encode())
-    assert tokenization.load(folder / "vocab.json").to_str() == trained().to_str()
-
-
 def test_files_of_one_name_are_told_apart_by_what_they_hold(tmp_path):
     gpt, ours = tmp_path / "gpt", tmp_path / "ours"
     for folder, tokenizer in (

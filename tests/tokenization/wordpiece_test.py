@@ -145,8 +145,6 @@ def real_lines(shared_data):
     [
         (UNCASED, True, TEXTS),
         (MULTILINGUAL, False, ("korean",)),
-        (MULTILINGUAL, False, TEXTS),
-        (CHINESE, True, ("korean",)),
     ],
 )
 def test_same_as_the_published_rules(

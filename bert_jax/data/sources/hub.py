@@ -33,25 +33,31 @@ def parquet_files(source: str, split: str) -> list[pathlib.Path]:
       UserError: See `hub.download_snapshot`.
     """
     name, _, config = source.removeprefix(hub.PREFIX).partition(":")
-    name = hub.PREFIX + name
     homes = (config,) if config else ("data", "default", "plain_text", "")
     patterns = tuple(
         f"{home}/{split}{end}".lstrip("/")
         for home in homes
         for end in ("-*.parquet", "/*.parquet")
     )
-    folder = hub.download_snapshot(name, "dataset", patterns)
-    paths = _matching(folder, patterns)
-    if not paths and "@" not in name:
-        converted = f"{name}@{_CONVERTED}"
-        with contextlib.suppress(hub.NoRevision):
-            paths = _matching(
-                hub.download_snapshot(converted, "dataset", patterns), patterns
+    for revision in ("",) if "@" in name else ("", f"@{_CONVERTED}"):
+        with contextlib.suppress(*[hub.NoRevision] if revision else ()):
+            folder = hub.download_snapshot(
+                f"{hub.PREFIX}{name}{revision}", "dataset", patterns
             )
-    return paths
+            # The first folder that has any: others may repeat the rows.
+            found = (sorted(folder.glob(pattern)) for pattern in patterns)
+            if paths := next(filter(None, found), []):
+                total = re.search(r"-of-0*(\d{1,9})\b", paths[0].name)
+                if total and len(paths) < int(total[1]):
+                    raise UserError(
+                        f"{paths[0].parent}: has {len(paths)} of the {total[1]} files "
+                        f"({paths[0].name}); name a revision that has all"
+                    )
+                return paths
+    return []
 
 
-def required_files(source: str, split: str) -> list[pathlib.Path]:
+def split_files(source: str, split: str) -> list[pathlib.Path]:
     """Returns `parquet_files`, or raises UserError if there are none."""
     paths = parquet_files(source, split)
     if not paths:
@@ -62,30 +68,14 @@ def required_files(source: str, split: str) -> list[pathlib.Path]:
     return paths
 
 
-def _matching(folder: pathlib.Path, patterns: tuple[str, ...]) -> list[pathlib.Path]:
-    """Returns the files of the first folder that has any: others may repeat the rows.
-
-    Raises:
-      UserError: there are fewer than their names state (`-00000-of-00003`).
-    """
-    paths = next(filter(None, (sorted(folder.glob(p)) for p in patterns)), [])
-    totals = re.findall(r"-of-0*(\d{1,9})\b", " ".join(path.name for path in paths))
-    if len(paths) < (most := max(map(int, totals), default=0)):
-        raise UserError(
-            f"{paths[0].parent}: has {len(paths)} of the {most} files that their names "
-            f"tell of ({paths[0].name}); name a revision of the data set that has all"
-        )
-    return paths
-
-
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
 
     Raises:
-      UserError: It does not have this form. See also `required_files` and
+      UserError: It does not have this form. See also `split_files` and
         `parquet_rows`.
     """
-    for path in required_files(*_parts(source)):
+    for path in split_files(*_parts(source)):
         yield from parquet_rows(path)
 
 

@@ -1,10 +1,9 @@
-"""TFDS data sets: opened without TensorFlow (array_record) where that is possible.
+"""TFDS data sets: read without TensorFlow (array_record) where that is possible.
 
 TFDS is imported on use: it takes seconds, and most runs have no data of its.
 """
 
 import contextlib
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ import numpy as np
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
-
-_NO_TENSORFLOW = "needs TensorFlow: install the extra (pip install '.[google]')"
 
 
 def prepared_builder(name: str) -> Any:
@@ -45,54 +42,46 @@ def prepared_builder(name: str) -> Any:
             builder = tfds.builder(name, data_dir=data_dir)
             builder.download_and_prepare(file_format="array_record")
     except Exception as error:  # the network's, an archive's, a missing package's
-        why = first_line(error)
-        if importlib.util.find_spec("tensorflow") is None:
-            why = f"{why}; or it {_NO_TENSORFLOW}"
         raise UserError(
             f"tfds:{name}: not in {data_dir or '~/tensorflow_datasets'}, and TFDS "
-            f"cannot prepare it ({why}); or prepare it elsewhere with "
-            "file_format=array_record, and set TFDS_DATA_DIR"
+            f"cannot prepare it ({first_line(error)}): install TensorFlow (pip install "
+            "'.[google]'), or prepare it elsewhere with file_format=array_record, and "
+            "set TFDS_DATA_DIR"
         ) from error
     return builder
 
 
 def read_examples(name: str, builder: Any, split: str) -> Iterator[Any]:
-    """Yields the records of a split, in order, without TensorFlow if possible.
+    """Yields the records of a split, in order.
 
     Args:
       builder: Builder of the data set.
 
     Raises:
-      UserError: It was prepared in a format that needs TensorFlow, or there is no such
-        split.
+      UserError: There is no such split, or its format needs TensorFlow.
     """
-    where = f"tfds:{name}:{split}"
-    try:
-        source = builder.as_data_source(split)
-    except (ValueError, KeyError) as error:
-        why = f"no such split; there are: {', '.join(builder.info.splits)}"
-        if split.partition("[")[0] in builder.info.splits:  # the brackets are wrong
-            why = f"cannot be read ({first_line(error)})"
-        raise UserError(f"{where}: {why}") from error
-    except NotImplementedError as error:
-        if importlib.util.find_spec("tensorflow") is None:
-            raise UserError(
-                f"{where}: {builder.data_dir} is not array_record, so reading it "
-                f"{_NO_TENSORFLOW}"
-            ) from error
-        import tensorflow_datasets as tfds
+    import tensorflow_datasets as tfds
 
-        yield from tfds.as_numpy(builder.as_dataset(split=split))
-    else:
-        yield from map(source.__getitem__, range(len(source)))
+    try:
+        try:
+            source = builder.as_data_source(split)
+            examples = map(source.__getitem__, range(len(source)))
+        except NotImplementedError:  # not array_record
+            examples = iter(tfds.as_numpy(builder.as_dataset(split=split)))
+    except (ValueError, KeyError, ImportError) as error:
+        raise UserError(
+            f"tfds:{name}:{split}: cannot be read ({first_line(error)}); its splits "
+            f"are {', '.join(builder.info.splits)}, and formats other than "
+            "array_record need TensorFlow (pip install '.[google]')"
+        ) from error
+    yield from examples
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
     """Yields the rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
 
-    Raises:
-      UserError: It does not have this form. See also `prepared_builder` and
-        `read_examples`.
+    Raises UserError if it does not have this form, as `prepared_builder` and
+    `read_examples`.
     """
     name, split = _parts(source)
     builder = prepared_builder(name)
@@ -118,17 +107,12 @@ def _parts(source: str) -> tuple[str, str]:
 
 def _plain(feature: Any, value: Any) -> Any:
     """Converts a TFDS value to a JSON value."""
-    import tensorflow_datasets as tfds
-
-    each = getattr(feature, "feature", None)  # a sequence's items
-    if isinstance(feature, tfds.features.ClassLabel):
+    if hasattr(feature, "int2str") and np.ndim(value) == 0:  # a class
         return feature.int2str(int(value)) if value >= 0 else None
-    if isinstance(value, bytes):
-        return value.decode("utf-8")
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, list):
-        return [_plain(each, item) for item in value]
     if isinstance(value, dict):
         return {name: _plain(None, item) for name, item in value.items()}
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list):
+        return [_plain(getattr(feature, "feature", None), item) for item in value]
+    return value.decode("utf-8") if isinstance(value, bytes) else value
