@@ -52,8 +52,6 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         for some in answerer.stream(rest, whole=output.resumes):
             for row, answer in some:
                 write(row_files.answered_row(row, row_files.round_numbers(answer)))
-                if not count and source != "-" and (place := task.place_of_text(row)):
-                    log.info("%s: reading %s", source, place)
                 count += 1
             progress.update(count - output.rows)
             output.commit(count - output.rows)

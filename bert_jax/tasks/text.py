@@ -158,20 +158,6 @@ class Text(Finetuning):
         wanted = ColumnSpec(columns.required, labels, form, overrides)
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
-    def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Names one column, or both of a pair, by number in a table without a
-        header."""
-        parsed = self.parse_row(dict(row))
-        names = ["text"] if parsed.get("text_b") is None else ["text", "text_b"]
-        columns = [self.config.task.get(name) for name in names]
-        some = "columns" if len(names) > 1 else "column"
-        if self.row_columns.numbers and set(columns) <= row.keys():
-            numbers = " and ".join(columns)
-            return f"{some} {numbers}, counted from 0, of {len(row)} (no header)"
-        pairs = zip(columns, names, strict=True)
-        used = [repr(column if column in row else name) for column, name in pairs]
-        return f"{some} {' and '.join(used)}"
-
     def parse_row(self, row: Row) -> Row:
         """Takes the data's columns, or else `text`, and `text_b` for a pair.
 

@@ -69,9 +69,6 @@ def test_columns_by_number(config, tmp_path):
         ("c", "10"),
     ]
     assert task.row_columns == ColumnSpec(("2",), ("1",))
-    assert task.place_of_text({"0": "", "2": ""}) == (
-        "column 2, counted from 0, of 2 (no header)"
-    )
     assert task.parse_row({"0": "x", "2": "good"})["text"] == "good"
     assert task.parse_row({"text": "bad", "2": "good"})["text"] == "good"
     assert not task.notices
