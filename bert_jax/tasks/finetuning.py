@@ -447,18 +447,16 @@ class Finetuning(Task, Predictor):
     def _check_texts_per_row(self) -> None:
         """Raises UserError where a row can have only one text."""
         config = self.config
-        reasons = {
-            "is for a BERT's classes, numbers and labels": (
-                FAMILIES[config.model.architecture].shares_rows
-                and self.head == "sequence_classification"
-                and self.head not in HEADS
-            ),
-            "model.causal=True reads the last token": not config.model.causal,
-            "task.bilstm=True reads whole rows": not config.task.get("bilstm", False),
-        }
-        for reason, holds in reasons.items():
-            if self.texts_per_row > 1 and not holds:
-                raise UserError(
-                    f"config.task.texts_per_row={self.texts_per_row}: {reason}; leave "
-                    "it 1"
-                )
+        can_share = (
+            FAMILIES[config.model.architecture].shares_rows
+            and self.head == "sequence_classification"
+            and self.head not in HEADS
+            and not config.model.causal
+            and not config.task.get("bilstm", False)
+        )
+        if self.texts_per_row > 1 and not can_share:
+            raise UserError(
+                f"config.task.texts_per_row={self.texts_per_row}: is for a BERT's "
+                "classes, numbers and labels, without model.causal and task.bilstm; "
+                "leave it 1"
+            )

@@ -98,5 +98,5 @@ def test_a_text_does_not_see_the_others_of_its_row(make):
 def test_a_model_whose_rows_cannot_be_shared(make):
     task = make(texts_per_row=4)
     task.config.model.causal = True
-    with pytest.raises(UserError, match=r"texts_per_row=4: model\.causal=True reads"):
+    with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
         Texts(task.config, ())
