@@ -26,8 +26,7 @@ from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
-from bert_jax.tasks.task import write_rows
+from bert_jax.tasks.finetuning import Answers, Finetuning
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -327,16 +326,6 @@ class Text(Finetuning):
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
 
-    def decode_answers(
-        self,
-        examples: Sequence[Row],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[np.ndarray]:
-        """Returns the logits: a row is one sequence."""
-        del examples, features
-        return [output["logits"] for output in outputs]
-
     def guess(self, answer: np.ndarray) -> int | float | tuple[int, ...]:
         """Turns logits into a label. Multilabel predicts labels from 0.5 on."""
         if self.kind == "classification":
@@ -412,30 +401,26 @@ class Text(Finetuning):
             answer = np.where(label, 1, -1)
         return self.scores(split, examples, [answer] * len(examples))
 
+    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
+        """Returns `text`, `text_b` of a pair, `label` (a name, a list of names or a
+        number), `scores` (probabilities by name, not for a number), `gold` if known."""
+        row: Row = {"text": example["text"]}
+        if example.get("text_b") is not None:
+            row["text_b"] = example["text_b"]
+        row["label"] = self._shown(self.guess(answer))
+        result = self.format_answer(example, answer)
+        row |= {name: result[name] for name in ("scores",) if name in result}
+        if example["label"] is not None:
+            row["gold"] = self._shown(example["label"])
+        return row
+
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """Writes `SPLIT.jsonl` and `SPLIT_classes.txt`.
-
-        SPLIT.jsonl has for each record `index` (from 0), `text`, `text_b` of a pair,
-        `label` (a name, a list of names or a number), `scores` (probabilities by name,
-        not for a number), and `gold` if known. SPLIT_classes.txt has the tables of
-        `class_tables`.
-        """
+        """Writes `SPLIT.jsonl`, and `SPLIT_classes.txt` with `class_tables`."""
         if tables := self.class_tables(examples, answers):
             write_atomically(folder / f"{split}_classes.txt", tables + "\n")
-        rows = []
-        for example, answer in zip(examples, answers, strict=True):
-            row: Row = {"index": example["id"], "text": example["text"]}
-            if example.get("text_b") is not None:
-                row["text_b"] = example["text_b"]
-            row["label"] = self._shown(self.guess(answer))
-            result = self.format_answer(example, answer)
-            row |= {name: result[name] for name in ("scores",) if name in result}
-            if example["label"] is not None:
-                row["gold"] = self._shown(example["label"])
-            rows.append(row)
-        write_rows(folder / f"{split}.jsonl", rows)
+        super().write_predictions(folder, split, examples, answers)
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen."""
