@@ -111,7 +111,8 @@ def _read_columns(
             f"{path}:{first}: config.task.token_column={token_column} does not exist: "
             f"the line has {_count(width, separator)}"
         )
-    has_tags = tag is not None and tag < width and tag != word
+    if tag == word or (tag is not None and tag >= width):
+        tag = None
 
     def is_comment(line: str, fields: Sequence[str]) -> bool:
         """Returns whether it is a comment, if it is before a sentence's first word."""
@@ -143,7 +144,7 @@ def _read_columns(
                     f"{first} has {width}; fix the line"
                 )
             cells = (fields[word or 0],)
-            words[number] = (*cells, fields[tag].strip(" ")) if has_tags else cells
+            words[number] = cells if tag is None else (*cells, fields[tag].strip(" "))
             if not all(words[number]):
                 raise UserError(f"{path}:{number}: the word or the tag is empty")
     return TaggedFile(sentences, separator, width)
