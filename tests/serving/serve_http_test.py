@@ -165,15 +165,6 @@ def test_the_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplo
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-def test_an_answer_that_nobody_reads_does_not_keep_the_server():
-    long = {"answer": "a" * 8_000_000}
-    with serving(lambda rows: [long] * len(rows), grace=1.0) as port:
-        client = connected(port, buffer=2000)
-        client.sendall(request(ROW))
-        assert client.recv(1)
-    client.close()
-
-
 def test_an_address_that_is_not_here_is_one_line():
     with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
         server.open_port("192.0.2.1", 0)
