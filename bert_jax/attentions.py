@@ -78,8 +78,10 @@ def keep_attentions(answerer: Answerer, task: Task) -> Iterator[Answerer]:
         )
     end = ".safetensors"
     place = storage.output_path(name.removesuffix(end) + end, f"--{FIELD}")
-    shape = getattr(task, "row_shape", (config.max_position_embeddings,))
-    rows = rows_at_once(config, shape, task.config.predict.batch_size)
+    *choices, length = getattr(task, "row_shape", (config.max_position_embeddings,))
+    heads = config.num_hidden_layers * config.num_attention_heads
+    most = BUDGET // (4 * heads * math.prod(choices) * length**2)
+    rows = max(1, min(task.config.predict.batch_size, most))
     keeps = WithAttentions(answerer.predictor, config, task.tokenizer)
     yield Answerer(keeps, answerer.params, answerer.mesh, rows, config)
     if not keeps.tensors:
@@ -159,13 +161,3 @@ class WithAttentions(Predictor):
             windows[row] += 1
         self._rows += len(examples)
         return self._inner.decode(examples, features, outputs)
-
-
-def rows_at_once(config: BertConfig, shape: tuple[int, ...], size: int) -> int:
-    """Returns how many rows of `size` a batch may have within BUDGET.
-
-    Args:
-      shape: Shape of the longest row's `input_ids`: [length] or [choices, length].
-    """
-    each = 4 * config.num_hidden_layers * config.num_attention_heads * shape[-1] ** 2
-    return max(1, min(size, BUDGET // (each * math.prod(shape[:-1]))))

@@ -8,7 +8,7 @@ import jax
 
 from bert_jax import family
 from bert_jax.models.heads import count_parameters
-from bert_jax.runtime import processes, storage, terminal
+from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
 from bert_jax.training.sharding import bytes_per_device
@@ -16,24 +16,14 @@ from bert_jax.training.step import Step
 
 
 def describe(task: Task, target: str) -> None:
-    """Prints the resolved config, parameters, FLOPs and bytes, or writes them as JSON.
+    """Writes the resolved config, parameters, FLOPs and bytes as JSON.
 
     Args:
-      target: A file for JSON. `-` prints.
+      target: A file. `-` prints.
     """
-    facts = gather_sizes(task)
-    if not processes.is_first():
-        return
-    if target != "-":
-        with storage.replace_file(storage.output_path(target)) as file:
-            file.write(json.dumps(facts, indent=2) + "\n")
-        return
-    print(json.dumps(facts["config"], indent=2))
-    rows = [
-        (name, f"{value:.4g}" if name.startswith("FLOPs") else f"{value:,}")
-        for name, value in _flat(facts)
-    ]
-    print(terminal.format_table(rows, ("", "")))
+    facts = json.dumps(gather_sizes(task), indent=2)
+    with row_files.open_output(target) as file:
+        file.write(f"{facts}\n")
 
 
 def gather_sizes(task: Task) -> dict[str, Any]:
@@ -64,19 +54,3 @@ def gather_sizes(task: Task) -> dict[str, Any]:
             "optimizer": bytes_per_device(abstract.opt_state),
         },
     }
-
-
-def _flat(facts: dict[str, Any]) -> list[tuple[str, int]]:
-    """Returns the rows printed below the config, one number each."""
-    rows = [
-        ("parameters", facts["parameters"]),
-        ("parameters with heads", facts["parameters_with_heads"]),
-        ("devices", facts["devices"]),
-    ]
-    for phase in facts["phases"]:
-        length = phase["max_seq_length"]
-        rows.append((f"steps at length {length}", phase["steps"]))
-        rows.append((f"FLOPs per step at length {length}", phase["flops_per_step"]))
-    for name, size in facts["bytes_per_device"].items():
-        rows.append((f"bytes per device: {name}", size))
-    return rows

@@ -4,19 +4,16 @@ import contextlib
 import hashlib
 import logging
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from bert_jax import attentions
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
 from bert_jax.tasks import partial_output, row_files
-from bert_jax.tasks.partial_output import Output
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
 from bert_jax.workdir import folder as workdir
@@ -47,13 +44,13 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         if keeps:
             answerer = stack.enter_context(attentions.keep_attentions(answerer, task))
         write = row_files.row_writer(target, output.file, output.columns)
-        progress = stack.enter_context(_progress(task, source, output))
+        shows = output.resumes and processes.is_first()
+        progress = live_line(shows, initial=output.rows, unit=" rows")
+        stack.enter_context(progress)
         count, rest = output.rows, output.rest(lines)
         for some in answerer.stream(rest, whole=output.resumes):
             for row, answer in some:
                 write(row_files.answered_row(row, row_files.round_numbers(answer)))
-                if not count and source != "-" and (place := task.place_of_text(row)):
-                    log.info("%s: reading %s", source, place)
                 count += 1
             progress.update(count - output.rows)
             output.commit(count - output.rows)
@@ -81,13 +78,3 @@ def _work(task: Task, params: Any) -> dict[str, Any]:
         "the vocabulary": f"checksum {vocabulary[:8]}",
         "the task's facts": task.fitted,
     }
-
-
-@contextlib.contextmanager
-def _progress(task: Task, source: str, output: Output) -> Iterator[tqdm]:
-    """Yields the progress bar of writing from file to file."""
-    total, active = None, output.resumes and processes.is_first()
-    if active and not storage.in_bucket(source):
-        total = sum(1 for _ in row_files.located_lines(source, task.row_columns))
-    with live_line(active, total=total, initial=output.rows, unit=" rows") as line:
-        yield line

@@ -80,13 +80,10 @@ _PACKED = (
 
 CONTRACT: Kinds = {
     "pretraining": KINDS["pretraining"],
-    "whole_words": KINDS["pretraining_text"],
-    "two_phases": KINDS["pretraining_jsonl"],
     "packed_in_two_phases": _of("pretraining_jsonl", *_PACKED),
     "left_to_right": _of("pretraining", 'config.task.objective = "ltr"'),
     "text": KINDS["text"],
     "two_texts_a_row": _of("text_regression", "config.task.texts_per_row = 2"),
-    "multilabel": KINDS["text_multilabel"],
     "squad2": KINDS["squad2"],
     "swag": KINDS["swag"],
     "ner": KINDS["ner"],
@@ -95,18 +92,14 @@ CONTRACT: Kinds = {
         "    config.tokenizer.vocab_size = 80\n    config.corpus.max_seq_length = 32",
     ),
     "gpt_text": _pieces("text"),
-    "gpt_ner": _pieces("ner"),
     "roberta_text": _pieces("text", "roberta", 300),
-    "roberta_swag": _pieces("swag", "roberta", 300),
     "elmo": _running_text(
         "elmo:size=tiny",
         f"{_ELMO}    config.tokenizer.vocab_size = 14\n"
         "    config.task.unroll = 6\n    config.task.samples = 6",
     ),
     "elmo_text": _elmo("text"),
-    "elmo_finetuned": _elmo("text", 'config.task.elmo_system = "finetuned"'),
     "elmo_squad": _elmo("squad"),
-    "elmo_swag": _elmo("swag"),
 }
 
 

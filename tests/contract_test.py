@@ -12,7 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 from contract_tasks import CONTRACT, STEPS, create
-from runs import MESH, finish, losses, run, run_killed, start
+from runs import finish, losses, run_killed, start
 
 from bert_jax.tasks.task import Task
 from bert_jax.training import sharding
@@ -20,7 +20,6 @@ from bert_jax.training.seeds import Seeds
 from bert_jax.training.step import Step
 from bert_jax.workdir import metrics
 from bert_jax.workdir.checkpoint import Checkpoints
-from tests.close import GRADIENT_TERMS, assert_close
 
 ALL = slice(None)
 TURNS = np.array([0, 1, 4, 5]), np.array([2, 3, 6, 7])
@@ -97,10 +96,7 @@ def test_seeds_side_by_side_have_their_own_batches(make, name):
 
 
 # Each kind of loss once: compiling it for one device and for eight takes its time.
-LOSSES = (
-    *("packed_in_two_phases", "two_texts_a_row", "squad2", "swag", "ner"),
-    *("gpt_text", "elmo"),
-)
+LOSSES = ("packed_in_two_phases", "squad2", "elmo")
 
 
 @pytest.mark.slow
@@ -165,14 +161,6 @@ def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     assert step == same == len(losses(workdir))
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-
-
-@pytest.mark.slow
-def test_a_run_on_eight_devices_has_the_losses_of_one(straight, tmp_path):
-    run(straight.config, tmp_path / "run", *straight.arguments, *MESH)
-    found, expected = losses(tmp_path / "run"), losses(straight.workdir)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-6)
-    assert_close(found, expected, terms=GRADIENT_TERMS)
 
 
 def dev_scores(workdir):

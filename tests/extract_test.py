@@ -100,32 +100,6 @@ def test_lines_are_those_of_extract_features(plain, tmp_path):
     assert longest == [32, 32]
 
 
-@pytest.mark.slow
-def test_sizes_and_order_of_batches_change_nothing(plain, tmp_path):
-    rng = np.random.default_rng(0)
-    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "go"]
-    rows = [
-        {"text": " ".join(rng.choice(words, rng.integers(1, 14)))} for _ in range(40)
-    ]
-    every = "--config.predict.layers=(0, 1)"
-    found = []
-    for name, size, order in (("a", 1, 1), ("b", 24, 1), ("c", 40, -1)):
-        target = extract(plain, tmp_path, rows[::order], every,
-                         f"--config.predict.batch_size={size}",
-                         name=f"{name}.safetensors")  # fmt: skip
-        tensors = load_file(target)
-        split = [
-            np.split(tensors[x], tensors["offsets"][1:-1])
-            for x in ("vectors", "input_ids")
-        ]
-        found.append([part[::order] for part in split])
-    assert len(found[0][0]) == 40
-    for vectors, ids in found[1:]:
-        for row in range(40):
-            np.testing.assert_array_equal(ids[row], found[0][1][row])
-            assert_close(vectors[row], found[0][0][row])
-
-
 def test_words_one_vector_each_and_what_is_cut_is_counted(plain, tmp_path, caplog):
     rows = [
         {"words": ["the", "\u200b", "dog's"]},
@@ -195,23 +169,6 @@ def test_left_to_right_the_last_separator_stands_for_the_text(plain):
     assert parsed.info == ["[SEP]"]
     owners = parsed.columns["owners"]
     assert np.flatnonzero(owners == 0).tolist() == [len(owners) - 1]
-
-
-@pytest.mark.slow
-def test_other_ways_to_compute_give_float32_of_the_same(plain, tmp_path):
-    every = f"--config.init_from={plain}", "--config.predict.layers=(0, 1)"
-    found = []
-    for number, field in enumerate(
-        ("scan_layers=False", "scan_layers=True", "dtype=bfloat16")
-    ):
-        target = extract(tmp_path / "none", tmp_path, ROWS, *every,
-                         f"--config.model.{field}",
-                         name=f"{number}.safetensors")  # fmt: skip
-        found.append(load_file(target)["vectors"])
-    assert found[2].dtype == np.float32
-    assert_close(found[1], found[0])
-    np.testing.assert_allclose(found[2], found[0], atol=0.1)
-    assert (found[2] != found[0]).any()
 
 
 @pytest.mark.parametrize(

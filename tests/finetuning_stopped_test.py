@@ -37,17 +37,6 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     out, _ = run(folder, tmp_path / "run", *args, best, "--mode=evaluate")
     assert json.loads(out)["step"] == 4
 
-    # More steps would end as soon.
-    longer = ("--config.train.num_steps=30", "--config.train.extend=True")
-    _, err = run(folder, tmp_path / "run", *args, best, *longer)
-    assert f"{stopped} that of step 4\n" in err
-    assert predictions(tmp_path / "run") == before
-
-    # The same without `best`: the last checkpoint is the result.
-    out, err = run(folder, tmp_path / "last", *args)
-    assert "dev at step 10" in out
-    assert f"{stopped} that of step 10\n" in err
-
 
 def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     args = ("--config.train.eval_every=4", "--config.evaluate.checkpoint=best")

@@ -97,7 +97,6 @@ sys.exit(main.main(sys.argv[1:]))
         (signal.SIGKILL, "jsonl"),
         pytest.param(signal.SIGKILL, "csv", marks=pytest.mark.slow),
         (signal.SIGINT, "jsonl"),
-        pytest.param(signal.SIGTERM, "tsv", marks=pytest.mark.slow),
     ],
 )
 def test_after_a_signal_the_same_command_resumes(
@@ -125,14 +124,14 @@ def test_after_a_signal_the_same_command_resumes(
     assert sorted(x.name for x in tmp_path.glob("out*")) == [target.name]
 
 
-@pytest.mark.parametrize("cut", ["part", "log", "both"])
+@pytest.mark.parametrize("cut", ["part", "log"])
 def test_what_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
     """As after a power failure, which may lose the latest writes."""
     stop_after(3)
     said = ask(source, "out.jsonl", status=2)
     assert "out.jsonl.part: 384 rows are answered; the same command resumes" in said
     for name, ending in (("part", ".part"), ("log", ".part.log")):
-        if cut in (name, "both"):
+        if cut == name:
             path = tmp_path / f"out.jsonl{ending}"
             path.write_bytes(path.read_bytes()[: -1000 if name == "part" else -10])
             if name == "part":  # what follows the third window is shorter than that
@@ -160,13 +159,13 @@ def test_a_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_pat
             "it to start again, or name another --output"
         )
     said = ask(source, "out.jsonl", "--config.predict.top_k=2", status=2)
-    why = "holds 128 rows of other work: config.predict.top_k (5 there, 2 now); delete"
+    why = "holds 128 rows of other work, which differs in config.predict.top_k; delete"
     assert f"error: {part}: {why}" in said
     weights = tmp_path / "weights"
     shutil.copytree(plain, weights)
     shutil.rmtree(weights / "checkpoints" / "20")  # those of an earlier step are left
     said = ask(source, "out.jsonl", status=2, workdir=weights)
-    assert "rows of other work: the weights (" in said
+    assert "rows of other work, which differs in the weights; delete" in said
     assert part.read_text().count("\n") == WINDOW  # and are there still
     ask(source, "out.jsonl")
     found = (tmp_path / "out.jsonl").read_bytes()

@@ -53,17 +53,9 @@ def mini():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("The United [MASK] of America.", "states"),
-        ("I do not [MASK] what you mean.", "know"),
-        ("She closed the [MASK] behind her.", "door"),
-    ],
-)
-def test_it_fills_gaps(mini, text, word):
-    guesses = mini.fill_mask(text)
-    assert guesses[0][0]["token"] == word
+def test_it_fills_gaps(mini):
+    guesses = mini.fill_mask("The United [MASK] of America.")
+    assert guesses[0][0]["token"] == "states"
 
 
 def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):

@@ -15,12 +15,9 @@ from tests.close import assert_close
 TEXTS = ["the quick [MASK] fox", "a lazy dog", "[MASK] cats watch [MASK]"]
 
 
-@pytest.fixture(params=["run", "huggingface"])
-def model(request, plain, tmp_path):
-    if request.param == "run":
-        return bert_jax.load(plain)
-    here(f"--workdir={plain}", "--mode=export", f"--output={tmp_path / 'out'}")
-    return bert_jax.load(tmp_path / "out")
+@pytest.fixture
+def model(plain):
+    return bert_jax.load(plain)
 
 
 @pytest.mark.slow

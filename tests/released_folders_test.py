@@ -112,7 +112,7 @@ def test_a_vocabulary_tells_its_case(released, tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASED)
+@pytest.mark.parametrize("name", ["cased", "chinese"])
 def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
     """As NVIDIA's 30,528 for 30,522 tokens. A vocab.txt may lack a line elsewhere."""
     folder = released(name)
@@ -128,7 +128,7 @@ def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASED)
+@pytest.mark.parametrize("name", ["cased", "chinese"])
 def test_load_fine_tuning_pre_training_and_export_agree(
     released, real_lines, tmp_path, name
 ):
@@ -145,7 +145,7 @@ def test_load_fine_tuning_pre_training_and_export_agree(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "chinese"])
-@pytest.mark.parametrize("task", ["mrpc", "rte", "cola", "stsb", "qnli"])
+@pytest.mark.parametrize("task", ["mrpc", "cola"])
 def test_ids_on_glue_as_by_transformers(
     transformers, released, shared_data, tmp_path, name, task
 ):

@@ -211,7 +211,7 @@ def add_rows(
         if not rows.ndim or len(rows) != count:
             return rows
         if config.tokenizer.added_rows == "mean":
-            new = [rows[ids].mean(axis=0) for ids in tokens]
+            new = np.array([rows[ids].mean(axis=0) for ids in tokens])
         else:
             spread = config.model.initializer_range if rows.ndim > 1 else 0.0
             new = spread * rng.normal(size=(len(words), *rows.shape[1:]))

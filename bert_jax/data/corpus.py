@@ -49,6 +49,15 @@ class Document(NamedTuple):
     source: int = 0  # its index in `config.corpus.sources`
 
 
+# The text's feature and form in a data set of TFDS, unless "text" and "wrapped",
+# and a function that keeps an article's text passages.
+_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
+    "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
+    "wikipedia": ("text", "lines", wikipedia.article_paragraphs),
+    "pg19": ("book_text", "wrapped", str),
+}
+
+
 def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Document]:
     """Yields the documents of all sources, in order, except those without text.
 
@@ -193,12 +202,9 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
 
 def _read_tfds(name: str) -> Iterator[Document]:
     builder = tfds_source.prepared_builder(name)
-    if "text" not in builder.info.features:
+    feature, form, passages = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
+    if feature not in builder.info.features:
         there = ", ".join(builder.info.features)
-        raise UserError(f"tfds:{name}: no feature text; there are: {there}")
+        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
     for example in tfds_source.read_examples(name, builder, "train"):
-        text = example["text"].decode("utf-8")
-        if builder.name == "wikipedia":
-            yield Document(wikipedia.article_paragraphs(text), "lines")
-        else:
-            yield Document(text, "wrapped")
+        yield Document(passages(example[feature].decode("utf-8")), form)

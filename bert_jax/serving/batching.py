@@ -1,8 +1,7 @@
 """Rows of many requests, answered in batches by one thread.
 
-The thread also compiles: a program computes a number of rows of one length. One is
-compiled before requests need it, others in pauses. Until then rows are padded to a
-longer length, which has one.
+A program computes a number of rows of one length. Most are compiled before the first
+request, so there are few lengths.
 """
 
 import asyncio
@@ -10,46 +9,32 @@ import gc
 import logging
 import queue
 import threading
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
 
-from bert_jax.data.rows import BatchSize
+from bert_jax.data.rows import BatchSize, padded_length
 from bert_jax.errors import first_line
 from bert_jax.tasks import row_files
-from bert_jax.training.inference import Answerer, piece_sizes
+from bert_jax.training.inference import Answerer
 
 log = logging.getLogger(__name__)
 
 MAX_TOKENS = 512  # per precompiled row, because longer ones may not fit into memory
+LENGTHS = tuple(1 << power for power in range(4, 50))
 _SHORT = 80  # characters, below which rows count as of one length
-_PAUSE = 0.2  # seconds without a row, after which a program is compiled
-_OFTEN = 4  # batches of a length that are padded more before one awaits its program
 
 
-class CompiledLengths(BatchSize):
-    """A batch size that pads rows to lengths that have a program."""
+class ServedSize(BatchSize):
+    """A batch size whose lengths are powers of two."""
 
-    def __init__(self, *_: int):
-        # Programs to compile: numbers of rows and, negative, of tokens.
-        self.missing: set[tuple[int, int]] = set()
-        self.compiled: set[int] = set()
-        self.compiling = 0  # the length of the program in work
-        self._batches: Counter[int] = Counter()  # by length
+    least = 0  # the length of a row, at least
 
     def length(self, longest: int, limit: int) -> int:
-        """Returns the length to pad rows to, and records the programs of a new one."""
-        if self.compiling:
-            return self.compiling
-        best = super().length(longest, limit)
-        if not self._batches[best]:
-            self.missing |= {(rows, -best) for rows in piece_sizes(self.max_rows(best))}
-        self._batches[best] += 1
-        longer = (n for n in self.compiled if n >= best)
-        return best if self._batches[best] > _OFTEN else min(longer, default=best)
+        """Returns the padded length for a batch's longest row of `longest` tokens."""
+        return padded_length(max(longest, self.least), limit, LENGTHS)
 
 
 class _Row(NamedTuple):
@@ -68,20 +53,29 @@ class Batcher:
 
     def __init__(self, answerer: Answerer, example: Any):
         self._answerer, size = answerer, answerer.size
-        self._lengths = answerer.size = CompiledLengths(*size)
+        self._size = answerer.size = ServedSize(*size)
         # On a CPU rows together gain little, if they are long, and padding costs.
         self._ratio, self._most = (1.25, 3_000) if size.width else (4.0, 1_000_000)
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
-            self._example = answerer.parse_row(example)
-            limit = min(answerer.predictor.max_seq_length, MAX_TOKENS)
-            for tokens in (limit, *(1 << n for n in range(4, limit.bit_length()))):
-                self._lengths.length(tokens, limit)
-            self._compile_next()
+            self._compile(answerer.parse_row(example))
         except Exception as error:  # a custom task may have other rows
-            log.info("nothing is compiled before a request: %s", first_line(error))
+            log.info("not compiled before a request: %s", first_line(error))
+        self._size.least = 0
+        # Programs leave many objects, and stay. Without this, requests wait up to 0.4 s
+        # whenever Python looks through those for garbage.
+        gc.collect()
+        gc.freeze()
         threading.Thread(target=self._work, name="batches", daemon=True).start()
+
+    def _compile(self, parsed: Any) -> None:
+        """Compiles programs of every length, for one row and for most."""
+        limit = min(self._answerer.predictor.max_seq_length, MAX_TOKENS)
+        for length in (*(n for n in LENGTHS if n < limit), limit):
+            self._size.least = length
+            for rows in sorted({1, self._size.max_rows(length)}):
+                self._answerer.start([parsed] * rows)()
 
     async def answers(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Returns rows with their answers, or raises HTTPException if one is wrong.
@@ -90,8 +84,8 @@ class Batcher:
         rows at a time, so others have their turn between.
         """
         found: list[dict[str, Any]] = []
-        for start in range(0, len(rows), self._lengths.rows):
-            some = rows[start : start + self._lengths.rows]
+        for start in range(0, len(rows), self._size.rows):
+            some = rows[start : start + self._size.rows]
             queued = [self._row(start + n, row) for n, row in enumerate(some)]
             for row in queued:
                 self._arrived.put(row)
@@ -109,21 +103,17 @@ class Batcher:
 
     def _work(self) -> None:
         while True:
-            pause = 0.0 if self._waiting else _PAUSE if self._lengths.missing else None
             try:
-                self._waiting.append(self._arrived.get(timeout=pause))
+                self._waiting.append(self._arrived.get(block=not self._waiting))
             except queue.Empty:
-                if self._waiting:
-                    self._answer(self._next_batch())
-                else:
-                    self._compile_next()
+                self._answer(self._next_batch())
 
     def _next_batch(self) -> list[_Row]:
         batch, others = list[_Row](), list[_Row]()
         for row in self._waiting:
             first = (batch[0] if batch else row).characters
             is_alike = 1 / self._ratio <= row.characters / first <= self._ratio
-            most = min(self._lengths.rows, max(1, self._most // first))
+            most = min(self._size.rows, max(1, self._most // first))
             if not is_alike or len(batch) == most:
                 others.append(row)
             elif row.answer.set_running_or_notify_cancel():  # its client is connected
@@ -142,21 +132,3 @@ class Batcher:
             return
         for row, answer in zip(batch, answers, strict=True):
             row.answer.set_result(answer)
-
-    def _compile_next(self) -> None:
-        """Compiles a missing program, those of few rows and many tokens first."""
-        lengths = self._lengths
-        rows, negative = min(lengths.missing)
-        lengths.missing.remove((rows, negative))
-        lengths.compiling = -negative
-        try:
-            self._answerer.start([self._example] * rows)()
-            lengths.compiled.add(-negative)
-        except Exception as error:  # no request needs it: rows are padded more
-            lengths.missing -= {one for one in lengths.missing if one[1] == negative}
-            log.warning("not compiled: %d tokens: %s", -negative, first_line(error))
-        lengths.compiling = 0
-        # Programs leave many objects, and stay. Without this, requests wait up to 0.4 s
-        # whenever Python looks through those for garbage.
-        gc.collect()
-        gc.freeze()

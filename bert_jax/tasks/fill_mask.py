@@ -1,7 +1,6 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
 import logging
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -240,31 +239,13 @@ class Continue(FillMask):
         return Feature(0, columns, Blanks([end - 1], False)), [wanted]
 
 
-def format_guesses(rows: Sequence[Row], width: int, blank: str = "[MASK]") -> str:
-    """Formats rows of `FillMask.show` for a terminal: number, token and guesses.
-
-    A star marks the right guess. A row is cut after PRINTED blanks.
-
-    Args:
-      blank: `FillMask.blank`.
-    """
+def format_guesses(rows: Sequence[Row]) -> str:
+    """Formats rows of `FillMask.show` for a terminal: a text, then for each of its
+    first PRINTED blanks the token and the guesses."""
     lines = []
     for row in rows:
-        # Left to right there is no blank in the text, but one after it.
-        text, masks = row["text"], row["masks"][:PRINTED]
-        text = text if blank in text or not masks else f"{text} {blank}"
-        for number, _ in enumerate(masks, start=1):
-            text = text.replace(blank, f"[{number}]", 1)
-        head, cut, _ = text.partition(blank)
-        text = head + ("..." if cut else "")
-        lines += ["", *(f"  {line}" for line in textwrap.wrap(text, width - 2))]
-        for number, mask in enumerate(masks, start=1):
-            line = f"{f'[{number}]':>6} {mask['wanted']:<14}"
-            for guess in mask["guesses"]:
-                right = "*" if guess["token"] == mask["wanted"] else ""
-                shown = f"  {right}{guess['token']} {guess['probability']:.0%}"
-                if len(line + shown) > width:
-                    break  # later ones that fit would look like the next best
-                line += shown
-            lines.append(line)
+        lines += ["", row["text"]]
+        for number, mask in enumerate(row["masks"][:PRINTED], start=1):
+            shown = (f"{x['token']} {x['probability']:.0%}" for x in mask["guesses"])
+            lines.append(f"{number:>4} {mask['wanted']:<14} {'  '.join(shown)}")
     return escape_controls("\n".join(lines))

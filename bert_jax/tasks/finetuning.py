@@ -26,7 +26,7 @@ from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Data, Predictor, Results, Task
+from bert_jax.tasks.task import Data, Predictor, Results, Task, write_rows
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Answers = Sequence[Any]
@@ -115,7 +115,6 @@ class Finetuning(Task, Predictor):
         rows."""
         return batch["row_weights"]
 
-    @abc.abstractmethod
     def decode_answers(
         self,
         examples: Sequence[Row],
@@ -124,9 +123,13 @@ class Finetuning(Task, Predictor):
     ) -> list[Any]:
         """Returns the answer to each row, from the logits of its sequences.
 
+        By default a row is one sequence, and its `logits` are the answer.
+
         Args:
           outputs: Logits of each sequence by name, padded to some length.
         """
+        del examples, features
+        return [output["logits"] for output in outputs]
 
     @abc.abstractmethod
     def format_answer(self, example: Row, answer: Any) -> Row:
@@ -138,11 +141,21 @@ class Finetuning(Task, Predictor):
     ) -> dict[str, float]:
         """Returns the official scores, or none if the rows have no labels."""
 
-    @abc.abstractmethod
+    def prediction_row(self, example: Row, answer: Any) -> Row:
+        """Returns the fields that `write_predictions` writes for a row."""
+        return self.format_answer(example, answer)
+
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """Writes the predictions of a split into `folder`, each file atomically."""
+        """Writes the predictions of a split into `folder`, each file atomically.
+
+        By default it writes `SPLIT.jsonl`: each row's `index` (from 0) and
+        `prediction_row`.
+        """
+        found = map(self.prediction_row, examples, answers)
+        rows = ({"index": index, **row} for index, row in enumerate(found))
+        write_rows(folder / f"{split}.jsonl", rows)
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the majority baseline's scores, or none if they would mean little."""
@@ -453,18 +466,16 @@ class Finetuning(Task, Predictor):
     def _check_texts_per_row(self) -> None:
         """Raises UserError where a row can have only one text."""
         config = self.config
-        reasons = {
-            "is for a BERT's classes, numbers and labels": (
-                FAMILIES[config.model.architecture].shares_rows
-                and self.head == "sequence_classification"
-                and self.head not in HEADS
-            ),
-            "model.causal=True reads the last token": not config.model.causal,
-            "task.bilstm=True reads whole rows": not config.task.get("bilstm", False),
-        }
-        for reason, holds in reasons.items():
-            if self.texts_per_row > 1 and not holds:
-                raise UserError(
-                    f"config.task.texts_per_row={self.texts_per_row}: {reason}; leave "
-                    "it 1"
-                )
+        can_share = (
+            FAMILIES[config.model.architecture].shares_rows
+            and self.head == "sequence_classification"
+            and self.head not in HEADS
+            and not config.model.causal
+            and not config.task.get("bilstm", False)
+        )
+        if self.texts_per_row > 1 and not can_share:
+            raise UserError(
+                f"config.task.texts_per_row={self.texts_per_row}: is for a BERT's "
+                "classes, numbers and labels, without model.causal and task.bilstm; "
+                "leave it 1"
+            )

@@ -26,11 +26,7 @@ from bert_jax.tasks.row_files import Line
 log = logging.getLogger(__name__)
 
 Work = Mapping[str, Any]  # settings that decide the answers, in JSON, by readable names
-_NAMED = 3  # maximum number of differences that an error names
-
-
-class OtherWorkError(UserError):
-    """Error for a part file that holds rows of other work."""
+_ADVICE = "delete it to start again, or name another --output"
 
 
 class Output:
@@ -69,7 +65,7 @@ class Output:
         """Yields the lines whose rows are not written yet.
 
         Raises:
-          OtherWorkError: The lines before them are not those of the written rows.
+          UserError: The lines before them are not those of the written rows.
         """
         if not self.resumes:
             yield from lines
@@ -85,9 +81,9 @@ class Output:
         else:
             if last >= self.rows:
                 return
-        raise OtherWorkError(
+        raise UserError(
             f"{self._name}: its {self.rows:,} rows are not the first ones of this "
-            "input; delete it to start again, or name another --output"
+            f"input; {_ADVICE}"
         )
 
     def commit(self, count: int) -> None:
@@ -120,8 +116,7 @@ def open_output(
         this one. None means that the output cannot be resumed.
 
     Raises:
-      OtherWorkError: The part file belongs to other work.
-      UserError: It belongs to another program.
+      UserError: The part file belongs to other work, or to another program.
     """
     is_resumable = work is not None and _is_resumable(source, target)
     if work is None or not processes.of_first(is_resumable):
@@ -154,8 +149,6 @@ def open_output(
             file.flush()
             part.replace(whole)
             journal.unlink()
-        except OtherWorkError:
-            raise
         except BaseException:  # a signal, too
             if output.rows:
                 said = "%s: %s rows are answered; the same command resumes from there"
@@ -194,44 +187,28 @@ def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, 
     """Returns the state after the last complete window, and cuts off the rest.
 
     Raises:
-      OtherWorkError: The part belongs to other work.
+      UserError: The part belongs to other work.
     """
     state: dict[str, Any] = {}
-    size, valid = os.fstat(file.fileno()).st_size, 0
+    size = os.fstat(file.fileno()).st_size
     journal.seek(0)
-    for line in journal.read().splitlines(keepends=True):
-        try:
-            values = json.loads(line) if line.endswith("\n") else None
-        except ValueError:
-            values = None
-        if not isinstance(values, dict) or values.get("bytes", 0) > size:
-            break
-        state |= values
-        valid += len(line.encode())
+    with contextlib.suppress(ValueError):  # the last line may be cut off
+        for line in journal:
+            values = json.loads(line)
+            state |= values if values.get("bytes", 0) <= size else {}
     if not state.get("rows"):
-        state, valid = {"work": work}, 0
-    if differences := _differences(state["work"], work):
-        raise OtherWorkError(
-            f"{part}: holds {state['rows']:,} rows of other work: {differences}; "
-            "delete it to start again, or name another --output"
+        state = {"work": work}
+    there = state["work"]
+    names = there.keys() | work.keys()
+    if differing := sorted(n for n in names if there.get(n) != work.get(n)):
+        raise UserError(
+            f"{part}: holds {state['rows']:,} rows of other work, which differs in "
+            f"{', '.join(differing)}; {_ADVICE}"
         )
     file.seek(file.truncate(state.get("bytes", 0)))
-    journal.truncate(valid)
-    if not valid:
-        _write(journal, state)
+    journal.truncate(0)
+    _write(journal, state)
     return state
-
-
-def _differences(there: Work, here: Work) -> str:
-    named = [
-        name
-        if len(f"{there.get(name)}{here.get(name)}") > 80
-        else f"{name} ({there.get(name)!r} there, {here.get(name)!r} now)"
-        for name in sorted(there.keys() | here.keys())
-        if there.get(name) != here.get(name)
-    ]
-    more = [f"{len(named) - _NAMED} more"] if len(named) > _NAMED else []
-    return ", ".join(named[:_NAMED] + more)
 
 
 def _write(journal: TextIO, values: Mapping[str, Any]) -> None:

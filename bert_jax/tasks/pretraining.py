@@ -5,7 +5,6 @@ Modules that prepare and read the data are imported on use: inference needs none
 
 import dataclasses
 import functools
-import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -265,9 +264,8 @@ class Pretraining(Task):
         pairs = zip(examples, answers, strict=True)
         rows = [predictor.show(*example, one) for example, one in pairs]
         print("", *prepare.held_out(data.report["totals"]), sep="\n")
-        print("\na few held-out sentences, what stood at a number, and the guesses")
-        width = min(100, shutil.get_terminal_size().columns)
-        print(format_guesses(rows, width, predictor.blank))
+        print("\na few held-out sentences, the token at each blank, and the guesses")
+        print(format_guesses(rows))
         write_rows(folder / "dev.jsonl", rows)
 
     @functools.cached_property

@@ -10,11 +10,9 @@ from jaxtyping import Array, Float
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, read_table
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import Path
 from bert_jax.scores import classification as scores
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
-from bert_jax.tasks.task import write_rows
 from bert_jax.types import Arrays
 
 CHOICES = 4
@@ -175,20 +173,12 @@ class Swag(Finetuning):
         majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 
-    def write_predictions(
-        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
-    ) -> None:
-        """Writes `SPLIT.jsonl`: for each example `index` (from 0), `label` (the ending
-        chosen), `scores`, and `gold` if known."""
-        rows = []
-        for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
-            result = self.format_answer(example, answer)
-            row = {"index": index, "label": result["choice"]}
-            row["scores"] = result["scores"]
-            if example["label"] is not None:
-                row["gold"] = example["label"]
-            rows.append(row)
-        write_rows(folder / f"{split}.jsonl", rows)
+    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
+        """Returns `label` (the ending chosen), `scores`, and `gold` if known."""
+        result = self.format_answer(example, answer)
+        row = {"label": result["choice"], "scores": result["scores"]}
+        gold = example["label"]
+        return row if gold is None else {**row, "gold": gold}
 
     def parse_row(self, row: Row) -> Row:
         """Takes `context` and two or more `endings`, or SWAG's columns."""

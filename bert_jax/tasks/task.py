@@ -300,10 +300,6 @@ class Task(abc.ABC):
         """Columns of a table of rows. By number, it has no header."""
         return ANY
 
-    def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Describes, for users, the column read from a row. Empty means no message."""
-        return ""
-
     def adjust_init(self, params: Any) -> Any:
         """Changes a new model's random initial values, once the data is there.
 

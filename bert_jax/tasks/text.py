@@ -28,8 +28,7 @@ from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
 from bert_jax.tasks import windows
 from bert_jax.tasks.cross_entropy import of_classes
-from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
-from bert_jax.tasks.task import write_rows
+from bert_jax.tasks.finetuning import Answers, Finetuning
 from bert_jax.types import Arrays, DropoutKey
 
 log = logging.getLogger(__name__)
@@ -171,20 +170,6 @@ class Text(Finetuning):
         form = task.get("format", "")
         wanted = ColumnSpec(columns.required, labels, form, overrides)
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
-
-    def place_of_text(self, row: Mapping[str, Any]) -> str:
-        """Names one column, or both of a pair, by number in a table without a
-        header."""
-        parsed = self.parse_row(dict(row))
-        names = ["text"] if parsed.get("text_b") is None else ["text", "text_b"]
-        columns = [self.config.task.get(name) for name in names]
-        some = "columns" if len(names) > 1 else "column"
-        if self.row_columns.numbers and set(columns) <= row.keys():
-            numbers = " and ".join(columns)
-            return f"{some} {numbers}, counted from 0, of {len(row)} (no header)"
-        pairs = zip(columns, names, strict=True)
-        used = [repr(column if column in row else name) for column, name in pairs]
-        return f"{some} {' and '.join(used)}"
 
     def parse_row(self, row: Row) -> Row:
         """Takes the data's columns, or else `text`, and `text_b` for a pair.
@@ -387,16 +372,6 @@ class Text(Finetuning):
         weights = np.where(counts, len(labels) / rare, 1.0)
         return weights.astype(np.float32)
 
-    def decode_answers(
-        self,
-        examples: Sequence[Row],
-        features: Sequence[Feature],
-        outputs: Sequence[Outputs],
-    ) -> list[np.ndarray]:
-        """Returns the logits: a row is one sequence."""
-        del examples, features
-        return [output["logits"] for output in outputs]
-
     def fit_to_rows(self, split: str, answers: Answers) -> None:
         """Fits `temperature` or `thresholds`, by `config.task.calibration`."""
         labels = [example["label"] for example in self.examples(split)]
@@ -491,30 +466,26 @@ class Text(Finetuning):
             answer = np.where(label, np.inf, -np.inf)  # whatever was fitted
         return self.scores(split, examples, [answer] * len(examples))
 
+    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
+        """Returns `text`, `text_b` of a pair, `label` (a name, a list of names or a
+        number), `scores` (probabilities by name, not for a number), `gold` if known."""
+        row: Row = {"text": example["text"]}
+        if example.get("text_b") is not None:
+            row["text_b"] = example["text_b"]
+        row["label"] = self._shown(self.guess(answer))
+        result = self.format_answer(example, answer)
+        row |= {name: result[name] for name in ("scores",) if name in result}
+        if example["label"] is not None:
+            row["gold"] = self._shown(example["label"])
+        return row
+
     def write_predictions(
         self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """Writes `SPLIT.jsonl` and `SPLIT_classes.txt`.
-
-        SPLIT.jsonl has for each record `index` (from 0), `text`, `text_b` of a pair,
-        `label` (a name, a list of names or a number), `scores` (probabilities by name,
-        not for a number), and `gold` if known. SPLIT_classes.txt has the tables of
-        `class_tables`.
-        """
+        """Writes `SPLIT.jsonl`, and `SPLIT_classes.txt` with `class_tables`."""
         if tables := self.class_tables(examples, answers):
             write_atomically(folder / f"{split}_classes.txt", tables + "\n")
-        rows = []
-        for example, answer in zip(examples, answers, strict=True):
-            row: Row = {"index": example["id"], "text": example["text"]}
-            if example.get("text_b") is not None:
-                row["text_b"] = example["text_b"]
-            row["label"] = self._shown(self.guess(answer))
-            result = self.format_answer(example, answer)
-            row |= {name: result[name] for name in ("scores",) if name in result}
-            if example["label"] is not None:
-                row["gold"] = self._shown(example["label"])
-            rows.append(row)
-        write_rows(folder / f"{split}.jsonl", rows)
+        super().write_predictions(folder, split, examples, answers)
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Returns `class_tables`, unless they are too large for a screen."""

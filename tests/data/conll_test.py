@@ -90,7 +90,7 @@ def test_a_file_without_tags(read, tag_column, text):
     [
         ("a O\n\nb c O\n", "conll:3: 3 columns between spaces, but line 1 has 2"),
         ("a\tO\nb O\n", "conll:2: 1 column between tabs, but line 1 has 2"),
-        ("a\tO\nb\t \n", "conll:2: the tag is empty"),
+        ("a\tO\nb\t \n", "conll:2: the word or the tag is empty"),
         ("", "the file is empty"),
     ],
 )
@@ -141,12 +141,6 @@ def test_conll_u(read):
     for sentence in file.sentences:
         there = [lines[number - 1].split("\t")[1] for number in sentence["places"]]
         assert there == list(sentence["words"])
-
-
-def test_the_words_of_conll_u_are_not_in_its_first_column(tmp_path):
-    (tmp_path / "a.conllu").write_text(CONLL_U)
-    with pytest.raises(UserError, match=r"a\.conllu: .*config\.task\.token_column=1"):
-        read_columns(tmp_path / "a.conllu", token_column=0, tag_column=3, labelled=True)
 
 
 @pytest.mark.parametrize(
@@ -219,16 +213,14 @@ def check(file, path, in_entities=True):
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ((0, -1), "conll:3: the words are numbers (the line's columns are 0 '1', "),
-        ((1, -1), "the tag 'stephen' has no prefix such as B- or I-; correct it, or "),
+        ((0, -1), "conll:3: the words are numbers; config.task.token_column"),
+        ((1, -1), "conll:3: the tag 'stephen' has no prefix such as B- or I-; correct"),
     ],
 )
 def test_other_columns_than_words_and_tags(read, columns, expected):
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=expected) as error:
         check(read(UNER, *columns), read.path)
-    assert expected in str(error.value) and "\n" not in str(error.value)
-    columns = "columns are 0 '1', 1 'Tampa', 2 'B-LOC', 3 '-', 4 'stephen'; --config"
-    assert columns in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_one_tag_that_is_wrong(read):

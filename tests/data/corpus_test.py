@@ -136,6 +136,22 @@ def test_tfds_wikipedia_is_read_by_name_and_by_folder(
         ]
 
 
+def test_tfds_by_name_and_by_folder(tmp_path, monkeypatch, make_builder):
+    text = (
+        "\n_START_ARTICLE_\nA Title\n_START_SECTION_\nHistory\n_START_PARAGRAPH_\n"
+        "It began._NEWLINE_It went on.\n_START_SECTION_\nEnd\n_START_PARAGRAPH_\nOver."
+    )
+    features = {"text": tfds.features.Text(), "wikidata_id": tfds.features.Text()}
+    rows = [{"text": text, "wikidata_id": "Q1"}, {"text": "", "wikidata_id": "Q2"}]
+    home = make_builder(tmp_path, "wiki40b", rows, features)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    for name in ("wiki40b:1.0.0", str(home)):
+        (document,) = read(f"tfds:{name}")
+        assert document.text == "It began.\nIt went on.\nOver."
+        sentences = corpus.split_sentences(document, "en")
+        assert sentences == ["It began.", "It went on.", "Over."]
+
+
 def test_identity_follows_the_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("One.")

@@ -1,7 +1,9 @@
 """Text passages of articles as TFDS gives them, with each line labeled by hand."""
 
 import pytest
+import tensorflow_datasets as tfds
 
+from bert_jax.data import corpus
 from bert_jax.data.sources import wikipedia
 
 # An article as tensorflow_datasets/text/wikipedia.py leaves it (mwparserfromhell's
@@ -101,3 +103,15 @@ def test_an_appendix_ends_with_the_next_heading():
     assert wikipedia.article_paragraphs(text) == (
         "It is a river of the north.\nThe river rises in the Grey Hills."
     )
+
+
+def test_tfds_wikipedia_is_read_without_them(tmp_path, make_builder):
+    features = {"text": tfds.features.Text(), "title": tfds.features.Text()}
+    page = {"text": "\n".join(line for _, line in labelled()), "title": "Halden Ferry"}
+    nothing = {"text": "List of ferries\n\n A\n B", "title": "List"}
+    home = make_builder(tmp_path, "wikipedia", [nothing, page], features)
+    (document,) = corpus.read_documents((f"tfds:{home}",), tmp_path)
+    sentences = corpus.split_sentences(document, "en")
+    assert sentences[0].startswith("Halden Ferry (also")
+    assert sentences[-1].startswith("The population fell")
+    assert not any("Quill" in s or "Category" in s for s in sentences)

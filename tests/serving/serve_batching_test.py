@@ -143,65 +143,32 @@ def answered(served, *lengths):
     assert [row["answer"] for row in found] == list(lengths)
 
 
-def wait_for_all(served):
-    """Wakes the thread, then waits until it has compiled all."""
-    done, compile_next = threading.Event(), served._compile_next
-
-    def noted():
-        compile_next()
-        if not served._lengths.missing:
-            done.set()
-
-    served._compile_next = noted
-    answered(served, 3)
-    assert done.wait(120)
-
-
-def test_a_row_of_any_length_is_padded_to_a_program(monkeypatch):
-    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
+def test_programs_are_compiled_before_requests():
     model = Padded(width=64)
     served = model.batcher()
-    assert model.compiled == [(1, 100)]  # before there is a request
+    lengths = (16, 32, 64, 100)
+    assert model.compiled == [(rows, of) for of in lengths for rows in (1, 16)]
     answered(served, 3)
-    answered(served, 70)
-    assert model.compiled == [(1, 100)]
-
-
-def test_programs_are_compiled_in_pauses(monkeypatch):
-    monkeypatch.setattr(batching, "_PAUSE", 0.01)
-    model = Padded(width=64)
-    served = model.batcher()
-    wait_for_all(served)
-    lengths = (100, 64, 32, 16)
-    assert model.compiled == [(rows, of) for rows in (1, 4, 16) for of in lengths]
-    answered(served, 40)  # padded to 64, since there is no program of 48 yet
-    assert len(model.compiled) == 12
-    wait_for_all(served)
-    assert set(model.compiled[12:]) == {(1, 48), (4, 48), (16, 48)}
+    answered(served, 70, 40)
+    assert len(model.compiled) == 8
 
 
 def test_a_longer_row_than_any_program_is_compiled(monkeypatch):
-    monkeypatch.setattr(batching, "_PAUSE", 1000.0)
     monkeypatch.setattr(batching, "MAX_TOKENS", 32)
     model = Padded(width=64)
-    served = model.batcher()
-    answered(served, 60, 5)
-    assert model.compiled == [(1, 32), (1, 64)]
+    answered(model.batcher(), 60, 5)
+    assert model.compiled[-1] == (1, 64) and len(model.compiled) == 5
 
 
-def test_a_program_that_does_not_compile_fails_no_request(monkeypatch, caplog):
-    monkeypatch.setattr(batching, "_PAUSE", 0.01)
-    model = Padded(width=64, fails={(1, 64), (4, 32)})
-    served = model.batcher()
-    wait_for_all(served)
-    answered(served, 60, 30)
-    assert "not compiled: 64 tokens: too large" in caplog.text
-
-
-def test_a_task_that_has_other_rows_is_served(caplog):
+@pytest.mark.parametrize(
+    ("example", "fails", "compiled"),
+    [({"text": "a"}, {(1, 64)}, 4), ({"premise": "a"}, (), 0)],
+)
+def test_rows_that_do_not_compile_are_served(caplog, example, fails, compiled):
+    """Of a length too large for the memory, or of a task with other rows."""
     caplog.set_level("INFO")
-    model = Padded(width=64)
-    served = Batcher(model.answerer, {"premise": "a"})
+    model = Padded(width=64, fails=fails)
+    served = Batcher(model.answerer, example)
+    assert len(model.compiled) == compiled
     answered(served, 3)
-    assert model.compiled == [(1, 16)]
-    assert "nothing is compiled before a request" in caplog.text
+    assert "not compiled before a request" in caplog.text

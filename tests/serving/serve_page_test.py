@@ -13,7 +13,6 @@ pytestmark = browsers.MARKS
 browser = browsers.browser
 FOX = "🦊 John <b>Smith</b> lives in Paris."
 ANSWERS = {
-    "masks": {"masks": [[{"token": "<i>", "id": 1, "probability": 0.75}]]},
     "classes": {"label": "good", "scores": {"bad": 0.25, "good": 0.75}},
     "entities": {
         "entities": [
@@ -80,12 +79,6 @@ def answer(browser, address):
         return browser.find_element("id", "answer")
 
     return send
-
-
-@pytest.mark.slow
-def test_masks(answer):
-    found = answer("masks")
-    assert found.text.split("\n") == ["[MASK] 1", "<i>", "75.0%"]
 
 
 def test_classes_the_best_first(answer):

@@ -19,7 +19,7 @@ from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.encoder import Bert, stack_layers
 from bert_jax.tasks.task import Predictor
 from configs import common
-from configs.finetune import ner, squad, swag, text
+from configs.finetune import squad, swag
 from tests.micro import answerer, bert_config, initial_params
 
 ROWS = [
@@ -162,24 +162,7 @@ def test_stacked_layers_and_other_kernels_give_the_same():
             np.testing.assert_allclose(one, found[key], atol=1e-3, err_msg=str(fields))
 
 
-def test_a_batch_stays_within_its_budget():
-    base = bert_config(vocab_size=100)
-    assert attentions.rows_at_once(base, (128,), 32) == 32
-    assert attentions.rows_at_once(base, (512,), 32) == 7
-    assert attentions.rows_at_once(base, (4, 512), 32) == 1
-    for shape in ((512,), (384,), (4, 128)):
-        rows = attentions.rows_at_once(base, shape, 1000)
-        size = 4 * 12 * 12 * np.prod(shape) * shape[-1]
-        assert rows * size <= attentions.BUDGET < (rows + 1) * size
-
-
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##a", "##b"]
-
-
-def left_to_right():
-    config = common.get_config()
-    config.task.objective = "ltr"
-    return config
 
 
 # The config, rows of the input, and for each sequence: row, part, tokens.
@@ -190,26 +173,6 @@ CASES = {
         [
             (0, 0, "[CLS] a [MASK] b [SEP]"),
             (1, 0, "[CLS] c [SEP] d e [SEP]"),
-        ],
-    ),
-    "left to right": (
-        left_to_right,
-        [{"text": "a b c"}],
-        [(0, 0, "[CLS] a b c [SEP]")],
-    ),
-    "text": (
-        lambda: text.get_config("tiny"),
-        [{"text": "a b c d e"}, {"text": "f"}],
-        [(0, 0, "[CLS] a b c d e [SEP]"), (1, 0, "[CLS] f [SEP]")],
-    ),
-    "ner": (
-        lambda: ner.get_config("tiny"),
-        [{"words": ["a"]}, {"text": "a b c d e f g h a b c d e f"}],
-        [
-            (0, 0, "[CLS] a [SEP]"),
-            (1, 0, "[CLS] a b c d e f g h a b [SEP]"),
-            (1, 1, "[CLS] d e f g h a b c d e [SEP]"),
-            (1, 2, "[CLS] e f g h a b c d e f [SEP]"),
         ],
     ),
     "squad": (

@@ -203,7 +203,7 @@ def test_queries_find_their_documents(make, tmp_path):
 @pytest.mark.parametrize(
     ("rows", "fields", "error"),
     [
-        ([*pairs(), {"text": "a"}], {}, r"rows.jsonl:5: a text alone, but the first"),
+        ([*pairs(), {"text": "a"}], {}, r"rows.jsonl:5: a row of texts, but the first"),
         (
             [{"text": "a", "text_b": " "}],
             {},

@@ -16,14 +16,9 @@ from tests.tokenization.wordpiece_test import Rules
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
 FOLDERS = {
     "cola": "CoLA",
-    "sst2": "SST-2",
     "mrpc": "MRPC",
     "stsb": "STS-B",
-    "qqp": "QQP",
     "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
     "ax": "diagnostic",
 }
 
@@ -60,7 +55,7 @@ def google(rules, ids, text_a, text_b, limit=128):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", ["cola", "mrpc", "stsb", "mnli", "ax"])
 def test_features_of_real_dev_sets(shared_data, make, tmp_path, name):
     """Those of google-research/bert and of transformers, record for record.
 

@@ -129,7 +129,6 @@ def gold_logits(features):
 @pytest.mark.parametrize(
     ("name", "version", "inside", "same", "within_a_word", "long"),
     [
-        ("dev-v1.1", "1.1", 1_794, 1_786, 8, 0),
         ("dev-v2.0.subset", "2.0", 478, 476, 1, 1),
     ],
 )

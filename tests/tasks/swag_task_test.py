@@ -2,19 +2,16 @@
 
 import json
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from micro import answerer, initial_params
 from scipy import special
-from small_texts import choice_row, evaluated, shrunk
+from small_texts import choice_row, shrunk
 
 from bert_jax.tasks.swag import Swag
 from configs.finetune import swag
-from tests.close import assert_close
 
 EXAMPLES = [
     choice_row("a b c", ("d", "e f g", "h", "a"), 2),
@@ -92,40 +89,6 @@ def test_what_was_cut_is_counted(config):
     }
 
 
-@pytest.mark.slow
-def test_the_loss_is_cross_entropy_over_the_endings(config, params):
-    task = task_of(config, EXAMPLES, "train")
-    config.train.batch_size = 3
-    batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
-    logits = np.asarray(task.logits(params, batch)["logits"], np.float64)
-    assert logits.shape == (3, 4)
-    losses = -special.log_softmax(logits, axis=-1)[np.arange(3), batch["label"]]
-    total = task.loss(params, batch, None)["choice_loss"]
-    np.testing.assert_allclose(total, losses.sum(), rtol=1e-5)
-    assert task.loss_weights(batch) == {"choice_loss": 3}
-    batch["row_weights"] = jnp.array([1.0, 0.0, 1.0])
-    total = task.loss(params, batch, None)["choice_loss"]
-    np.testing.assert_allclose(total, losses[[0, 2]].sum(), rtol=1e-5)
-    assert task.loss_weights(batch) == {"choice_loss": 2}
-
-
-@pytest.mark.slow
-def test_answers_are_in_the_order_of_the_records(config, params):
-    _, answers = evaluated(task_of(config, EXAMPLES), params, "dev")
-    for example, answer in zip(EXAMPLES, answers, strict=True):
-        # One row at a time, without any padding.
-        task = Swag(config)
-        (feature,) = task.encode([example], "dev")
-        for choice in (0, 2):
-            length = int(feature.columns["input_mask"][choice].sum())
-            row = {
-                name: jnp.asarray(feature.columns[name][None, [choice], :length])
-                for name in ("input_ids", "input_mask", "segment_ids")
-            }
-            alone = np.asarray(task.logits(params, row)["logits"])
-            assert_close(alone, [[answer[choice]]])
-
-
 def test_scores_and_files(config, tmp_path):
     task = task_of(config, EXAMPLES)
     answers = [
@@ -142,19 +105,6 @@ def test_scores_and_files(config, tmp_path):
     ]
     for row, answer in zip(rows, answers, strict=True):
         np.testing.assert_allclose(row["scores"], special.softmax(answer), rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_test_split_without_labels(config, params, tmp_path):
-    examples = [example | {"label": None} for example in EXAMPLES]
-    task = task_of(config, examples, "test")
-    assert task.splits == ("test",)
-    results, _ = evaluated(task, params, "test")
-    assert results.scores == {}
-    assert results.baseline() == {}
-    results.write(tmp_path)
-    rows = [json.loads(line) for line in (tmp_path / "test.jsonl").open()]
-    assert [set(row) for row in rows] == [{"index", "label", "scores"}] * 3
 
 
 @pytest.mark.slow

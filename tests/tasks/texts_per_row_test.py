@@ -15,7 +15,7 @@ __all__ = ["make"]  # a fixture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "regression", "multilabel"])
+@pytest.mark.parametrize("kind", ["classification", "multilabel"])
 def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, kind):
     rng = np.random.default_rng(0)
     examples = []
@@ -23,14 +23,12 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
         text = " ".join(rng.choice(list("abcdefghij"), rng.integers(1, 12)))
         label = {
             "classification": index % 2,
-            "regression": index / 7,
             "multilabel": (index % 2, index % 3 // 2),
         }[kind]
         examples.append(text_row(index, text, "c d" if index % 3 else None, label))
-    labels = ("score",) if kind == "regression" else ("no", "yes")
     found = []
     for texts in (1, 4):
-        task = make(examples, 16, labels, kind=kind, texts_per_row=texts)
+        task = make(examples, 16, kind=kind, texts_per_row=texts)
         task.resolve()
         task.config.train.batch_size = 16
         if texts == 1:
@@ -98,5 +96,5 @@ def test_a_text_does_not_see_the_others_of_its_row(make):
 def test_a_model_whose_rows_cannot_be_shared(make):
     task = make(texts_per_row=4)
     task.config.model.causal = True
-    with pytest.raises(UserError, match=r"texts_per_row=4: model\.causal=True reads"):
+    with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):
         Texts(task.config, ())

@@ -57,3 +57,15 @@ def _is_passage(line: str) -> bool:
     if len(text) < _SHORT or text[0].isspace() or _MARK.match(text):
         return False
     return len(text) >= _LONG or _SENTENCE_END.search(text) is not None
+
+
+def wiki40b_paragraphs(text: str) -> str:
+    """Returns the paragraphs of a `tfds:wiki40b` article, one per line.
+
+    Leaves out the titles of articles and sections, and their markers.
+    """
+    parts = re.split(r"\n?_START_(ARTICLE|SECTION|PARAGRAPH)_\n?", text)
+    # parts: text before the first marker, then marker and text alternating.
+    pieces = zip(parts[1::2], parts[2::2], strict=True)
+    kept = [piece for marker, piece in pieces if marker == "PARAGRAPH"]
+    return "\n".join(kept).replace("_NEWLINE_", "\n")

@@ -36,18 +36,10 @@ def read_texts(
         kinds.append(kind)
         if kind != kinds[0]:
             raise UserError(
-                f"{where}: {_TOLD[kind]}, but the first row is {_TOLD[kinds[0]]}; "
-                "keep them in files of their own"
+                f"{where}: a row of {kind}, but the first row is of {kinds[0]}; keep "
+                "them in files of their own"
             )
     return rows, kinds[0]
-
-
-_TOLD = {
-    "texts": "a text alone",
-    "pairs": "a pair",
-    "triplets": "a triplet",
-    "scores": "a pair with a score",
-}
 
 
 def _row(fields: Row, names: dict[str, str], where: str, most: float) -> tuple:

@@ -20,8 +20,7 @@ from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime.storage import Path, storage_path
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
-from bert_jax.tasks.finetuning import Finetuning, Outputs
-from bert_jax.tasks.task import write_rows
+from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # The losses that rows of a kind can have. The first is the default.
@@ -231,23 +230,18 @@ class Embeddings(Finetuning):
         found = retrieval.retrieval_scores(queries @ partners.T, judged)
         return {"mrr@10": found["mrr@10"]}
 
+    def prediction_row(self, example: Row, answer: np.ndarray) -> Row:
+        """Returns `similarity`, a cosine, and `gold` if known."""
+        similarity = self.format_answer(example, answer)["similarity"]
+        gold = {"gold": example["score"]} if "score" in example else {}
+        return {"similarity": similarity, **gold}
+
     def write_predictions(
-        self,
-        folder: Path,
-        split: str,
-        examples: Sequence[Row],
-        answers: Sequence[np.ndarray],
+        self, folder: Path, split: str, examples: Sequence[Row], answers: Answers
     ) -> None:
-        """Writes `SPLIT.jsonl`: each row's `index` (from 0), `similarity`, a cosine,
-        and `gold` if known. Writes nothing for texts alone."""
-        rows = []
-        for index, (row, answer) in enumerate(zip(examples, answers, strict=True)):
-            if len(row["texts"]) > 1:
-                similarity = self.format_answer(row, answer)["similarity"]
-                gold = {"gold": row["score"]} if "score" in row else {}
-                rows.append({"index": index, "similarity": similarity, **gold})
-        if rows:
-            write_rows(folder / f"{split}.jsonl", rows)
+        """Writes `SPLIT.jsonl`, or nothing for texts alone."""
+        if examples and len(examples[0]["texts"]) > 1:
+            super().write_predictions(folder, split, examples, answers)
 
     def format_answer(self, example: Row, answer: np.ndarray) -> dict[str, Any]:
         """Returns `vector` of the text, and for a pair also `similarity`, a cosine."""

@@ -174,8 +174,9 @@ class Ner(Finetuning):
                     column[positions] = labels[first - begin : last - begin]
                     columns["labels"] = column
                 if self.crf:
-                    columns["tagged"] = np.zeros(len(input_ids), np.int32)
-                    columns["tagged"][positions] = 1
+                    chain = np.zeros(len(input_ids), np.int32)
+                    chain[positions] = 1
+                    columns["tagged"] = chain
                 features.append(Feature(index, columns, positions))
         return features
 

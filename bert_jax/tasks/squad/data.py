@@ -30,15 +30,6 @@ NEARBY = 10
 _CALLED = {str: "text", int: "an integer", list: "a list", bool: "true or false"}
 
 
-class Question(Row):
-    """A row whose fields are attributes too, as users' scripts read them."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self:
-            return self[name]
-        raise AttributeError(name)
-
-
 def read_questions(path: str | Path) -> tuple[list[Row], Counter[str]]:
     """Reads the questions of a file (JSON, perhaps compressed), or of a split on the
     Hub or of TFDS (hf:rajpurkar/squad:train, tfds:squad/v1.1:train), in order.
@@ -112,13 +103,13 @@ def _question(item: Row, context: str, where: str) -> Row:
         golds = _answers(item, where)
         answers = [_as_in_context(context, gold) for gold in golds]
     impossible = {"is_impossible": answers == [], **item}
-    return Question(
-        id=str(number),
-        question=_value(item, "question", str, where),
-        context=context,
-        answers=answers,
-        is_impossible=_value(impossible, "is_impossible", bool, where),
-    )
+    return {
+        "id": str(number),
+        "question": _value(item, "question", str, where),
+        "context": context,
+        "answers": answers,
+        "is_impossible": _value(impossible, "is_impossible", bool, where),
+    }
 
 
 def _answers(item: Row, where: str) -> Iterator[Row]:

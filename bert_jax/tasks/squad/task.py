@@ -28,6 +28,9 @@ from bert_jax.types import Arrays
 log = logging.getLogger(__name__)
 
 
+_SAVED = ("text", "probability", "start_logit", "end_logit")  # of each guess
+
+
 class _LeftOut(Exception):
     """The reason why a question cannot be trained on."""
 
@@ -214,11 +217,10 @@ class Squad(Finetuning):
 
     def fit_to_rows(self, split: str, answers: Sequence[Prediction]) -> None:
         """Fits `null_threshold` for the best F1 (section 4.3)."""
-        pairs = list(zip(self.examples(split), answers, strict=True))
-        golds = self._golds([example for example, _ in pairs])
+        examples = self.examples(split)
+        golds = self._golds(examples)
         if golds and self.config.task.null_answers:
-            best = {example["id"]: answer.best.text for example, answer in pairs}
-            odds = {example["id"]: answer.null_odds for example, answer in pairs}
+            best, odds = _texts_and_odds(examples, answers)
             _, threshold = scores.best_threshold(best, golds, odds)
             self.fitted["null_threshold"] = threshold
 
@@ -235,9 +237,7 @@ class Squad(Finetuning):
             return {}
         if not self.config.task.null_answers:
             return scores.score_version1(self._texts(examples, answers), golds)
-        pairs = list(zip(examples, answers, strict=True))
-        best = {example["id"]: answer.best.text for example, answer in pairs}
-        odds = {example["id"]: answer.null_odds for example, answer in pairs}
+        best, odds = _texts_and_odds(examples, answers)
         best_f1, _ = scores.best_threshold(best, golds, odds)
         best_exact, _ = scores.best_threshold(best, golds, odds, scores.exact_match)
         return {
@@ -265,12 +265,7 @@ class Squad(Finetuning):
         del split
         nbest = {
             example["id"]: [
-                {
-                    "text": guess.text,
-                    "probability": guess.probability,
-                    "start_logit": guess.start_logit,
-                    "end_logit": guess.end_logit,
-                }
+                {name: getattr(guess, name) for name in _SAVED}
                 for guess in answer.guesses
             ]
             for example, answer in zip(examples, answers, strict=True)
@@ -280,10 +275,7 @@ class Squad(Finetuning):
             "nbest_predictions.json": nbest,
         }
         if self.config.task.null_answers:
-            files["null_odds.json"] = {
-                example["id"]: answer.null_odds
-                for example, answer in zip(examples, answers, strict=True)
-            }
+            _, files["null_odds.json"] = _texts_and_odds(examples, answers)
         for name, content in files.items():
             text = json.dumps(content, indent=4) + "\n"
             write_atomically(folder / name, text)
@@ -344,3 +336,14 @@ class Squad(Finetuning):
             for example in examples
             if example["answers"] or (null and example["answers"] is not None)
         ]
+
+
+def _texts_and_odds(
+    examples: Sequence[Row], answers: Sequence[Prediction]
+) -> tuple[dict[str, str], dict[str, float]]:
+    """Returns each question's best text, and its odds of having no answer."""
+    pairs = list(zip(examples, answers, strict=True))
+    return (
+        {example["id"]: answer.best.text for example, answer in pairs},
+        {example["id"]: answer.null_odds for example, answer in pairs},
+    )
