@@ -21,17 +21,12 @@ def pickle(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def flax(folder):
-    (folder / "model.safetensors").rename(folder / "flax_model.msgpack")
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (truncate, "model.safetensors: .*damaged: export or copy it again; "),
         (no_config, "has no config.json"),
         (pickle, "can execute code.*weights_only=True"),
-        (flax, "flax_model.msgpack is not read; convert it"),
     ],
 )
 def test_damaged_files(make_folder, damage, message):

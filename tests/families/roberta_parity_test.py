@@ -80,8 +80,13 @@ def batch(architecture):
     return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("architecture", "size"),
+    [
+        *((name, size) for name in ARCHITECTURES for size in ("tiny", "small")),
+        pytest.param("RobertaForMaskedLM", "base", marks=pytest.mark.slow),
+    ],
+)
 def test_outputs_and_gradients(architecture, size, tmp_path):
     model = saved(tmp_path / "saved", architecture, size)
     given = batch(architecture)

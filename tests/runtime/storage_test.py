@@ -109,7 +109,7 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
     [
         (["--workdir=az://bucket/run"], ["--workdir=az://bucket/run", "gs://BUCKET/"]),
         (["--workdir=s3://bucket/run"], ["s3://bucket/run", "pip install s3fs"]),
-        (["--config.corpus.sources=('text:az://a/b',)"], ["corpus.sources=az://a/b"]),
+        (["--config.corpus.sources=('text:az://a/b',)"], ["text:az://a/b: no file"]),
         (
             ["--mode=export", "--output=gs://bucket/model"],
             ["--output=gs://bucket/model", "copy"],
