@@ -30,7 +30,7 @@ def activations(layers, kind, **more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_a_tpu_computes_again_of_a_layer(dtype):
+def test_layer_activations_that_a_tpu_computes_again(dtype):
     """Two arrays of scores, three masks of dropout, three for each LayerNorm."""
     more = {"model.dtype": dtype}
     traced, kept = (
@@ -41,7 +41,7 @@ def test_what_a_tpu_computes_again_of_a_layer(dtype):
     assert traced - kept == 2 * 4 * scores + (scores + 2 * vectors) + 6 * 4 * vectors
 
 
-def test_a_loop_computes_the_last_layer_as_the_others():
+def test_loop_computes_the_last_layer_as_the_others():
     alone, looped = (
         activations(layers, "", **{"model.scan_layers": True}) for layers in (1, 2)
     )

@@ -92,7 +92,7 @@ def test_devices_exchange_what_the_mesh_needs(fields, allowed):
 
 
 @pytest.mark.slow
-def test_a_loop_over_the_layers_keeps_the_program_small():
+def test_loop_over_the_layers_keeps_the_program_small():
     def instructions(*fields):
         _, done = built(SLICE, *BASE, *PACKED, *fields)
         return sum(map(len, hlo.Program(done.as_text()).computations.values()))
@@ -111,7 +111,7 @@ def test_a_loop_over_the_layers_keeps_the_program_small():
         (GPU, "configs/base.py", "predict"),
     ],
 )
-def test_other_steps_compile(device, spec, mode):
+def test_steps_of_other_tasks_compile(device, spec, mode):
     tuned = () if spec == "configs/base.py" else ("task.max_seq_length=32",)
     if "squad" in spec:
         tuned = (*tuned, "task.max_query_length=8")
@@ -136,7 +136,7 @@ def test_other_steps_compile(device, spec, mode):
         (GPU, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
     ],
 )
-def test_each_attention_compiles(device, fields, kernels):
+def test_attention_compiles_by_each_name(device, fields, kernels):
     program, done = built(device, *BASE, *fields)
     text = done.as_text()
     known = (TRITON, SPLASH, *WHOLE_ROW, *CUDNN)
@@ -152,7 +152,7 @@ def test_each_attention_compiles(device, fields, kernels):
         ]
 
 
-def test_a_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
+def test_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
     program, done = built(GPU, *BASE, *PACKED)
     text = done.as_text()
     assert " scatter(" not in text
@@ -170,7 +170,7 @@ def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu():
 
 
 @pytest.mark.slow
-def test_a_model_of_the_time_on_a_gpu():
+def test_model_of_the_time_on_a_gpu():
     require(GPU)
     fields = [f"--config.{field}" for field in BASE]
     case = {"config": "configs/base.py", "fields": fields, "device": GPU}
@@ -189,7 +189,7 @@ def test_a_model_of_the_time_on_a_gpu():
     ) in compiled.lines({**found, "fits": True}, formulas=1e9)
 
 
-def test_an_attention_that_devices_lack_is_refused():
+def test_attention_that_devices_lack_is_refused():
     with pytest.raises(UserError, match="fused: has dropout on a TPU for rows of"):
         longer = "model.max_position_embeddings=2048"
         built(SLICE, *BASE, "model.attention=fused", longer)
@@ -198,7 +198,7 @@ def test_an_attention_that_devices_lack_is_refused():
 
 
 @pytest.mark.slow
-def test_a_program_that_does_not_fit_says_so():
+def test_program_that_does_not_fit_says_so():
     require(SLICE)
     large = ("model.scan_layers=True", "phase2.fraction=0", "train.batch_size=65536")
     fields = [f"--config.{field}" for field in large]

@@ -20,7 +20,7 @@ def embeddings(params):
     return np.asarray(params["bert"]["embeddings"]["word_embeddings"]["embedding"])
 
 
-def test_each_kept_step_has_its_own_weights(plain):
+def test_kept_steps_have_their_own_weights(plain):
     with Checkpoints(plain, None, only=10) as checkpoints:
         params, step = checkpoints.restore_params(ONE)
     assert step == 10
@@ -40,7 +40,7 @@ def test_each_kept_step_has_its_own_weights(plain):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_it(plain, micro, tmp_path):
+def test_run_starts_from_it(plain, micro, tmp_path):
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 8]
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -66,7 +66,7 @@ def test_a_run_starts_from_it(plain, micro, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_step_that_is_not_there_or_damaged(plain, tmp_path):
+def test_step_that_is_not_there_or_damaged(plain, tmp_path):
     with pytest.raises(UserError, match=r"no such step; it has \[10, 20\]"):
         weights.read_weights(plain / "checkpoints" / "7")
     run = tmp_path / "run"

@@ -45,7 +45,7 @@ def write(micro, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_mode_needs_the_file_that_defines_the_task(write):
+def test_config_file_that_defines_the_task_is_needed_by_every_mode(write):
     spec, short = write("task.name"), "--config.train.num_steps=1"
     run(spec, "run", short)
     tasks.TASKS.pop("focal")  # as in a new process, which has not read focal.py
@@ -63,7 +63,7 @@ def test_every_mode_needs_the_file_that_defines_the_task(write):
 
 
 @pytest.mark.parametrize("field", OWN)
-def test_what_a_config_file_defines_must_be_there_but_for_the_weights(write, field):
+def test_config_file_definitions_must_be_there_but_for_the_weights(write, field):
     place = storage.storage_path("run")
     task = setup.build_task(
         configuration.load_config(write(field), []), place, from_data=True

@@ -61,7 +61,7 @@ def test_batches_go_on_at_any_step(make, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONTRACT)
-def test_the_rows_of_hosts_make_up_the_batch(make, name):
+def test_rows_of_hosts_make_up_the_batch(make, name):
     """Of two hosts whose rows follow each other, and of two that take turns."""
     task = make(name)
     for step in (0, STEPS - 1):
@@ -146,7 +146,7 @@ def straight(once, corpus):
     return contract_runs.elmo(once, corpus)
 
 
-def test_a_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
+def test_killed_run_resumes_as_if_it_had_not_been(straight, tmp_path):
     """To the last bit: losses, scores, answers, and everything that is saved."""
     config, workdir = straight.config, tmp_path / "run"
     run_killed(straight.task, config, workdir, *straight.arguments)

@@ -54,7 +54,7 @@ def served(fake_hub, articles, books):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["base", "english", "elmo"])
-def test_the_default_sources_are_read(fake_hub, tmp_path, name):
+def test_default_sources_are_read(fake_hub, tmp_path, name):
     served(fake_hub, [ARTICLE] * 2, [BOOK] * 2)
     sources = importlib.import_module(f"configs.{name}").get_config().corpus.sources
     found = list(corpus.read_documents(tuple(sources), tmp_path))

@@ -193,7 +193,7 @@ def own_files(shown_files, monkeypatch):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.where)
-def test_a_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
+def test_command_is_one_that_the_program_takes(command, own_files, monkeypatch):
     program, *words = words_of(command)
     if program in OTHERS:
         return
@@ -222,7 +222,7 @@ def check_pip(words: Sequence[str]) -> None:
             assert {*named[1].split(",")} <= {*project["optional-dependencies"]}, word
 
 
-def test_every_file_that_is_shown_loads(own_files):
+def test_files_that_pages_show_load(own_files):
     configs = [path for path in own_files.values() if "extends" in read(path)]
     assert len(configs) >= 6
     for path in configs:
@@ -230,7 +230,7 @@ def test_every_file_that_is_shown_loads(own_files):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_field_in_the_text_exists(page):
+def test_field_in_the_text_exists(page):
     known = {name for name, _ in fields.iter_fields(every_field())}
     tops = {name.partition(".")[0] for name in known if "." in name}
     given = re.compile(rf"(?:--config\.)?((?:{'|'.join(tops)})\.(\w+))(=[^=]+)?")
@@ -246,7 +246,7 @@ def test_a_field_in_the_text_exists(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_flag_in_the_text_exists(page, monkeypatch):
+def test_flag_in_the_text_exists(page, monkeypatch):
     text = page.read_text("utf-8")
     known = {f"--{name}" for name in command_line.CommandLine._fields}
     known |= {"--all", "--dry-run", "--devices", *THEIR_FLAGS}
@@ -267,7 +267,7 @@ def test_a_flag_in_the_text_exists(page, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_path_in_the_text_exists(page):
+def test_path_in_the_text_exists(page):
     places = re.compile(r"(?:bert_jax|configs|docs|experiments|launch|tests)/[\w./-]*")
     for _, span in documented.inline(page.read_text("utf-8")):
         if found := places.fullmatch(span.partition(":")[0]):

@@ -32,12 +32,12 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.slow
-def test_the_page_of_fields_is_fresh():
+def test_page_of_fields_is_fresh():
     written = config_page.PAGE.read_text("utf-8")
     assert written == config_page.page(), "run: python -m experiments.pages.config_page"
 
 
-def test_every_page_is_listed():
+def test_pages_are_all_listed():
     listed = (ROOT / "mkdocs.yml").read_text("utf-8")
     index = (ROOT / "docs" / "index.md").read_text("utf-8")
     for page in PAGES:
@@ -45,7 +45,7 @@ def test_every_page_is_listed():
         assert page.name == "index.md" or f"]({page.name})" in index
 
 
-def test_the_experiments_page_names_commands_that_are_there():
+def test_experiments_page_names_commands_that_are_there():
     text = (ROOT / "experiments" / "README.md").read_text("utf-8")
     named = re.findall(r"`(\w+\.\w+)`", text)
     commands = [name for name in named if not name.endswith(".txt")]
@@ -57,7 +57,7 @@ def test_the_experiments_page_names_commands_that_are_there():
     assert not [name for name in files if not (results / name).exists()]
 
 
-def test_a_command_has_one_answer_on_all_pages():
+def test_command_has_one_answer_on_all_pages():
     """`$ COMMAND` and its output: the same everywhere that it is shown."""
     answers: dict[str, set[str]] = {}
     shown = re.compile(
@@ -71,7 +71,7 @@ def test_a_command_has_one_answer_on_all_pages():
     assert asked and all(len(answers[command]) == 1 for command in answers), answers
 
 
-def test_the_tokenizer_alone(monkeypatch):
+def test_tokenizer_alone(monkeypatch):
     monkeypatch.chdir(ROOT)
     text = (ROOT / "docs" / "weights.md").read_text("utf-8")
     (block,) = re.findall(r"(?s)```python\n(>>> .*?)```", text)

@@ -55,7 +55,7 @@ def test_offsets_are_in_the_text_as_it_was_given(tokenizer):
     assert found["tokens"][1] == ["[CLS]", "un", "##seen", "cats", "[SEP]"]
 
 
-def test_a_second_text_counts_from_its_own_start(tokenizer):
+def test_second_text_counts_from_its_own_start(tokenizer):
     found = columns(tokenizer, ["the cats"], ["unseen cats"])
     second = found["segment_ids"][0] == 1
     np.testing.assert_array_equal(
@@ -81,7 +81,7 @@ def test_they_are_what_the_model_was_given(plain):
 
 
 @pytest.mark.parametrize("texts_b", [None, ["Cats, unseen", "é", "."]])
-def test_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
+def test_encode_is_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
     tokenization.save_tokenizer(tokenizer, tmp_path)
     theirs = transformers.BertTokenizerFast(str(tmp_path / "vocab.txt"))
     expected = theirs(
@@ -103,7 +103,7 @@ def test_as_in_transformers(transformers, tokenizer, tmp_path, texts_b):
         assert found["tokens"][row] == tokens
 
 
-def test_a_model_that_computes_no_numbers_has_no_vectors(plain):
+def test_model_that_computes_no_numbers_has_no_vectors(plain):
     """Each of its weights is finite."""
     model = bert_jax.load(plain)
     model.params = jax.tree.map(lambda x: x * 1e38, model.params)
@@ -112,7 +112,7 @@ def test_a_model_that_computes_no_numbers_has_no_vectors(plain):
 
 
 @pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
-def test_a_mask_is_named_without_the_space_before_it(kind):
+def test_mask_is_named_without_the_space_before_it(kind):
     trained = kind.train(["the cats"], 270, lowercase=False)
     mask = trained.id_to_token(tokenization.special_ids(trained).mask)
     found = columns(trained, [f"the {mask} cats  {mask}"])

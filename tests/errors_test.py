@@ -50,16 +50,16 @@ def refused(micro, tmp_path, capfd):
     ],
     ids=lambda value: value[0][:40] if isinstance(value, list) else None,
 )
-def test_wrong_arguments(refused, args, words):
+def test_arguments_that_are_wrong(refused, args, words):
     refused(*args, words=words)
 
 
-def test_no_config_file(refused):
+def test_config_file_that_is_missing(refused):
     refused(config="nowhere.py", words=["nowhere.py"])
     refused(config="configs/tiny.py:size=3", words=["size"])
 
 
-def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
+def test_vocabulary_larger_than_the_model(refused, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in [*SPECIAL, *"abcdefgh"]))
     refused(
@@ -76,7 +76,7 @@ def test_a_vocabulary_larger_than_the_model(refused, tmp_path):
         (json.dumps({"text": "fox " * 40}), ["rows.jsonl:2", "32 positions"]),
     ],
 )
-def test_wrong_rows(refused, plain, tmp_path, line, words):
+def test_rows_that_are_wrong(refused, plain, tmp_path, line, words):
     source, target = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"text": "fine"}\n' + line + "\n")
     args = "--mode=predict", f"--input={source}", f"--output={target}"
@@ -85,7 +85,7 @@ def test_wrong_rows(refused, plain, tmp_path, line, words):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-def test_a_work_directory_of_another_config(refused, plain):
+def test_work_directory_of_another_config(refused, plain):
     refused(
         "--config.optimizer.learning_rate=0.5",
         "--config.seed=3",
@@ -109,9 +109,7 @@ def damaged(plain, tmp_path):
     return copy, damage
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-    micro, damaged, capfd, caplog
-):
+def test_damaged_checkpoint_gives_way_to_the_one_before(micro, damaged, capfd, caplog):
     workdir, damage = damaged
     damage(20)
     args = [f"--config={micro}", f"--workdir={workdir}"]
@@ -125,7 +123,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(
 
 
 @pytest.mark.slow
-def test_all_checkpoints_damaged(refused, damaged):
+def test_checkpoints_that_are_all_damaged(refused, damaged):
     workdir, damage = damaged
     damage(10)
     damage(20)
@@ -134,7 +132,7 @@ def test_all_checkpoints_damaged(refused, damaged):
     assert before == sorted(path.name for path in (workdir / "checkpoints").iterdir())
 
 
-def test_an_unfinished_checkpoint_is_none(tmp_path):
+def test_unfinished_checkpoint_is_none(tmp_path):
     (tmp_path / "checkpoints" / "10.orbax-checkpoint-tmp").mkdir(parents=True)
     assert not has_checkpoint(tmp_path)
     (tmp_path / "checkpoints" / "10").mkdir()
@@ -142,7 +140,7 @@ def test_an_unfinished_checkpoint_is_none(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_device_without_enough_memory(refused, tmp_path, monkeypatch):
+def test_device_without_enough_memory(refused, tmp_path, monkeypatch):
     def exhausted(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nmore")
 

@@ -36,7 +36,7 @@ def draw(source, target, status=0, **options):
     assert attention_plot.main(given) == status
 
 
-def test_the_map_is_that_head(source, tmp_path):
+def test_map_is_that_head(source, tmp_path):
     """A picture with one black square a token, which another head has not."""
     draw(source, tmp_path / "one.png", part=1)
     draw(source, tmp_path / "none.png", layer=0)

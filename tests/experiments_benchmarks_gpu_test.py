@@ -61,14 +61,14 @@ def test_kernels_of_a_program_count_bytes_flops_and_integers():
     assert found["copy.1"].where == "jit(step)/loop/copy"
 
 
-def test_a_kernel_takes_the_longest_of_its_three_times():
+def test_kernel_takes_the_longest_of_its_three_times():
     found = {kernel.name: kernel for kernel in kernels.kernels(hlo.Program(HLO))}
     assert found["gemm"].seconds(PEAKS) == 1024 / 200
     assert found["fusion.1"].seconds(PEAKS) == 64 / 10
     assert found["copy.1"].seconds(PEAKS) == 3 * 4096 / 1000
 
 
-def test_a_model_beside_a_profile():
+def test_model_beside_a_profile():
     program = kernels.kernels(hlo.Program(HLO))
     profile = {"gemm": 2.0, "while.1": 9.0, "copy.1": 4.0, "nvjet_kernel": 1.0}
     found = kernels.beside(program, profile, PEAKS, steps=2, top=3)
@@ -96,7 +96,7 @@ def test_text_that_is_no_program_is_refused():
         kernels.kernels(hlo.Program("nothing"))
 
 
-def test_a_packed_step_counts_its_pairs():
+def test_packed_step_counts_its_pairs():
     config = our_step.sized_config("1/64", 32, 8)
     config.corpus.packing = True
     batch = our_step.random_batch(config)

@@ -31,7 +31,7 @@ def test_sides_take_turns():
     assert len(found["b"]["turns"]) == 3
 
 
-def test_a_process_fails_or_times_out(tmp_path):
+def test_process_fails_or_times_out(tmp_path):
     start = "import subprocess, sys\n\ndef prepare(case):\n    "
     (tmp_path / "failing.py").write_text(f"{start}raise SystemExit('no memory')")
     # Its child holds the output open: both must end.
@@ -70,7 +70,7 @@ def test_random_batch_is_full(length, chosen):
     ) | {"masked_lm_weights": "float32"}
 
 
-def test_a_classifier_predicts_no_positions():
+def test_classifier_predicts_no_positions():
     (first, *_) = train_step.cases(train_step.parse(["--task=classification"]))
     assert first["torch"] == ["sdpa", "eager", "compile"]
     with pytest.raises(UserError, match="--torch: a classifier has no predictions"):
@@ -97,7 +97,7 @@ def test_torch_labels_stand_at_the_predicted_positions():
     assert found["chosen"][1, 1] == torch_step.IGNORED
 
 
-def test_without_any_side_its_reason_is_the_error(monkeypatch, capsys):
+def test_train_step_without_any_side_says_why(monkeypatch, capsys):
     runs.one_device_each(monkeypatch)
     given = [*TINY, "--dtypes=float32", "--attentions=cudnn", "--torch="]
     assert train_step.main(given) == 1
@@ -106,7 +106,7 @@ def test_without_any_side_its_reason_is_the_error(monkeypatch, capsys):
     )
 
 
-def test_a_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):
+def test_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="needs the parity extra")
     runs.one_device_each(monkeypatch)
     output = tmp_path / "found.json"

@@ -38,7 +38,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_option_that_does_not_exist(name, capsys):
+def test_option_that_does_not_exist(name, capsys):
     program = pytest.importorskip(f"experiments.{name}", exc_type=ModuleNotFoundError)
     assert program.main(["--nothing", "table1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -47,7 +47,7 @@ def test_an_option_that_does_not_exist(name, capsys):
 
 
 @pytest.mark.parametrize(("command", "words"), WRONG.items())
-def test_an_option_that_cannot_be(command, words, tmp_path, capsys):
+def test_option_that_cannot_be(command, words, tmp_path, capsys):
     (tmp_path / "SST-2").mkdir()
     for split in ("train", "dev"):
         (tmp_path / "SST-2" / f"{split}.tsv").touch()
@@ -58,7 +58,7 @@ def test_an_option_that_cannot_be(command, words, tmp_path, capsys):
     assert line.startswith("error: ") and words in line
 
 
-def test_a_bucket_is_refused():
+def test_bucket_is_refused():
     parser = command_line.Parser("x", None)
     parser.add_argument("--output")
     with pytest.raises(UserError, match="s3:/a: a bucket; name a local place"):

@@ -34,7 +34,7 @@ def command(data, plain):
     return command_of(data, plain)
 
 
-def test_what_the_table_reads():
+def test_features_table_reads_the_runs():
     twelve = {name: choice.states(12) for name, choice in CHOICES.items()}
     assert twelve == {
         "embeddings": [0],
@@ -53,7 +53,7 @@ def test_what_the_table_reads():
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_a_choice_in_numpy(name):
+def test_choice_in_numpy(name):
     """The BiLSTM's input for each of the six, against sums written out."""
     rng = np.random.default_rng(0)
     hidden = rng.normal(size=(13, 2, 3, 4)).astype(np.float32)  # states, batch, words
@@ -94,7 +94,7 @@ def mean(states, raw):
 
 
 @pytest.mark.parametrize("context", [False, True])
-def test_the_vectors_are_the_models(command, context):
+def test_vectors_are_the_models(command, context):
     """Each word's vectors are `apply`'s at its first token, in the word's row."""
     data = read([*command(), *["--document_context"] * context])
     array, bert, word = vectors(data)["dev"], data.bert, 0
@@ -129,7 +129,7 @@ def task_of(data, **fields):
     return task
 
 
-def test_a_batch_has_its_words_vectors_and_tags(command):
+def test_batch_has_its_words_vectors_and_tags(command):
     """Also the weights of two epochs: each word twice."""
     data = read(command())
     array, task, words = vectors(data)["train"], task_of(data), 0.0
@@ -162,7 +162,7 @@ def test_learns_what_was_planted(command, data, capsys, monkeypatch):
     assert "majority tag everywhere" in out
 
 
-def test_other_data_or_settings_are_not_mixed_up(command, data):
+def test_features_of_other_data_are_not_mixed_up(command, data):
     """Which runs and files of vectors there would be."""
 
     def names(**more):

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 
 @pytest.mark.slow
-def test_a_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
+def test_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
     """Steps in turns, and kernels alone."""
     runs.one_device_each(monkeypatch)
     variants = {
@@ -28,7 +28,7 @@ def test_a_rehearsal_runs_every_kind_of_part(tmp_path, capsys, monkeypatch):
     assert (tmp_path / "program.txt.gz").stat().st_size > 1000
 
 
-def test_a_part_that_fails_does_not_stop_the_next(tmp_path, capsys, monkeypatch):
+def test_part_that_fails_does_not_stop_the_next(tmp_path, capsys, monkeypatch):
     def fail(self):
         raise RuntimeError("the card is gone")
 

@@ -12,7 +12,7 @@ from tests import runs
 TEXTS = ("a quick brown fox", "seven cats watch the lazy dog go home", "no")
 
 
-def test_the_sides(tmp_path, monkeypatch):
+def test_sides(tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="needs the parity extra")
     runs.one_device_each(monkeypatch)
     vocabulary = runs.ROOT / "pretrained" / "mini" / "vocab.txt"
@@ -26,7 +26,7 @@ def test_the_sides(tmp_path, monkeypatch):
     assert {"predict", "pipeline", "pipeline, one text"} <= set(found["sides"])
 
 
-def test_a_wrong_option_or_line_is_named(tmp_path):
+def test_inference_option_that_is_wrong_is_named(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text('{"text": "a"}\n{"sent1": "a"}\n')
     shape = {"layers": 1, "hidden": 64, "rows": 3, "batch": 1, "rounds": 1}

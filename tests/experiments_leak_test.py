@@ -17,14 +17,14 @@ def rows(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*BLIND, *SEEING])
-def test_whether_a_guess_depends_on_its_own_token(name, rows):
+def test_guess_depends_on_its_own_token_or_not(name, rows):
     """At random parameters already, and it stays so: no training can bring it back."""
     model = leak.models(mask=4)[name]
     change = leak.change(model, leak.initial(model), rows[:2])
     assert change == 0 if name in BLIND else change > 1e-3
 
 
-def test_what_sees_the_answer_learns_to_copy_it(rows, monkeypatch):
+def test_model_that_sees_the_answer_learns_to_copy_it(rows, monkeypatch):
     monkeypatch.setattr(leak, "PIECES", 48)
     models = leak.models(mask=4)
     best = np.log(40)  # nats: of an honest guess
@@ -36,7 +36,7 @@ def test_what_sees_the_answer_learns_to_copy_it(rows, monkeypatch):
     assert min(found.values()) > best - 0.02 and change == 0
 
 
-def test_the_table_of_a_text(tmp_path, capfd, monkeypatch):
+def test_table_of_a_text(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(leak, "PIECES", 60)
     path = tmp_path / "text.txt"
     rng, words = np.random.default_rng(0), ("the", "cat", "sat", "on", "dogs")

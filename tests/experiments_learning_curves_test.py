@@ -99,7 +99,7 @@ def command(data, plain, tmp_path, monkeypatch, capfd):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_beginning_is_stratified(seed):
+def test_nested_order_is_stratified_at_every_beginning(seed):
     labels = [*"a" * 30, *"b" * 60, *"c" * 10]
     order = curves.nested(labels, seed)
     assert sorted(order) == list(range(100))
@@ -149,7 +149,7 @@ def test_runs_report_and_second_start(command, reading):
     assert "examples.png" in (output / "report.md").read_text()
 
 
-def test_real_runs(data, plain, tmp_path, capfd):
+def test_learning_curves_of_real_runs(data, plain, tmp_path, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
     few = ("--size=tiny", "--examples=8", "--draws=1", "--seeds=2", "--epochs=2")
     fields = ("--config.task.max_seq_length=16", "--config.train.batch_size=8")
@@ -162,7 +162,7 @@ def test_real_runs(data, plain, tmp_path, capfd):
     assert all(0 <= line["test_accuracy"] <= 1 for line in lines)
 
 
-def test_the_vectors_are_the_models(plain, data):
+def test_vectors_are_the_models(plain, data):
     """[CLS] of the last layer and the tokens' mean in the one before."""
     given = SimpleNamespace(data=str(data), examples="4,20", draws=1)
     reviews = curves.read(given)
@@ -179,7 +179,7 @@ def test_the_vectors_are_the_models(plain, data):
     np.testing.assert_allclose(read["mean"][0][0, 0], mean, atol=1e-5)
 
 
-def test_the_penalty_fits_the_data():
+def test_penalty_fits_the_data():
     """Noise gets a large one, and classes that a line parts a small one."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 30)), np.arange(40) % 2

@@ -17,7 +17,7 @@ __all__ = ["command", "data"]  # fixtures
 ALL = ("--systems=bert,gpt,elmo", "--tasks=sst2,mrpc,qnli,ner,squad")
 
 
-def test_each_system_is_pretrained_and_tuned_on_the_same(data):
+def test_systems_are_trained_on_the_same(data):
     plan = planned(data, *ALL, "--seeds=3", table="table1")
     assert kinds(plan) == ["pre-training", "qnli", "sst2", "mrpc", "squad", "ner"] * 3
     first = [run for run in plan if not run.needs]
@@ -36,7 +36,7 @@ def test_each_system_is_pretrained_and_tuned_on_the_same(data):
     assert specs == ["size=tiny", "size=tiny,model=gpt", "size=tiny,model=elmo"]
 
 
-def test_the_budget_becomes_the_run(micro, tmp_path, monkeypatch):
+def test_budget_becomes_the_run(micro, tmp_path, monkeypatch):
     """Its steps read the words, which are kept, and counted once."""
     started = []
     monkeypatch.setattr(budget.os, "execv", lambda *given: started.append(given[1]))
@@ -74,7 +74,7 @@ def test_elmo_word_at_released_size():
         assert configuration.load_config(spec, fields).task.words == "punctuation"
 
 
-def test_the_budget_comes_before_the_run_and_stays(command, monkeypatch):
+def test_budget_comes_before_the_run_and_stays(command, monkeypatch):
     two = ("--systems=gpt,bert", "--tasks=sst2,mrpc", "--seeds=3")
     monkeypatch.setenv("BREAK", "gpt-")
     status, ran, *_ = command("table1", *two)
@@ -121,7 +121,7 @@ def test_claims_are_of_the_systems_that_are_there():
     ]
 
 
-def test_a_mean_is_of_the_seeds_that_have_all():
+def test_mean_is_of_the_seeds_that_have_all():
     one, other = results.Cell({0: 1.0, 1: 3.0}, 5.0), results.Cell({1: 5.0}, None)
     assert results.mean_of([one, other]) == results.Cell({1: 4.0}, None)
 

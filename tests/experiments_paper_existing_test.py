@@ -39,7 +39,7 @@ def planned(data):
     return plan
 
 
-def test_nothing_is_pre_trained_and_sizes_have_their_recipes(planned, weights):
+def test_existing_weights_need_no_pretraining(planned, weights):
     base, mine = weights("bert-base", 12, 768), weights("mine", 3, 16)
     found, plan = planned("table1", "--tasks=sst2,mrpc", f"--weights={base},{mine}")
     assert {run.kind for run in plan} == {"sst2", "mrpc"}
@@ -56,7 +56,7 @@ def test_nothing_is_pre_trained_and_sizes_have_their_recipes(planned, weights):
     assert len(plan) == 1 and "--config.train.seeds=5" in plan[0].arguments
 
 
-def test_a_claim_is_judged_of_base_and_large(command, weights):
+def test_claim_is_judged_of_base_and_large(command, weights):
     base, large = weights("ltr-base", 12, 768), weights("large", 24, 1024)
     args = ("--tasks=sst2,mrpc", "--seeds=3", f"--weights={large},{base}")
     status, ran, out, err = command("table1", *args)

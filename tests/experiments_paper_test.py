@@ -22,7 +22,7 @@ def test_table_5_is_four_pretrainings_and_five_systems(data):
     assert len(tuned) == 5
 
 
-def test_what_tables_have_in_common_is_run_once(data):
+def test_runs_that_tables_share_run_once(data):
     """The same folders for any table, requested tasks and output."""
     five, one, figure = (
         planned(data, table=name) for name in ("table5", "table1", "figure5")
@@ -36,7 +36,7 @@ def test_what_tables_have_in_common_is_run_once(data):
     assert {"/".join(run.folder.parts[1:]) for run in elsewhere} < ours
 
 
-def test_what_shapes_a_run_names_its_folder(data):
+def test_run_folder_name_has_what_shapes_the_run(data):
     first = planned(data)[0].folder
     assert planned(data)[0].folder == first
     for field in ("--config.train.num_steps=70", "--config.seed=1"):
@@ -145,7 +145,7 @@ def test_tasks_without_data_are_left_out_and_named(data, command):
         options.parse(["table5", "--corpus=pydocs", "--size=tiny"])
 
 
-def test_where_data_is_found(data, tmp_path):
+def test_data_folders_are_found(data, tmp_path):
     found = tasks.find("squad", [str(tmp_path), str(data)])
     assert found.fields == (
         f"task.train_file={data}/squad/train-v1.1.json",

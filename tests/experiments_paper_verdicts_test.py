@@ -32,7 +32,7 @@ def claim(*columns, margin=0.0, first="a", second="b"):
 
 @pytest.mark.parametrize("level", [0.95, 0.99])
 @pytest.mark.parametrize("count", [2, 5, 9])
-def test_the_interval_is_scipys(count, level):
+def test_interval_is_scipys(count, level):
     values = np.random.RandomState(count).normal(3, 2, count)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
     np.testing.assert_allclose(verdicts.interval(values.tolist(), level), expected)
@@ -76,7 +76,7 @@ def test_better(a, b, word):
     assert verdict.word == verdict.parts[0].word == word
 
 
-def test_one_seed_is_always_undecided():
+def test_verdict_of_one_seed_is_undecided():
     scores = measured(a={"x": [99.0]}, b={"x": [1.0]})
     verdict = judge(claim("x"), scores, ["x"])
     assert verdict.word == "undecided" and "one seed" in verdict.why
@@ -93,14 +93,14 @@ def test_one_seed_is_always_undecided():
         ([math.inf, 2.0], "not a number"),
     ],
 )
-def test_no_spread_and_no_number_decide_nothing(a, why):
+def test_verdict_without_spread_or_number_is_undecided(a, why):
     """Two runs that collapsed to the majority class have no spread at all."""
     scores = measured(a={"x": a}, b={"x": [1.0, 1.0]})
     verdict = judge(claim("x"), scores, ["x"])
     assert verdict.word == "undecided" and why in verdict.why
 
 
-def test_all_must_hold_and_one_refutes():
+def test_verdict_needs_all_and_one_refutes():
     up, down, wide = [1.0, 1.1, 0.9], [-1.0, -1.1, -0.9], [3.0, -3.0, 0.5]
     zero = [0.0, 0.0, 0.0]
 
@@ -117,7 +117,7 @@ def test_all_must_hold_and_one_refutes():
     assert word(up, down, wide) == "contradicted"
 
 
-def test_one_of_many_needs_a_wider_interval_to_refute():
+def test_verdict_of_many_needs_a_wider_interval_to_refute():
     """Against the claim at 95%, but not once twenty comparisons are allowed for."""
     against = [-1.0, -1.9, -0.8, -0.4]
     low, high = verdicts.interval(against)

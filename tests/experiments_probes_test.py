@@ -27,7 +27,7 @@ def planted(count, seed):
     return Set(vectors, [f"T{tag}" for tag in tags], [WORDS[word] for word in words])
 
 
-def test_the_layer_that_knows():
+def test_layer_that_knows():
     found = probes.fit_part(planted(600, 0), planted(300, 1), seed=0)
     noise, tag, word = found["accuracy"]
     assert 0.25 < noise < 0.45
@@ -38,7 +38,7 @@ def test_the_layer_that_knows():
     assert found["vectors"] == [600, 300]
 
 
-def test_a_control_is_a_tag_for_each_word():
+def test_control_is_a_tag_for_each_word():
     train, dev = planted(400, 0), planted(100, 1)
     skewed = train._replace(labels=["O"] * 360 + ["X"] * 40)
     both = probes.control(skewed, dev, 0)
@@ -168,7 +168,7 @@ def command(data, weights, *more):
     return [*(f"--{name}={value}" for name, value in given.items()), *more]
 
 
-def test_the_whole_script(data, plain, capsys):
+def test_whole_script(data, plain, capsys):
     pytest.importorskip("matplotlib", reason="needs the report extra")
     assert probes.main(command(data, plain, f"--sst2={data}", "--words=120")) == 0
     out = capsys.readouterr().out

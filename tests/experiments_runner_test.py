@@ -27,7 +27,7 @@ def finish(runs, **options):
     return runner.finish(runs, given, lambda errors: f"report of {len(errors)} errors")
 
 
-def test_what_is_done_is_not_run_again(tmp_path, capfd):
+def test_runner_does_not_run_again_what_is_done(tmp_path, capfd):
     ends = program(f"print(sys.argv[1]); {MAKES}")
     fails = program("print('noise'); sys.exit('error: no data')")
     runs = [
@@ -52,7 +52,7 @@ def test_what_is_done_is_not_run_again(tmp_path, capfd):
     assert "run 1 of 3" not in err and out == "report of 0 errors\n"
 
 
-def test_one_start_at_a_time(tmp_path):
+def test_runner_takes_one_start_at_a_time(tmp_path):
     run = Run("a", tmp_path / "a", ("x",), program=program(MAKES))
     with filelock.FileLock(tmp_path / ".lock"):
         with pytest.raises(UserError, match="another start is at work there; wait"):
@@ -62,7 +62,7 @@ def test_one_start_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize(("status", "ends"), [("130", 130), ("143", 143)])
-def test_a_stopped_run_stops_the_command(tmp_path, capfd, status, ends):
+def test_stopped_run_stops_the_command(tmp_path, capfd, status, ends):
     runs = [
         Run(name, tmp_path / name, ("x",), program=program(f"sys.exit({status})"))
         for name in "ab"
@@ -72,7 +72,7 @@ def test_a_stopped_run_stops_the_command(tmp_path, capfd, status, ends):
     assert not runs[1].printed.exists()
 
 
-def test_a_signal_reaches_the_program(tmp_path):
+def test_signal_reaches_the_program(tmp_path):
     """It saves and ends, and the command after it."""
     child = """
 def save(*_):
@@ -94,7 +94,7 @@ sys.exit(runner.wait({program(child)!r}, Path({str(tmp_path / "log")!r})))
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_a_wrong_config_is_met_before_anything_runs(tmp_path):
+def test_runner_refuses_a_wrong_config_before_anything_runs(tmp_path):
     runs = [
         Run("a", tmp_path / "a", ("x",), program=program("")),
         Run("b", tmp_path / "b", ("--config=configs/tiny.py", "--config.x=1")),
@@ -112,7 +112,7 @@ def written(folder, steps, seeds=1, lines=()):
     (folder / "metrics.jsonl").write_text(text)
 
 
-def test_a_log_is_of_every_seed_and_whole(tmp_path):
+def test_log_is_of_every_seed_and_whole(tmp_path):
     lines = [{"step": n, "split": "dev", "f1": n / 4} for n in (2, 4)]
     written(tmp_path / "run", 4, seeds=2)
     for seed in (3, 4):

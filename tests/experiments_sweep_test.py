@@ -62,7 +62,7 @@ def test_settings_over_their_seeds(runs):
     assert note[0].startswith("the best first (higher is better)")
 
 
-def test_a_score_that_is_no_number_stands_last(runs):
+def test_score_that_is_no_number_stands_last(runs):
     for _, run in runs[1::3]:
         path = run.folder / "metrics.jsonl"
         path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
@@ -73,7 +73,7 @@ def test_a_score_that_is_no_number_stands_last(runs):
     }
 
 
-def test_the_best_checkpoint_counts(tmp_path):
+def test_best_checkpoint_counts(tmp_path):
     """It is the best by the task's main score. Another may be higher elsewhere."""
     run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
     (run.folder / "best" / "1").mkdir(parents=True)
@@ -154,7 +154,7 @@ def plan(*arguments):
     return [run.folder.name for run in sweep.plan(*sweep.parse(arguments))]
 
 
-def test_a_file_of_another_text_is_another_run(files):
+def test_file_of_another_text_is_another_run(files):
     command = ["--config=focal.py", "--config=micro.py", "--grid=seed=0"]
     before = plan(*command)
     Path("focal.py").write_text(OWN.replace("one's", "my"))
@@ -168,7 +168,7 @@ def scored(scores):
     return sweep.Setting("a", scores)
 
 
-def test_a_difference_is_over_the_seeds_that_both_have():
+def test_difference_is_over_the_seeds_that_both_have():
     rng = np.random.default_rng(0)
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}

@@ -51,7 +51,7 @@ def starts_from(source):
 
 
 @pytest.mark.slow
-def test_an_optimizer(file, plain):
+def test_optimizer(file, plain):
     config = file("lion")
     short, longer = "--config.train.num_steps=6", "--config.train.num_steps=12"
     assert run(config, "run", short)
@@ -66,7 +66,7 @@ def test_an_optimizer(file, plain):
 
 
 @pytest.mark.slow
-def test_an_attention(file, monkeypatch):
+def test_attention(file, monkeypatch):
     run(file("window"), "run", "--config.train.num_steps=6")
     found = losses("run")
     assert np.isfinite(found).all() and found[-1] < found[0]
@@ -96,7 +96,7 @@ def test_an_attention(file, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_head(file, plain):
+def test_head(file, plain):
     rows = ["text,label", *("the quick dog,a", "seven cats,b") * 20]
     for name in ("train.csv", "dev.csv"):
         Path(name).write_text("\n".join(rows) + "\n")
@@ -119,7 +119,7 @@ def test_a_head(file, plain):
 
 
 @pytest.mark.slow
-def test_a_family(file, plain):
+def test_family(file, plain):
     """BERT by another name has BERT's numbers."""
     run(file("mine"), "run")
     np.testing.assert_allclose(losses("run"), losses(plain), rtol=1e-6)

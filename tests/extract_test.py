@@ -119,7 +119,7 @@ def test_words_one_vector_each_and_what_is_cut_is_counted(plain, tmp_path, caplo
 
 
 @pytest.mark.slow
-def test_one_vector_for_a_text(plain, tmp_path, caplog):
+def test_extract_one_vector_for_a_text(plain, tmp_path, caplog):
     both = ("--config.predict.layers=(0, 1)", "--config.predict.combine=concatenated")
     bert = pretrained.load(plain)
     for unit in ("cls", "mean"):
@@ -161,7 +161,7 @@ def of_fields(model, tokenizer, **fields):
     return Extractor(ConfigDict({"predict": predict}), model, tokenizer)
 
 
-def test_left_to_right_the_last_separator_stands_for_the_text(plain):
+def test_extract_of_a_causal_model_reads_the_last_separator(plain):
     tokenizer = pretrained.load(plain).tokenizer
     size = tokenizer.get_vocab_size()
     model = bert_config(vocab_size=size, num_hidden_layers=1, causal=True)
@@ -175,7 +175,7 @@ def test_left_to_right_the_last_separator_stands_for_the_text(plain):
     ("flag", "wrong"),
     [("layers=(2,)", "there is no layer 2"), ("combine=max", "choose one of none, ")],
 )
-def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
+def test_extract_field_that_is_wrong_is_one_line(plain, tmp_path, flag, wrong):
     assert wrong in extract(plain, tmp_path, ROWS, f"--config.predict.{flag}", status=2)
 
 
@@ -187,7 +187,7 @@ def test_a_wrong_field_is_one_line(plain, tmp_path, flag, wrong):
         ([], "in.jsonl:2: a JSON object is required"),
     ],
 )
-def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong):
+def test_extract_row_that_is_wrong_leaves_no_file(plain, tmp_path, row, wrong):
     rows = [ROWS[0], row]
     layer = "--config.predict.layers=-1"
     # Any leftover depends on the kind of file, not on the error in the row.
@@ -195,7 +195,7 @@ def test_a_wrong_row_is_one_line_and_leaves_no_file(plain, tmp_path, row, wrong)
         assert wrong in extract(plain, tmp_path, rows, layer, name=name, status=2)
 
 
-def test_the_output_is_checked_before_the_weights_and_is_not_the_input(
+def test_output_is_checked_before_the_weights_and_is_not_the_input(
     plain, tmp_path, monkeypatch
 ):
     source = tmp_path / "in.jsonl"

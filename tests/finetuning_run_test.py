@@ -25,7 +25,7 @@ def finished(folder, tmp_path_factory):
     return workdir, out, err
 
 
-def test_a_run_learns_and_says_so(folder, finished):
+def test_run_learns_and_says_so(folder, finished):
     workdir, out, err = finished
     dev = metrics.read_metrics(workdir, "dev")
     # 160 rows in batches of 16: the epochs end at steps 10 and 20.
@@ -84,7 +84,7 @@ WITHOUT_DROPOUT = (
 
 
 @pytest.mark.slow
-def test_what_must_not_matter(folder, tmp_path):
+def test_scores_do_not_depend_on_what_must_not_matter(folder, tmp_path):
     run(folder, tmp_path / "plain", *NO_DROPOUT)
     run(folder, tmp_path / "other", *NO_DROPOUT, *WITHOUT_DROPOUT)
     expected, other = losses(tmp_path / "plain"), losses(tmp_path / "other")
@@ -93,7 +93,7 @@ def test_what_must_not_matter(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_other_training_data_is_refused(folder, finished, tmp_path):
+def test_training_data_of_another_run_is_refused(folder, finished, tmp_path):
     workdir, train = tmp_path / "run", tmp_path / "train.jsonl"
     shutil.copytree(finished[0], workdir)
     lines = (folder / "train.jsonl").read_text().splitlines(keepends=True)
@@ -178,7 +178,7 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
         ),
     ],
 )
-def test_wrong_arguments(folder, tmp_path, args, words):
+def test_finetuning_arguments_that_are_wrong(folder, tmp_path, args, words):
     _, err = run(folder, tmp_path / "run", *args, status=2)
     assert words in err and err.startswith("error: ") and err.count("\n") == 1
     assert not (tmp_path / "run").exists()

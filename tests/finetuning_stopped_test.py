@@ -38,7 +38,7 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     assert json.loads(out)["step"] == 4
 
 
-def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
+def test_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     args = ("--config.train.eval_every=4", "--config.evaluate.checkpoint=best")
     chosen = (*args, "--config.evaluate.score=f1:bad")
     _, err = run(folder, tmp_path / "run", *chosen)
@@ -61,7 +61,7 @@ def test_the_best_is_by_a_score_of_ones_choice(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
+def test_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_path):
     """Its steps come again, and a file kept under one of them is another attempt's:
     before the first checkpoint, and after the one that the run resumes from."""
     workdir = tmp_path / "run"
@@ -77,7 +77,7 @@ def test_a_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_p
 
 
 @pytest.mark.slow
-def test_a_collapsed_run_says_so(folder, tmp_path):
+def test_collapsed_run_says_so(folder, tmp_path):
     _, err = run(folder, tmp_path / "run", NO_LEARNING)
     assert err.count("COLLAPSED") == 1
     (tmp_path / "run" / "collapsed_0").mkdir()  # from an earlier version's restart

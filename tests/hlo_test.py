@@ -36,7 +36,7 @@ def test_axes_of_groups(groups, axes, devices):
     assert found.sent == 2 * (devices - 1) / devices * 32
 
 
-def test_a_permutation_is_along_every_axis_that_it_moves():
+def test_permutation_is_along_every_axis_that_it_moves():
     pairs = "source_target_pairs={{0,1},{1,0},{2,10},{10,2}}, metadata={}"
     found = collective(f"%r.1 = f32[8]{{0}} collective-permute(%p), {pairs}")
     assert found.axes == ("data", "tensor") and found.sent == 32
@@ -51,7 +51,7 @@ def test_a_permutation_is_along_every_axis_that_it_moves():
         ("((f32[8]{0}, bf16[4]{0}), (f32[16]{0}, /*index=1*/bf16[8]{0}))", 80),
     ],
 )
-def test_a_started_collective_counts_its_results(shape, bytes_):
+def test_started_collective_counts_its_results(shape, bytes_):
     line = f"%s = {shape} all-gather-start(%p, %q), replica_groups=[4,4]<=[16], x={{}}"
     assert collective(line).bytes == bytes_
 
@@ -107,7 +107,7 @@ def test_how_often_a_loop_runs(condition, end, times):
     assert program.unknown_loops == (set() if times else {"while.1"})
 
 
-def test_a_branch_is_read():
+def test_branch_is_read():
     text = LOOP.format(condition="", end="").replace(
         "while(%p), condition=%condition, body=%body",
         "conditional(%p), branch_computations={%body, %condition}",

@@ -13,7 +13,7 @@ from bert_jax.training.log import Log
 from bert_jax.workdir import metrics
 
 
-def test_a_config_is_that_of_the_command_line(tmp_path):
+def test_config_is_that_of_the_command_line(tmp_path):
     fields = {
         "train.num_steps": 7,
         "task.text": "a b",
@@ -43,7 +43,7 @@ def config(micro):
     return found
 
 
-def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
+def test_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
     before = signal.getsignal(signal.SIGINT)
     found = bert_jax.fit(config, tmp_path / "run")
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
@@ -59,7 +59,7 @@ def test_a_run_is_that_of_the_command_line(config, plain, tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
+def test_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     write = Log.write_step
 
     def interrupts(self, step, found):
@@ -75,7 +75,7 @@ def test_an_interrupted_run_goes_on(config, plain, tmp_path, monkeypatch):
     assert losses(found.workdir) == pytest.approx(losses(plain), rel=1e-5)
 
 
-def test_what_it_refuses(config, tmp_path):
+def test_load_refuses(config, tmp_path):
     config.train.seeds = 2
     with pytest.raises(UserError, match=r"config\.train\.seeds=2: from Python one"):
         bert_jax.fit(config, tmp_path / "run")

@@ -80,7 +80,7 @@ def test_installs_once_and_runs_where_it_was_called(fake, tmp_path):
     assert calls == [f"{main} --config={ROOT}/configs/tiny.py"]
 
 
-def test_an_interrupted_installation_starts_again(fake):
+def test_interrupted_installation_starts_again(fake):
     done, _ = fake("--mode=train", PIP_STATUS="1")
     assert done.returncode == 2
     assert "pip says" in done.stderr
@@ -90,7 +90,7 @@ def test_an_interrupted_installation_starts_again(fake):
     assert [call.split()[2] for call in calls] == ["pip", "bert_jax.main"]
 
 
-def test_a_folder_of_someone_else_is_left_alone(fake, tmp_path):
+def test_folder_of_someone_else_is_left_alone(fake, tmp_path):
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "precious").write_text("x")
     done, calls = fake("--config=x")
@@ -103,7 +103,7 @@ def test_a_folder_of_someone_else_is_left_alone(fake, tmp_path):
     ("driver", "package"),
     [("580.65.06", "jax[cuda13]"), ("535.104.05", "jax[cuda12]"), ("N/A", "jax")],
 )
-def test_a_gpu_gets_its_packages_and_a_cpu_run_keeps_them(
+def test_gpu_gets_its_packages_and_a_cpu_run_keeps_them(
     fake, tmp_path, driver, package
 ):
     smi = executable(tmp_path / "smi" / "nvidia-smi", f"#!/bin/bash\necho '{driver}'\n")
@@ -141,7 +141,7 @@ def test_tests_that_a_command_selects(fake, tmp_path, given, called):
 
 
 @pytest.mark.parametrize("check", ["ruff format", "ruff check", "mypy", "pytest"])
-def test_a_check_that_fails_is_the_status(fake, check):
+def test_check_that_fails_is_the_status(fake, check):
     assert fake("test", FAILS=check)[0].returncode == 1
 
 

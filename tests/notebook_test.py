@@ -68,7 +68,7 @@ def executed(model, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_cells_run(executed):
+def test_cells_run(executed):
     found = executed
     assert list(found["guesses"]) == found["BLANKS"]
     for row in found["guesses"].values():

@@ -37,7 +37,7 @@ def prepared(micro, *fields):
 
 
 @pytest.mark.slow
-def test_left_to_right_learns_and_is_recorded(left_to_right):
+def test_ltr_learns_and_is_recorded(left_to_right):
     config = json.loads((left_to_right / "config.json").read_text())
     assert config["model"]["causal"] and not config["task"]["nsp_loss"]
     lines = metrics.read_metrics(left_to_right, "train")
@@ -52,7 +52,7 @@ def test_left_to_right_learns_and_is_recorded(left_to_right):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packing", [False, True])
-def test_every_piece_is_predicted_from_those_before_it(micro, packing):
+def test_ltr_predicts_each_token_from_those_before_it(micro, packing):
     """The loss of a loop over tokens. Pairs that share a row stay apart."""
     task = prepared(micro, LTR, f"--config.corpus.packing={packing}")
     batch = loader.batch_at(task.config, 3)
@@ -76,7 +76,7 @@ def test_every_piece_is_predicted_from_those_before_it(micro, packing):
     assert float(sums["lm_loss"]) == pytest.approx(total, rel=1e-5)
 
 
-def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
+def test_scores_do_not_follow_the_loss(micro, plain, tmp_path):
     """The same checkpoint, with a loss of another size and name."""
 
     mlm = objectives.MASKED_LM
@@ -109,7 +109,7 @@ def test_the_scores_do_not_follow_the_loss(micro, plain, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_nsp_loss_the_next_sentence_head_stays(micro, plain, tmp_path):
+def test_next_sentence_head_stays_without_nsp_loss(micro, plain, tmp_path):
     """Over the same pairs and masks. Decay spares parameters without a gradient."""
     workdir = tmp_path / "run"
     off = "--config.task.nsp_loss=False"
@@ -141,7 +141,7 @@ def _predicted(workdir, folder, rows, *flags):
 
 
 @pytest.mark.slow
-def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
+def test_ltr_predicts_the_next_token(left_to_right, tmp_path):
     out = _predicted(left_to_right, tmp_path, [{"text": "the quick"}, {"text": "a"}])
     model = bert_jax.load(left_to_right)
     for line, text in zip(out.splitlines(), ("the quick", "a"), strict=True):
@@ -163,7 +163,7 @@ def test_left_to_right_predicts_the_next_piece(left_to_right, tmp_path):
         (["--config.task.objective=lm"], "choose one of mlm, ltr"),
     ],
 )
-def test_what_does_not_fit_together(micro, tmp_path, flags, message):
+def test_objectives_that_do_not_fit_are_refused(micro, tmp_path, flags, message):
     _, error = run(micro, tmp_path / "run", *flags, status=2)
     assert message in error and error.count("\n") == 1
 

@@ -51,7 +51,7 @@ SMALL = (
 )
 
 
-def test_the_file_works(questions, capsys):
+def test_file_works(questions, capsys):
     command = ["--config=questions.py", "--workdir=run", *SMALL]
     assert main.main(command) == 0, capsys.readouterr().err
     assert metrics.read_metrics(questions / "run", "dev")[-1]["accuracy"] > 0.8

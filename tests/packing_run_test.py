@@ -59,7 +59,7 @@ def test_losses_and_weights_are_those_of_the_pairs_one_a_row(task):
 
 
 @pytest.mark.slow
-def test_the_config_says_how_many_a_row(micro):
+def test_config_says_how_many_a_row(micro):
     """Losses are those of the pairs one a row, whatever the number."""
     found = []
     for most in (2, 8):
@@ -90,7 +90,7 @@ def _params(task):
 
 
 @pytest.mark.slow
-def test_the_speed_counts_pairs_and_tokens(one, task):
+def test_speed_counts_pairs_and_tokens(one, task):
     lines, several = metrics.read_metrics(one, "train"), 0
     for step in (0, 14, 15, 19):  # two in each phase
         batch = loader.batch_at(task.config, step)

@@ -134,7 +134,7 @@ def test_memory_is_what_the_compiler_reports(small, devices, fields):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "left_out"), [(0.0, 0), (0.1, 1)])
-def test_a_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out):
+def test_gpu_keeps_the_probabilities_without_dropout_too(small, rate, left_out):
     """In a loop over the layers nothing else is computed again."""
     fields = ("model.scan_layers=True", "model.num_hidden_layers=4")
     fields += (f"model.attention_probs_dropout_prob={rate}",)
@@ -171,7 +171,7 @@ def eight(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_report(eight, capsys):
+def test_report(eight, capsys):
     parts = "--config.phase2.micro_batches=8"
     eight("--config=configs/base.py", "--config.mesh.fsdp=8", parts)
     out = capsys.readouterr().out
@@ -187,21 +187,21 @@ def test_the_report(eight, capsys):
 
 
 @pytest.mark.slow
-def test_a_config_that_does_not_fit(eight, capsys, small):
+def test_config_that_does_not_fit(eight, capsys, small):
     big = ("--config.train.batch_size=49152", "--config.evaluate.batch_size=64")
     eight(f"--config={small}", *big, status=2)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: does not fit: ") and "model.remat=full" in line
 
 
-def test_the_time_of_a_step(small):
+def test_time_of_a_step(small):
     task, mesh, _ = made(small, "mesh.tensor=2", "model.dtype=bfloat16")
     lines = plan.seconds(task.config, DEVICES["h100"], mesh, 8e12, 0.5)
     assert lines[0].value == pytest.approx(8e12 / (8 * 989e12 * 0.5))
 
 
 @pytest.mark.slow
-def test_on_devices_that_are_not_there(small):
+def test_plan_for_devices_that_are_not_there(small):
     environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     done = subprocess.run(
         [

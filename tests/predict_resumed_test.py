@@ -99,7 +99,7 @@ sys.exit(main.main(sys.argv[1:]))
         (signal.SIGINT, "jsonl"),
     ],
 )
-def test_after_a_signal_the_same_command_resumes(
+def test_predict_resumes_after_a_signal(
     micro, plain, source, ask, tmp_path, number, ending
 ):
     target = tmp_path / f"out.{ending}"
@@ -125,7 +125,7 @@ def test_after_a_signal_the_same_command_resumes(
 
 
 @pytest.mark.parametrize("cut", ["part", "log"])
-def test_what_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
+def test_part_that_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
     """As after a power failure, which may lose the latest writes."""
     stop_after(3)
     said = ask(source, "out.jsonl", status=2)
@@ -143,7 +143,7 @@ def test_what_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cu
     assert found == undisturbed(ask, tmp_path, source)
 
 
-def test_a_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_path):
+def test_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_path):
     stop_after(1)
     ask(source, "out.jsonl", status=2)
     stop_after(100)
@@ -186,13 +186,13 @@ def test_rows_that_follow_may_change(source, ask, stop_after, tmp_path):
     assert found == undisturbed(ask, tmp_path, source)
 
 
-def test_nothing_is_left_where_nothing_is_answered(ask, tmp_path):
+def test_part_without_answers_leaves_nothing(ask, tmp_path):
     (tmp_path / "in.jsonl").write_text("{}\n")
     ask(tmp_path / "in.jsonl", "out.jsonl", status=2)
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
-def test_a_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
+def test_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
     part = tmp_path / "out.jsonl.part"
     part.write_text("half a download")
     said = ask(source, "out.jsonl", status=2)
@@ -200,7 +200,7 @@ def test_a_part_of_another_program_is_not_overwritten(source, ask, tmp_path):
     assert part.read_text() == "half a download"
 
 
-def test_two_processes_do_not_write_one_part(source, ask, tmp_path):
+def test_part_is_written_by_one_process(source, ask, tmp_path):
     with (tmp_path / "out.jsonl.part").open("w") as part:
         fcntl.flock(part, fcntl.LOCK_EX)  # as another process would
         said = ask(source, "out.jsonl", status=2)

@@ -65,7 +65,7 @@ def lines(count):
         yield f"in:{number}", json.dumps({"number": number})
 
 
-def test_every_row_once_in_order_one_window_ahead():
+def test_predict_answers_every_row_once_in_order():
     size = row_files.WINDOW * 2
     asked = Counting()
     answers = []
@@ -84,7 +84,7 @@ def test_outputs_that_are_fetched_early_are_the_same(monkeypatch):
     assert answers == [{"is": number} for number in range(40)]
 
 
-def test_the_rows_before_a_wrong_one_are_answered():
+def test_rows_before_a_wrong_one_are_answered():
     rows = [*lines(40), ("in:41", "{}"), *lines(3)]
     answers = []
     with pytest.raises(UserError, match="in:41: the field number is missing"):
@@ -94,7 +94,7 @@ def test_the_rows_before_a_wrong_one_are_answered():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_model_that_computes_no_numbers_has_no_answers(value):
+def test_model_that_computes_no_numbers_has_no_answers(value):
     """Each of its weights may be finite."""
     asked = answerer(Counting(value), rows=2)
     with pytest.raises(UserError, match="computes NaN or infinity"):

@@ -18,7 +18,7 @@ from tests.close import assert_close
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 
 
-def test_it_is_small_and_says_how_it_was_made():
+def test_mini_is_small_and_says_how_it_was_made():
     assert sum(path.stat().st_size for path in MINI.iterdir()) < 16e6
     made = json.loads((MINI / "config.json").read_text("utf-8"))["bert_jax"]
     assert made["step"] == made["config"]["train"]["num_steps"] == 4000
@@ -26,7 +26,7 @@ def test_it_is_small_and_says_how_it_was_made():
     assert "configs/english.py:size=mini" in card and "CC BY-SA" in card
 
 
-def test_the_command_of_its_card_is_how_it_was_made():
+def test_command_of_its_card_is_how_it_was_made():
     """All that decides a number is as in the last training of the card."""
     # Newer fields have their default there.
     made = configuration.complete_config(
@@ -53,12 +53,12 @@ def mini():
 
 
 @pytest.mark.slow
-def test_it_fills_gaps(mini):
+def test_mini_fills_gaps(mini):
     guesses = mini.fill_mask("The United [MASK] of America.")
     assert guesses[0][0]["token"] == "states"
 
 
-def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
+def test_mini_answers_on_any_device_however_it_was_trained(tmp_path):
     shutil.copytree(MINI, tmp_path, dirs_exist_ok=True)
     content = (MINI / "config.json").read_text("utf-8")
     cudnn = content.replace('"attention": "einsum"', '"attention": "cudnn"')
@@ -75,7 +75,7 @@ def test_it_is_asked_on_any_device_however_it_was_trained(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_way_of_asking_computes_in_float32(mini):
+def test_mini_answers_in_float32_in_every_way(mini):
     """Whatever the training did."""
     text = "He sat by the bank."
     ((names, vectors),) = mini.words([text], layers=(-1,))
@@ -87,7 +87,7 @@ def test_every_way_of_asking_computes_in_float32(mini):
 
 
 @pytest.mark.slow
-def test_what_is_no_text_and_no_row_is_named(mini):
+def test_mini_names_what_is_no_text_and_no_row(mini):
     # As outside of tests, where no hook checks the types of arguments.
     fill_mask, predict = map(inspect.unwrap, (Bert.fill_mask, Bert.predict))
     for wrong in ([], ["The [MASK]."], None):

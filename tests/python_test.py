@@ -73,7 +73,7 @@ def test_vectors_need_no_pooler(model):
     assert model.sentences(["a dog"], layer=-1).shape == (1, model.config.hidden_size)
 
 
-def test_what_is_wrong_is_said(model):
+def test_fit_says_what_is_wrong(model):
     with pytest.raises(ValueError, match="row 1: "):
         model.predict(["a dog", {"words": []}])
     with pytest.raises(TypeError, match="a list"):

@@ -8,7 +8,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import Family
 
 
-def test_what_comes_with_a_family_is_found_by_its_name():
+def test_registry_finds_a_family_s_parts_by_name():
     assert "openai_adam" not in registry.OPTIMIZERS
     assert (
         registry.OPTIMIZERS.lookup("openai_adam").__module__ == "families.gpt.optimizer"

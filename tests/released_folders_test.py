@@ -99,7 +99,7 @@ def real_lines(shared_data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASED)
-def test_a_vocabulary_tells_its_case(released, tmp_path, name):
+def test_vocabulary_tells_its_case(released, tmp_path, name):
     folder = released(name)
     cased = tokenization.normalizer_settings(tokenization.of_folder(folder))
     assert (cased["lowercase"], cased["strip_accents"]) == (not CASED[name],) * 2
@@ -170,7 +170,7 @@ def test_ids_on_glue_as_by_transformers(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_a_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowercase):
+def test_tokenizer_of_ones_own_keeps_its_normaliser(real_lines, tmp_path, lowercase):
     """Korean syllables fall to jamo where accents are stripped."""
     letters = sorted({x for line in real_lines for x in line if x != " "})
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
@@ -219,7 +219,7 @@ def get_config(config):
 
 
 @pytest.mark.slow
-def test_a_work_directory_hands_its_tokenizer_on(released, real_lines, tmp_path):
+def test_work_directory_hands_its_tokenizer_on(released, real_lines, tmp_path):
     folder = released("uncased", {"do_lower_case": True, "strip_accents": False})
     expected = ids(bert_jax.load(folder).tokenizer, real_lines)
     (tmp_path / "own.py").write_text(CONFIG)

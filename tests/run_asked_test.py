@@ -68,7 +68,7 @@ def test_predict_and_evaluate_the_finished_run(micro, plain, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
+def test_finished_run_started_again_says_so_and_changes_nothing(micro, plain):
     before = (plain / "metrics.jsonl").read_bytes()
     out, err = run(micro, plain)
     assert "step 20 of 20" in err
@@ -116,7 +116,7 @@ def write_vocabulary(workdir, folder):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
+def test_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
     plain = shutil.copytree(plain, tmp_path / "run")  # the other tests keep theirs
     before = losses(plain)
     longer = "--config.train.num_steps=26"

@@ -11,7 +11,7 @@ from bert_jax.training import inference
 from bert_jax.workdir import metrics
 
 
-def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
+def test_signal_saves_the_step_and_the_run_resumes_elsewhere(
     micro, tmp_path, monkeypatch
 ):
     workdir = tmp_path / "run"
@@ -40,7 +40,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
+def test_signal_during_evaluation_saves_and_the_evaluation_is_made_up(
     micro, tmp_path, monkeypatch
 ):
     results = inference.Evaluator.results

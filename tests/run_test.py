@@ -23,7 +23,7 @@ def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
     np.testing.assert_allclose(other, one, rtol=1e-4)
 
 
-def test_two_phases_in_one_run(micro, tmp_path):
+def test_run_of_two_phases(micro, tmp_path):
     args = ("--config.phase2.fraction=0.25", "--config.phase2.max_seq_length=24")
     args += ("--config.phase2.batch_size=8", "--config.phase2.learning_rate=1e-3")
     args += ("--config.phase2.warmup_steps=2", "--config.optimizer.name=lamb")
@@ -43,7 +43,7 @@ def test_two_phases_in_one_run(micro, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_work_directory_holds_what_the_design_says(plain):
+def test_work_directory_holds_what_the_design_says(plain):
     names = {path.name for path in plain.iterdir()}
     assert {"config.json", "metrics.jsonl", "checkpoints", "vocab.txt"} <= names
     assert {"tokenizer.json", "predictions"} <= names

@@ -63,7 +63,7 @@ def same(a, b):
 
 
 @pytest.mark.slow
-def test_what_is_there_is_taken_and_the_rest_initialised():
+def test_weights_that_are_there_are_taken():
     source, start = found(), initial(("sequence_classification",))
     params, report = merge.merge_weights(start, source, CONFIG, "there")
     assert same(params["bert"], source.params["bert"])
@@ -127,7 +127,7 @@ def test_vocabularies_are_compared(tmp_path):
 
 
 @pytest.mark.parametrize("scan_layers", [False, True])
-def test_a_work_directory(tmp_path, scan_layers):
+def test_work_directory(tmp_path, scan_layers):
     run, out = tmp_path / "run", tmp_path / "out"
     config = tiny.get_config()
     with config.unlocked():
@@ -180,7 +180,7 @@ def test_a_work_directory(tmp_path, scan_layers):
         np.testing.assert_array_equal(one[name], other[name])
 
 
-def test_the_same_start_whether_layers_are_stacked_or_not():
+def test_weights_start_the_same_whether_layers_are_stacked_or_not():
     stacked = dataclasses.replace(CONFIG, scan_layers=True)
     one, other = initial(("masked_lm",), stacked), initial(("masked_lm",))
     params, report = merge.merge_weights(

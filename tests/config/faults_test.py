@@ -21,7 +21,7 @@ DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
         ("optimiser=1", "optimizer?"),
     ],
 )
-def test_a_misspelled_field_is_looked_for_in_every_group(flag, meant):
+def test_misspelled_field_is_looked_for_in_every_group(flag, meant):
     with pytest.raises(UserError) as error:
         configuration.load_config(TINY, [f"--config.{flag}"])
     name = flag.partition("=")[0]
@@ -29,13 +29,13 @@ def test_a_misspelled_field_is_looked_for_in_every_group(flag, meant):
     assert str(error.value).startswith(said)
 
 
-def test_a_field_that_is_like_no_other():
+def test_field_that_is_like_no_other():
     with pytest.raises(UserError, match="no such field; there are checkpoint, corpus"):
         configuration.load_config(TINY, ["--config.zzz=1"])
 
 
 @pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
-def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
+def test_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     """As `extends` has it."""
     name, colon, arguments = spec.partition(":")
     path = files.CONFIGS / f"{name}.py"
@@ -58,7 +58,7 @@ def test_a_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
         (f"{DEF}config.seed = sed\n", "5: NameError: name 'sed' is not defined"),
     ],
 )
-def test_a_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
+def test_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     Path("broken_module.py").write_text("x = 1\ny = = 2\n")
@@ -70,7 +70,7 @@ def test_a_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
     assert len(line) < 250
 
 
-def test_a_field_of_the_task_that_nothing_reads(tmp_path):
+def test_field_of_the_task_that_nothing_reads(tmp_path):
     path = tmp_path / "mine.py"
     text = 'extends = "finetune/text:size=tiny"\n\n\ndef get_config(config):\n'
     path.write_text(f"{text}    config.task.max_seq_lenght = 64\n")

@@ -33,7 +33,7 @@ def load(*overrides, spec=COMMON):
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: Path(spec).name)
-def test_every_field_is_defined_and_every_config_passes(spec):
+def test_fields_are_defined_and_configs_pass(spec):
     config = files.load_file(spec)
     assert dict(fields.iter_fields(config)).keys() <= fields.fields_of(config).keys()
     check_config(config)
@@ -64,7 +64,7 @@ def test_numbers_beyond_what_jax_and_numpy_take():
         *("train.batch_size=0", "phase2.fraction=1.0", "corpus.max_seq_length=4"),
     ],
 )
-def test_a_wrong_value_is_named(override):
+def test_field_value_that_is_wrong_is_named(override):
     with pytest.raises(UserError) as error:
         load(override)
     assert str(error.value).startswith(f"config.{override.partition('=')[0]}=")
@@ -77,7 +77,7 @@ def test_a_wrong_value_is_named(override):
         *(("squad", "task.doc_stride=0"), ("ner", "task.scheme=iob")),
     ],
 )
-def test_a_task_s_wrong_value_is_named(task, override):
+def test_task_s_wrong_value_is_named(task, override):
     with pytest.raises(UserError) as error:
         load(override, spec=str(ROOT / "configs" / "finetune" / f"{task}.py"))
     assert str(error.value).startswith(f"config.{override.partition('=')[0]}=")
@@ -132,7 +132,7 @@ def own(tmp_path, monkeypatch):
     return str(path)
 
 
-def test_a_field_of_a_user_s_own_is_checked_as_ours_are(own):
+def test_field_of_a_user_s_own_is_checked_as_ours_are(own):
     assert load("task.smoothing=0.2", spec=own).task.smoothing == 0.2
     with pytest.raises(
         UserError, match=r"^config\.task\.smoothing=1\.0: must be in \["
@@ -146,7 +146,7 @@ def test_a_field_of_a_user_s_own_is_checked_as_ours_are(own):
     assert "--config.task.smoothing=0.1\n    Share of a label given to" in shown
 
 
-def test_a_field_says_whether_it_may_change_on_resuming(own, tmp_path):
+def test_field_says_whether_it_may_change_on_resuming(own, tmp_path):
     run = load(spec=own)
     run.train.num_steps = 7
     (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
@@ -174,7 +174,7 @@ def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
-def test_a_run_from_before_a_field_has_its_default(name):
+def test_run_from_before_a_field_has_its_default(name):
     schema = configuration.with_defaults(name, "bert")
     recorded = schema.to_dict() | {"task": {"name": name}}
     assert configuration.complete_config(recorded, "config.json").task == schema.task
@@ -194,7 +194,7 @@ def test_fields_of_an_earlier_version_are_left_out(caplog):
     assert "there.json: an earlier version's train.budget not used" in line.message
 
 
-def test_a_config_file_without_a_field_of_its_task(tmp_path):
+def test_config_file_without_a_field_of_its_task(tmp_path):
     path = tmp_path / "own.py"
     path.write_text(
         "extends = 'finetune/ner'\n"
@@ -205,5 +205,5 @@ def test_a_config_file_without_a_field_of_its_task(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["glue", "common", "__init__", "questions"])
-def test_a_task_of_ones_own_may_be_called_as_a_file_is(name):
+def test_task_of_ones_own_may_be_called_as_a_file_is(name):
     assert configuration.with_defaults(name, "bert").task.to_dict() == {"name": name}

@@ -44,12 +44,12 @@ def test_help_imports_no_jax():
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_a_file_that_is_nearly_right():
+def test_file_that_is_nearly_right():
     with pytest.raises(UserError, match=r"did you mean configs/finetune/squad\.py\?"):
         configuration.load_config("configs/finetune/sqad.py", [])
 
 
-def test_a_config_of_ours_is_found_from_any_folder(tmp_path, monkeypatch):
+def test_config_of_ours_is_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="did you mean") as error:
         configuration.load_config("configs/tiny.py", [])

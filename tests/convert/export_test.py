@@ -66,7 +66,7 @@ def test_spare_rows_get_pieces(make_folder, tmp_path):
     merge.check_tokenizer(tokenizer, back, "out")
 
 
-def test_no_file_is_replaced(make_folder, tmp_path):
+def test_export_replaces_no_file(make_folder, tmp_path):
     found = weights.read_weights(make_folder())
     out = tmp_path / "a" / "out"
     out.mkdir(parents=True)
@@ -102,7 +102,7 @@ def test_whole_or_not_at_all(make_folder, tmp_path, monkeypatch):
         ({"corpus.packing": True, "corpus.shift_positions": True}, 10, None),
     ],
 )
-def test_the_length_that_a_run_has_trained(fields, step, length):
+def test_length_that_a_run_has_trained(fields, step, length):
     config = tiny.get_config()
     config.update_from_flattened_dict(
         {"corpus.max_seq_length": 6, "train.num_steps": 100, **fields}

@@ -83,7 +83,7 @@ def expected(words, states, layers, combine, unit):
 
 
 @pytest.mark.slow
-def test_every_unit_and_combination(make_folder, theirs):
+def test_extract_gives_every_unit_and_combination(make_folder, theirs):
     """Of hidden states that are computed once for all of them."""
     folder = make_folder()
     bert = pretrained.load(folder)

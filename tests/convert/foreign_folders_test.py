@@ -48,7 +48,7 @@ def one_output(tensors):
         ("regression", "regression", one_output),
     ],
 )
-def test_what_a_classifier_predicts_is_its_folder_s(
+def test_classifier_predicts_what_its_folder_says(
     make_folder, ask, problem, kind, change
 ):
     labels = {"0": "score"} if change else LABELS
@@ -62,7 +62,7 @@ def test_what_a_classifier_predicts_is_its_folder_s(
     assert (other == expected) == (kind == "multilabel")
 
 
-def test_a_choice_among_one_is_refused(make_folder, ask):
+def test_choice_among_one_is_refused(make_folder, ask):
     folder = make_folder(CLASSIFIER, {"id2label": {"0": "score"}}, one_output)
     line = ask(folder, *TEXT, status=2)
     assert "has one output" in line and "--config.task.kind=regression" in line
@@ -101,7 +101,7 @@ def test_labels_may_get_better_names(make_folder, tmp_path):
     assert weights.find_source(out).recorded()["task"]["labels"] == [*"012"]
 
 
-def test_what_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
+def test_folder_that_transformers_has_saved_since_is_no_export(make_folder, tmp_path):
     folder = make_folder(CLASSIFIER, {"id2label": LABELS})
     out = exported(folder, tmp_path / "out", [*LABELS.values()])
     edited(out, transformers_version="5.0.0")
@@ -136,7 +136,7 @@ def own_tokens(make_folder):
     return folder
 
 
-def test_a_model_s_own_special_tokens_stay_whole(own_tokens):
+def test_model_s_own_special_tokens_stay_whole(own_tokens):
     tokenizer = tokenization.of_folder(own_tokens)
     tokenizer.encode_special_tokens = True  # as tasks read texts
     tokens = tokenizer.encode("a [E1] b [MASK]").tokens
@@ -169,7 +169,7 @@ def test_marks_are_added_where_a_tokenizer_adds_none(own_tokens):
         ("added_tokens.json", {"[E1]": 50}, r"tokens outside of it: \['\[E1\]'\]"),
     ],
 )
-def test_a_vocab_txt_that_is_not_all(make_folder, file, content, message):
+def test_vocab_txt_that_is_not_all(make_folder, file, content, message):
     folder = make_folder()
     (folder / file).write_text(json.dumps(content))
     with pytest.raises(UserError, match=message):

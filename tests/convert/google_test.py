@@ -137,7 +137,7 @@ def assert_right(found, arrays):
     np.testing.assert_array_equal(layer["attention_layer_norm"]["bias"], norm)
 
 
-def test_a_fine_tuned_classifier_answers_as_it_is(tmp_path, stand_in):
+def test_classifier_of_google_answers_as_it_is(tmp_path, stand_in):
     stand_in(variables(heads=("",)))
     folder = make_folder(tmp_path)
     (answer,) = pretrained.load(folder).predict(["a b"])
@@ -148,7 +148,7 @@ def test_a_fine_tuned_classifier_answers_as_it_is(tmp_path, stand_in):
     np.testing.assert_allclose([*answer["scores"].values()], shares, atol=1e-6)
 
 
-def test_a_released_checkpoint(tmp_path, stand_in):
+def test_released_checkpoint(tmp_path, stand_in):
     arrays = variables()
     stand_in(arrays)
     found = weights.read_weights(make_folder(tmp_path))
@@ -179,7 +179,9 @@ def test_a_released_checkpoint(tmp_path, stand_in):
         (("",), "BertForSequenceClassification", ("LABEL_0", "LABEL_1", "LABEL_2")),
     ],
 )
-def test_fine_tuned_checkpoints(tmp_path, stand_in, heads, architecture, labels):
+def test_google_checkpoints_that_were_fine_tuned(
+    tmp_path, stand_in, heads, architecture, labels
+):
     stand_in(variables(heads=heads))
     found = weights.read_weights(make_folder(tmp_path))
     assert (found.architecture, found.labels) == (architecture, labels)
@@ -189,7 +191,7 @@ def test_fine_tuned_checkpoints(tmp_path, stand_in, heads, architecture, labels)
 
 
 @pytest.mark.parametrize(("letters", "tokens"), [("ab", "a a"), ("aA", "a A")])
-def test_the_vocabulary_tells_the_case(tmp_path, stand_in, letters, tokens):
+def test_vocabulary_tells_the_case(tmp_path, stand_in, letters, tokens):
     stand_in(variables())
     folder = make_folder(tmp_path, vocabulary=letters + "cdefghij")
     bert = pretrained.load(folder)
@@ -197,7 +199,7 @@ def test_the_vocabulary_tells_the_case(tmp_path, stand_in, letters, tokens):
     assert encoding.tokens == tokens.split()
 
 
-def test_the_real_one(shared_data, tmp_path):
+def test_google_bert_base_is_read(shared_data, tmp_path):
     pytest.importorskip("tensorflow", reason="needs the google extra")
     folder = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
     found = weights.read_weights(folder)
@@ -248,7 +250,7 @@ def test_tensorflow_reads_what_it_wrote(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_without_tensorflow(tmp_path, monkeypatch):
+def test_google_checkpoint_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(UserError, match=r"pip install.*\[google\]"):
         weights.read_weights(make_folder(tmp_path))

@@ -126,7 +126,7 @@ def theirs(name, folder):
 
 
 @pytest.mark.slow
-def test_a_released_folder_computes_what_torch_s_does(make):
+def test_released_folder_computes_what_torch_s_does(make):
     folder = make()
     model = bert_jax.load(folder)
     found = model.apply(*inputs())
@@ -138,7 +138,7 @@ def test_a_released_folder_computes_what_torch_s_does(make):
     assert_close(found["hidden_states"][-1], last)
 
 
-def test_the_special_tokens_get_rows_always_the_same(make):
+def test_special_tokens_get_rows_always_the_same(make):
     folder = make()
     one, two = (weights.read_weights(folder) for _ in range(2))
     table = one.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
@@ -155,7 +155,7 @@ def test_the_special_tokens_get_rows_always_the_same(make):
     assert encoded["tokens"][0][0] == "_start_"
 
 
-def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
+def test_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path):
     source, target = make(), tmp_path / "export"
     weights.find_source(source).export(target)
     names = {path.name for path in target.iterdir()}
@@ -177,7 +177,7 @@ def test_an_export_is_the_same_model_for_transformers_and_for_us(make, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path):
+def test_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path):
     labels = ("a", "b", "c")
     source, target = make(), tmp_path / "export"
     model = finetuned("sequence_classification", labels, source)
@@ -250,13 +250,13 @@ def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, ch
         (None, untied, "lm_head.weight differs from"),
     ],
 )
-def test_a_wrong_folder_is_one_line(make, fields, change, message):
+def test_gpt_folder_that_is_wrong_is_one_line(make, fields, change, message):
     with pytest.raises(UserError) as error:
         weights.read_weights(make(fields, change))
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
+def test_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
     gpts, berts = make(), make_folder()
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\na dog,yes\na cat,no\n")
@@ -275,7 +275,7 @@ def test_the_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder
             assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_run_starts_from_a_released_folder(make, tmp_path):
+def test_run_starts_from_a_released_folder(make, tmp_path):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\na dog,yes\na cat,no\n")
     overrides = [

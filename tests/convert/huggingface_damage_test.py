@@ -53,14 +53,14 @@ def not_a_number(tensors):
     tensors["bert.pooler.dense.weight"][3, 4] = np.nan
 
 
-def test_a_damaged_tensor(make_folder):
+def test_damaged_tensor(make_folder):
     folder = make_folder(change=not_a_number)
     message = "bert.pooler.dense.weight has NaN"
     assert_one_line(message, lambda: weights.read_weights(folder))
 
 
 @pytest.mark.parametrize(("lines", "pieces"), [(49, 49), (51, 51)])
-def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
+def test_vocabulary_of_another_size(make_folder, lines, pieces):
     folder = make_folder()
     path = folder / "vocab.txt"
     content = [*path.read_text().splitlines(), "more"][:lines]
@@ -68,7 +68,7 @@ def test_a_vocabulary_of_another_size(make_folder, lines, pieces):
     assert_one_line(f"{pieces} pieces.*50", lambda: pretrained.load(folder).tokenizer)
 
 
-def test_no_folder(tmp_path):
+def test_folder_that_is_missing(tmp_path):
     assert_one_line("no such folder", lambda: pretrained.load(tmp_path / "x"))
     assert_one_line("no weights", lambda: pretrained.load(tmp_path))
 

@@ -114,7 +114,7 @@ def test_older_forms_are_the_same(make_folder, change):
     assert found.left_over == ()
 
 
-def test_an_unknown_prefix_is_named(make_folder):
+def test_unknown_prefix_is_named(make_folder):
     def change(tensors):
         return {f"student.{name}": array for name, array in tensors.items()}
 
@@ -126,7 +126,7 @@ def test_an_unknown_prefix_is_named(make_folder):
     "prefix", ["module.", "_orig_mod.", "model.", "_orig_mod.module.", "model.model."]
 )
 @pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[6]])
-def test_a_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
+def test_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
     expected = weights.read_weights(make_folder(case))
 
     def change(tensors):
@@ -155,7 +155,7 @@ def as_flax(tensors):
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_file_of_flax_is_read(make_folder, case, wrapped):
+def test_file_of_flax_is_read(make_folder, case, wrapped):
     folder = make_folder(case)
     expected = weights.read_weights(folder)
     tree = as_flax(load_file(folder / "model.safetensors"))
@@ -174,7 +174,7 @@ def test_a_file_of_flax_is_read(make_folder, case, wrapped):
         (b"\x81\xa1a\xa1b", "flax_model.msgpack: a has no floating-point"),
     ],
 )
-def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
+def test_damaged_file_of_flax_is_one_line(make_folder, content, message):
     folder = make_folder()
     (folder / "model.safetensors").unlink()
     (folder / "flax_model.msgpack").write_bytes(content)
@@ -183,7 +183,7 @@ def test_a_damaged_file_of_flax_is_one_line(make_folder, content, message):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
-def test_other_precisions_become_float32(make_folder, dtype):
+def test_tensors_of_other_precisions_become_float32(make_folder, dtype):
     def change(tensors):
         return {name: value.astype(dtype) for name, value in tensors.items()}
 
@@ -217,7 +217,7 @@ def test_shards(make_folder):
         weights.read_weights(folder)
 
 
-def test_without_a_pooler(make_folder):
+def test_folder_without_a_pooler(make_folder):
     def change(tensors):
         return {k: v for k, v in tensors.items() if "pooler" not in k}
 
@@ -277,7 +277,7 @@ def test_tokenizer_config_decides_on_case(make_folder, fields, text, ids, kind):
     assert weights.find_source(folder).tokenizer(config).encode(text).ids == ids
 
 
-def test_a_vocabulary_with_capitals_is_cased(make_folder):
+def test_vocabulary_with_capitals_is_cased(make_folder):
     folder = make_folder()
     text = (folder / "vocab.txt").read_text()
     (folder / "vocab.txt").write_text(text.replace("\nz\n", "\nZ\n"))
@@ -287,7 +287,7 @@ def test_a_vocabulary_with_capitals_is_cased(make_folder):
     assert tokenizer.encode("Z z").tokens == ["[CLS]", "Z", "[UNK]", "[SEP]"]
 
 
-def test_all_that_pre_training_made_is_kept(make_folder):
+def test_pretraining_heads_are_kept(make_folder):
     """Files of BertForMaskedLM often hold the other head and the pooler as well."""
     fields = {"architectures": ["BertForMaskedLM"]}
     found = weights.read_weights(make_folder(fields=fields))

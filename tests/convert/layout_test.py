@@ -69,7 +69,7 @@ def copy_alone(tensors):
 
 
 @pytest.mark.parametrize("change", [dict, bare, copy_alone])
-def test_a_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
+def test_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
     source = weights.find_source(make(change))
     assert (source.family.name, source.heads()) == ("renamed", ("masked_lm",))
     found = source.read()
@@ -84,7 +84,7 @@ def test_a_table_alone_reads_and_writes(make, make_folder, tmp_path, change):
     assert fields["sinusoidal"] is False and "hidden_size" not in fields
 
 
-def test_what_the_table_fixes_is_checked(make):
+def test_layout_checks_what_its_table_fixes(make):
     message = r"config\.json: sinusoidal=True; only a Renamed with False"
     with pytest.raises(UserError, match=message):
         weights.find_source(make(sinusoidal=True)).read()

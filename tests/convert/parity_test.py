@@ -77,7 +77,7 @@ def test_attentions(golden, torch, both, tmp_path, architecture):
 @pytest.mark.parametrize(
     "architecture", ["BertForMaskedLM", "BertForQuestionAnswering"]
 )
-def test_left_to_right_is_transformers_decoder(
+def test_causal_model_is_transformers_decoder(
     golden, torch, transformers, tmp_path, architecture
 ):
     """Read, run, exported and opened again."""
@@ -105,7 +105,7 @@ def test_left_to_right_is_transformers_decoder(
             assert_close(np.asarray(ours[name])[real], expected)
 
 
-def test_a_decoder_that_pools_is_refused(tmp_path, golden, transformers):
+def test_decoder_that_pools_is_refused(tmp_path, golden, transformers):
     fields = golden.config_fields("BertForSequenceClassification", "wide")
     config = transformers.BertConfig(**fields, is_decoder=True)
     transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
@@ -182,7 +182,9 @@ def test_exports_open_in_a_fresh_process(opened, architecture):
         assert answers["guesses"][0][0] == int(jnp.argmax(probabilities))
 
 
-def test_the_real_weights_in_both(shared_data, torch, transformers, tmp_path):
+def test_released_weights_give_the_same_in_both(
+    shared_data, torch, transformers, tmp_path
+):
     """Google's checkpoint -> here, without a run -> a folder that `transformers`
     opens."""
     pytest.importorskip("tensorflow", reason="needs the google extra")

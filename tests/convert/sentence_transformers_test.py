@@ -94,7 +94,7 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_pooling(make, mode):
+def test_pooling_is_that_of_the_library(make, mode):
     flags = {f"pooling_mode_{name}": name == mode for name in MODES}
     folder, hidden = make([("Pooling", {"word_embedding_dimension": HIDDEN, **flags})])
     found = bert_jax.load(folder).sentences(TEXTS)
@@ -110,7 +110,7 @@ def test_mean_and_length_1_of_every_family(make, family):
     assert_close(found, [x / np.linalg.norm(x) for x in means])
 
 
-def test_several_poolings_are_joined_in_one_order(make):
+def test_poolings_are_joined_in_one_order(make):
     fields = {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}
     folder, hidden = make([("Pooling", fields)])
     states = [hidden(text) for text in TEXTS]
@@ -127,7 +127,7 @@ def test_several_poolings_are_joined_in_one_order(make):
         ("torch.nn.modules.activation.ReLU", lambda x: np.maximum(x, 0)),
     ],
 )
-def test_a_dense_layer(make, act, function, bias):
+def test_dense_layer(make, act, function, bias):
     fields = {"in_features": HIDDEN, "out_features": 5, "bias": bias}
     modules = [
         ("Pooling", {"pooling_mode": "cls"}),
@@ -177,7 +177,7 @@ def test_texts_are_lowercased_and_prompted_where_the_folder_says(make):
     assert_close(bert_jax.load(folder).sentences(TEXTS), expected)
 
 
-def test_the_encoder_of_older_versions_is_in_a_folder_inside(make):
+def test_encoder_of_older_versions_is_in_a_folder_inside(make):
     folder, hidden = make(MEAN, inner="0_Transformer")
     model = bert_jax.load(folder)
     assert_close(model.sentences(TEXTS), [hidden(text).mean(0) for text in TEXTS])
@@ -187,7 +187,7 @@ def test_the_encoder_of_older_versions_is_in_a_folder_inside(make):
     assert again["hidden_states"].shape == (1, 3, HIDDEN)
 
 
-def test_a_layer_is_taken_as_in_any_other_folder(make):
+def test_layer_is_taken_as_in_any_other_folder(make):
     folder, _ = make([*MEAN, ("Normalize", None)])
     plain = shutil.copytree(folder, folder.parent / "plain")
     (plain / "modules.json").unlink()
@@ -206,7 +206,7 @@ def test_a_layer_is_taken_as_in_any_other_folder(make):
         ([*MEAN, ("Dense", {})], "has no model.safetensors"),
     ],
 )
-def test_what_cannot_be_computed_is_refused(make, modules, message):
+def test_modules_that_cannot_be_computed_are_refused(make, modules, message):
     folder, _ = make(modules)
     model = bert_jax.load(folder)
     with pytest.raises(UserError, match=message) as error:
@@ -215,7 +215,7 @@ def test_what_cannot_be_computed_is_refused(make, modules, message):
     assert model.sentences(TEXTS[:1], layer=-1).shape == (1, HIDDEN)
 
 
-def test_a_prompt_that_is_not_pooled_is_refused(make):
+def test_prompt_that_is_not_pooled_is_refused(make):
     prompts = {"prompts": {"q": "a: "}, "default_prompt_name": "q"}
     modules = [("Pooling", {"pooling_mode": "mean", "include_prompt": False})]
     folder, _ = make(modules, config_sentence_transformers=prompts)
@@ -226,7 +226,7 @@ def test_a_prompt_that_is_not_pooled_is_refused(make):
 @pytest.mark.parametrize(
     ("pooling", "normalized"), [("mean_all", True), ("cls", False)]
 )
-def test_an_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized):
+def test_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized):
     ours = WORDPIECE.train([TEXT] * 4, 200, lowercase=True)
     config = bert_config(
         vocab_size=ours.get_vocab_size(), hidden_size=HIDDEN, num_attention_heads=2,

@@ -57,7 +57,7 @@ def test_any_column_may_hold_the_words(read):
         b"a\tO\nb\tO\n\t\nc\tB-X\n\t\n",
     ],
 )
-def test_line_ends_and_empty_lines(read, content):
+def test_read_sentences_takes_any_line_end(read, content):
     sentences = read(content).sentences
     assert [s["words"] for s in sentences] == [("a", "b"), ("c",)]
     assert [s["tags"] for s in sentences] == [("O", "O"), ("B-X",)]
@@ -77,7 +77,7 @@ def test_words_may_be_odd(read):
 @pytest.mark.parametrize(
     ("tag_column", "text"), [(-1, "a\nb\n\nc\n"), (2, "a X\nb X\n\nc Y")]
 )
-def test_a_file_without_tags(read, tag_column, text):
+def test_file_without_tags(read, tag_column, text):
     file = read(text, tag_column=tag_column, labelled=False)
     assert [s["words"] for s in file.sentences] == [("a", "b"), ("c",)]
     assert all(s["tags"] is None for s in file.sentences)
@@ -94,7 +94,7 @@ def test_a_file_without_tags(read, tag_column, text):
         ("", "the file is empty"),
     ],
 )
-def test_what_is_wrong_is_said(read, text, message):
+def test_read_sentences_names_what_is_wrong(read, text, message):
     with pytest.raises(UserError, match=message) as error:
         read(text)
     assert "\n" not in str(error.value)
@@ -217,13 +217,13 @@ def check(file, path, in_entities=True):
         ((1, -1), "conll:3: the tag 'stephen' has no prefix such as B- or I-; correct"),
     ],
 )
-def test_other_columns_than_words_and_tags(read, columns, expected):
+def test_columns_other_than_words_and_tags(read, columns, expected):
     with pytest.raises(UserError, match=expected) as error:
         check(read(UNER, *columns), read.path)
     assert "\n" not in str(error.value)
 
 
-def test_one_tag_that_is_wrong(read):
+def test_tag_that_is_wrong(read):
     file = read("a O\nb B-X\n" * 9 + "c X\n")
     with pytest.raises(UserError, match=r"conll:19: the tag 'X' .*; correct it"):
         check(file, read.path)

@@ -80,7 +80,7 @@ def test_jsonl_source(tmp_path):
     assert texts(f"jsonl:{tmp_path}/a.jsonl") == ["One.", "Two\u0085."]
 
 
-def test_line_ends_of_windows_end_paragraphs_too(tmp_path):
+def test_paragraphs_end_at_line_ends_of_windows(tmp_path):
     text = "A heading\r\n\r\nThe first line of\r\na paragraph. Its end."
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
     (document,) = corpus.read_documents((f"jsonl:{tmp_path / 'a.jsonl'}",), tmp_path)
@@ -89,7 +89,7 @@ def test_line_ends_of_windows_end_paragraphs_too(tmp_path):
     ]
 
 
-def test_several_sources_in_order(tmp_path):
+def test_sources_are_read_in_order(tmp_path):
     (tmp_path / "a").write_text("A.")
     (tmp_path / "b").write_text("B.")
     assert texts(f"text:{tmp_path}/b", f"text:{tmp_path}/a") == ["B.", "A."]
@@ -107,7 +107,7 @@ def test_several_sources_in_order(tmp_path):
         (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 24 is not UTF-8"),
     ],
 )
-def test_bad_files(tmp_path, content, expected):
+def test_corpus_files_that_are_bad(tmp_path, content, expected):
     (tmp_path / "a.jsonl").write_bytes(content)
     assert expected in error(f"jsonl:{tmp_path}/a.jsonl")
 
@@ -116,7 +116,7 @@ def test_unknown_source():
     assert "unknown source 'wiki:en'" in error("wiki:en")
 
 
-def test_no_file_matches(tmp_path):
+def test_glob_without_a_file(tmp_path):
     assert "no file matches" in error(f"text:{tmp_path}/*.txt")
 
 

@@ -59,7 +59,7 @@ def raw(path):
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_real_dev_sets(shared_data, name):
+def test_glue_dev_sets(shared_data, name):
     folder = shared_data(f"glue/{FOLDERS[name]}")
     notices = Counter()
     records = read(name, folder, "dev", notices)
@@ -74,7 +74,7 @@ def test_real_dev_sets(shared_data, name):
 
 
 @pytest.mark.parametrize("name", TEST_LAYOUT)
-def test_real_test_sets(shared_data, name):
+def test_glue_test_sets(shared_data, name):
     folder = shared_data(f"glue/{FOLDERS[name]}")
     records = read(name, folder, "test")
     rows = raw(folder / "test.tsv")[1:]
@@ -135,7 +135,7 @@ def test_quotes_are_text_without_a_word(tmp_path, caplog):
     assert record["text"] == '"a ""b"""' and not caplog.messages
 
 
-def test_no_test_record_is_left_out(tmp_path):
+def test_glue_test_records_are_all_there(tmp_path):
     text = "id\tquestion1\tquestion2\n1\ta\n"
     (tmp_path / "test.tsv").write_text(text)
     with pytest.raises(UserError, match=r"test.tsv:2: has 2 fields, .* names 3"):
@@ -151,7 +151,7 @@ def test_no_test_record_is_left_out(tmp_path):
         ("stsb", "sentence1\tsentence2\tscore\na\tb\t9\n", r":2: the score is 9.0"),
     ],
 )
-def test_bad_files(tmp_path, name, text, message):
+def test_glue_files_that_are_bad(tmp_path, name, text, message):
     (tmp_path / "train.tsv").write_text(text)
     with pytest.raises(UserError, match=message) as caught:
         read(name, tmp_path, "train")

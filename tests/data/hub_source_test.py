@@ -84,7 +84,7 @@ def test_records_are_those_of_the_official_files(
 
 
 @pytest.mark.slow
-def test_the_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tmp_path):
+def test_hubs_own_conversion_is_read_where_a_set_has_no_parquet(fake_hub, tmp_path):
     content = as_parquet([{"text": "One."}, {"text": "Two."}])
     converted = {"default/train/0000.parquet": content}
     fake_hub.models[NAME] = {
@@ -176,7 +176,7 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     ]
 
 
-def test_a_split_that_lacks_a_file_is_refused(fake_hub):
+def test_split_that_lacks_a_file_is_refused(fake_hub):
     """It gave fewer rows."""
     names = [f"data/train-0000{n}-of-00003.parquet" for n in range(3)]
     whole = dict.fromkeys(names, as_parquet([{"text": "a"}]))

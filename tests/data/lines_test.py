@@ -21,7 +21,7 @@ from bert_jax.data import lines
         (b"\r", [""]),
     ],
 )
-def test_line_ends(tmp_path, ending, content, expected):
+def test_read_lines_takes_any_line_end(tmp_path, ending, content, expected):
     path = tmp_path / f"table.tsv{ending}"
     path.write_bytes(compressed(content, ending))
     found = list(lines.read_lines(path))

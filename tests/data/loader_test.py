@@ -45,7 +45,7 @@ def test_names_shapes_and_types(config):
     }
 
 
-def test_a_row_is_cls_a_sep_b_sep(config):
+def test_row_is_cls_a_sep_b_sep(config):
     batch = loader.batch_at(config, 1)
     for ids, mask, segments in zip(
         batch["input_ids"], batch["input_mask"], batch["segment_ids"], strict=True
@@ -60,7 +60,7 @@ def test_a_row_is_cls_a_sep_b_sep(config):
         assert not segments[end:].any()
 
 
-def test_the_same_whatever_ran_before(config):
+def test_batch_at_is_the_same_whatever_ran_before(config):
     first = loader.batch_at(config, 37)
     for step in (0, 90, 36, 38):
         loader.batch_at(config, step)
@@ -68,7 +68,7 @@ def test_the_same_whatever_ran_before(config):
     assert same(first, loader.batch_at(config, 37))
 
 
-def test_the_running_loader_gives_batch_at(config):
+def test_running_loader_gives_batch_at(config):
     data = loader.RunData(config, None)
     running = data.batches(5, slice(None), config.seed)
     for step in range(5, 12):
@@ -92,7 +92,7 @@ def test_hosts_read_their_rows_only(config, data, hosts):
 
 
 @pytest.mark.parametrize("whole_word", [False, True])
-def test_a_model_s_own_special_tokens_are_never_predicted(config, tmp_path, whole_word):
+def test_model_s_own_special_tokens_are_never_predicted(config, tmp_path, whole_word):
     text = "".join(
         f"{one} saw <e1> {other} </e1> in town .\n"
         for one in ("\nanna", "\nbert", "\ncarl", "\ndora", "\neve")
@@ -146,7 +146,7 @@ def test_epochs_differ_in_order_and_masks_only(config, data):
     assert not np.array_equal(one[positions][order_one], two[positions][order_two])
 
 
-def test_every_shard_is_read(config, data, tmp_path):
+def test_shards_are_all_read(config, data, tmp_path):
     """Of more than a small corpus has: one for each 8 MB of text."""
     (source,) = data.folder.glob("*-train.array_record-00000-of-*")
     stem = source.name.partition("00000-of-")[0]
@@ -186,7 +186,7 @@ def test_dev_counts_every_record_once(config, data):
     assert same(batches[0], loader.batch_at(config, 0, "dev"))
 
 
-def test_two_phases(config):
+def test_loader_of_two_phases(config):
     config = config.copy_and_resolve_references()
     config.phase2.fraction = 0.1
     config.phase2.max_seq_length = 48
@@ -202,7 +202,7 @@ def test_two_phases(config):
     assert loader.phase_at(config, 100) == loader.phases_of(config)[1]
 
 
-def test_a_second_phase_with_another_batch_size_on_several_hosts(config):
+def test_second_phase_with_another_batch_size_on_several_hosts(config):
     config = config.copy_and_resolve_references()
     config.model.vocab_size = 60
     config.phase2.fraction = 0.1
@@ -223,7 +223,7 @@ def test_a_second_phase_with_another_batch_size_on_several_hosts(config):
 @pytest.mark.parametrize(
     "fields", [{}, {"corpus.packing": True}, {"corpus.weights": (1.5,)}], ids=str
 )
-def test_a_second_phase_of_the_same_length_reads_on(config, fields):
+def test_second_phase_of_the_same_length_reads_on(config, fields):
     """As one phase would: in its order, with its masks."""
     one = config.copy_and_resolve_references()
     one.update_from_flattened_dict(fields)
@@ -239,7 +239,7 @@ def test_a_second_phase_of_the_same_length_reads_on(config, fields):
     np.testing.assert_array_equal(found, np.concatenate(pair))
 
 
-def test_without_nsp(config):
+def test_loader_without_nsp(config):
     config = config.copy_and_resolve_references()
     config.corpus.nsp = False
     batch = loader.batch_at(config, 0)

@@ -143,7 +143,7 @@ def test_whole_words_equal_a_slow_transcription(seed, epoch):
         assert masked.masked_lm_positions[row][used].tolist() == wanted
 
 
-def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
+def test_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
     def drawn(epochs, records):
         return masking.row_uniforms(3, b"mask", np.array(epochs), np.array(records), 40)
 
@@ -164,7 +164,7 @@ def test_a_record_is_masked_alone_as_in_its_batch_and_anew_each_epoch():
     ),
     count=st.integers(0, 110),
 )
-def test_a_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
+def test_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
     epochs, records = np.array(rows).T
     drawn = masking.row_uniforms(seed, b"mask", epochs, records, count)
     for row, (epoch, record) in enumerate(rows):
@@ -182,7 +182,7 @@ def test_a_row_has_the_numbers_of_a_generator_of_its_own(seed, rows, count):
     real=st.integers(0, 12),
     budget=st.integers(1, 5),
 )
-def test_of_equal_numbers_the_first_is_chosen(order, real, budget):
+def test_masking_chooses_the_first_of_equal_numbers(order, real, budget):
     places = np.arange(12)
     masked = masking.mask_pairs(
         np.full((1, 12), 7, np.int32),
@@ -199,7 +199,7 @@ def test_of_equal_numbers_the_first_is_chosen(order, real, budget):
     assert masked.masked_lm_positions[0][used].tolist() == wanted
 
 
-def test_nothing_is_predicted_in_an_empty_row():
+def test_masking_predicts_nothing_in_an_empty_row():
     zeros = np.zeros((2, 10), np.int32)
     for whole_word in (False, True):
         masked, _ = apply(
@@ -209,7 +209,7 @@ def test_nothing_is_predicted_in_an_empty_row():
         assert not masked.input_ids.any()
 
 
-def test_a_masking_of_a_config_file_stays_within_the_budget():
+def test_masking_of_a_config_file_stays_within_the_budget():
     ids, mask, candidates = batch(4, 40)
     given = (ids, mask, candidates, lambda count: None)
     masking.MASKINGS["all"] = lambda texts, *_: (texts.candidates, texts.input_ids)

@@ -32,7 +32,7 @@ def drawn(found, count, seed=0):
         max_size=4,
     ).filter(lambda sources: any(rows for rows, _ in sources))
 )
-def test_each_source_is_seen_by_its_weight(sources):
+def test_mix_reads_each_source_by_its_weight(sources):
     rows, weights = zip(*sources, strict=True)
     found = mix.SourceMixture(rows, weights, 7)
     passes = 3
@@ -122,7 +122,7 @@ def test_weights_are_the_loaders_alone(config):
     assert counts(plain.report, "pairs") == []
 
 
-def test_bad_weights(config):
+def test_mix_weights_that_are_bad(config):
     config.corpus.weights = (1.0,)
     with pytest.raises(UserError, match=r"corpus\.weights=.*one for each of the 3"):
         check_config(config)

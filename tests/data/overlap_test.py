@@ -26,7 +26,7 @@ def config_of(folder, source):
 @example(
     ["".join(map(chr, range(128))), "The_1 cat", "the_1, CAT!", "\x0bthe  cat\x1c"]
 )
-def test_a_key_is_of_the_words_in_lower_case(sentences):
+def test_key_is_of_the_words_in_lower_case(sentences):
     texts = [" ".join(re.findall(r"\w+", sentence.lower())) for sentence in sentences]
     digests = [hashlib.blake2b(text.encode(), digest_size=8) for text in texts]
     wanted = b"".join(digest.digest() for digest in digests)
@@ -50,7 +50,7 @@ def spelt(tokens):
 
 
 @pytest.mark.slow
-def test_no_sentence_of_real_text_is_on_both_sides(shared_data, tmp_path):
+def test_overlap_of_real_text_is_none(shared_data, tmp_path):
     """Of books, each of which ends with the same licence."""
     books = shared_data("corpus/gutenberg") / "[acw]*-[aep]*.txt"
     config = config_of(tmp_path, f"text:{books}")
@@ -122,7 +122,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
     ) in prepare.report_text(prepare.open_folder(folder))
 
 
-def test_a_corpus_of_copies_is_refused(tmp_path):
+def test_corpus_of_copies_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(["A sentence.\nAnother."] * 8))
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
     vocabulary.prepare_tokenizer(config)

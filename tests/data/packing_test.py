@@ -46,7 +46,7 @@ def plain(config):
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
-def test_a_plan_has_each_record_once_in_rows_that_are_long_enough(lengths):
+def test_plan_has_each_record_once_in_rows_that_are_long_enough(lengths):
     rows = packing.plan_rows(np.array(lengths), 20)
     assert sorted(rows[rows >= 0]) == list(range(len(lengths)))
     found = np.where(rows >= 0, np.array(lengths)[rows], 0)
@@ -56,7 +56,7 @@ def test_a_plan_has_each_record_once_in_rows_that_are_long_enough(lengths):
     assert np.array_equal(rows, packing.plan_rows(np.array(lengths), 20))
 
 
-def test_the_longest_pair_goes_first_to_the_fullest_row_that_it_fits():
+def test_longest_pair_goes_first_to_the_fullest_row_that_it_fits():
     lengths = np.array([2, 3, 1, 7, 6, 1])
     rows = packing.plan_rows(lengths, 10)
     found = {tuple(lengths[row[row >= 0]]) for row in rows}
@@ -76,7 +76,7 @@ def test_neighbors_of_one_length_share_no_row():
 
 @pytest.mark.parametrize(("share", "most"), [(0.15, 3), (0.15, 99), (0.5, 4), (1.0, 2)])
 @pytest.mark.parametrize("limit", [5, 11, 30])
-def test_no_row_has_more_predictions_than_columns(limit, share, most):
+def test_packed_rows_have_no_more_predictions_than_columns(limit, share, most):
     def budget(length):
         return min(most, max(1, round(length * share))) if length else 0
 
@@ -234,7 +234,7 @@ def test_groups_have_each_text_once_and_are_about_equal(each, rows, random):
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=8, max_size=40), st.integers(0, 5))
-def test_a_batch_has_the_texts_of_a_batch_that_does_not_share_rows(lengths, step):
+def test_batch_has_the_texts_of_a_batch_that_does_not_share_rows(lengths, step):
     features, fill = features_of(lengths), {"input_ids": 7}
     given = (step, 8, slice(None), 3)
     packed = next(PackedRows(features, fill, 4).batches(*given, limit=30))

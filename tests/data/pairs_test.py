@@ -92,7 +92,7 @@ def spell(span):
 
 @given(DOCUMENTS, SHAPES, st.integers(0, 2**32))
 @settings(max_examples=200, deadline=None)
-def test_same_as_the_published_algorithm(documents, shape, seed):
+def test_pairs_are_those_of_the_published_algorithm(documents, shape, seed):
     drawn = pairs.draw_pairs(documents, random.Random(seed), shape)
     fast = [(spell(p.a), spell(p.b), p.is_random_next) for p in drawn]
     slow = slow_pairs(tokens_of(documents), random.Random(seed), shape)
@@ -122,7 +122,7 @@ def test_half_of_the_pairs_are_random_and_a_tenth_of_the_targets_short():
 
 @given(DOCUMENTS, st.integers(5, 64), st.integers(0, 2**32))
 @settings(max_examples=100, deadline=None)
-def test_without_pairs_nothing_is_lost(documents, length, seed):
+def test_full_sentences_lose_nothing(documents, length, seed):
     shape = pairs.Settings(length, 0.1, nsp=False)
     drawn = list(pairs.draw_pairs(documents, random.Random(seed), shape))
     everything = [token for d in tokens_of(documents) for s in d for token in s]
@@ -131,7 +131,7 @@ def test_without_pairs_nothing_is_lost(documents, length, seed):
     assert all(not spell(p.b) and not p.is_random_next for p in drawn)
 
 
-def test_without_pairs_rows_are_full():
+def test_full_sentences_fill_their_rows():
     shape = pairs.Settings(32, 0.0, nsp=False)
     sizes = [
         p.a.stop - p.a.start
@@ -140,14 +140,14 @@ def test_without_pairs_rows_are_full():
     assert sizes == [30, 30, 30, 30, 20]
 
 
-def test_one_document_alone_is_its_own_random_next():
+def test_random_next_of_a_single_document_is_its_own():
     shape = pairs.Settings(32, 0.1, nsp=True)
     drawn = list(pairs.draw_pairs([[5] * 50], random.Random(0), shape))
     assert any(pair.is_random_next for pair in drawn)
     assert all(pair.b.document == 0 for pair in drawn)
 
 
-def test_a_random_next_is_of_another_whole():
+def test_random_next_is_of_another_whole():
     """Parts of one book never follow each other at random, unless it is alone."""
     shape = pairs.Settings(32, 0.1, nsp=True)
     wholes = [0, 0, 0, 1, 2, 2]

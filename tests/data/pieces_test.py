@@ -42,7 +42,9 @@ PARAGRAPHS = st.lists(
 @pytest.mark.slow
 @given(FORMS, PARAGRAPHS, st.integers(20, 200))
 @settings(max_examples=200, deadline=None)
-def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, most):
+def test_cut_documents_lose_nothing_and_are_no_longer_than_asked(
+    form, paragraphs, most
+):
     separator = "\n\n" if form == "wrapped" else "\n"
     document = Document(separator.join(map(" ".join, paragraphs)), form)
     found = chunks.cut_document(document, most, "en")
@@ -63,7 +65,7 @@ def test_nothing_is_lost_and_pieces_are_no_longer_than_asked(form, paragraphs, m
 
 
 @pytest.mark.slow
-def test_one_file_is_a_corpus(shared_data, tmp_path):
+def test_corpus_of_one_file(shared_data, tmp_path):
     """Through the command line, with each token kept, on one side only."""
     path = shared_data("corpus/gutenberg/wells-war-of-the-worlds.txt")
     out, _ = runs.here(

@@ -18,7 +18,7 @@ def config(tmp_path):
     return make_config(tmp_path)
 
 
-def test_one_document_is_too_few(config, tmp_path):
+def test_prepare_refuses_one_document(config, tmp_path):
     write_corpus(tmp_path / "corpus.txt", documents=1)
     with pytest.raises(UserError, match="one document cannot be"):
         made(config)
@@ -56,7 +56,7 @@ def test_full_disk_leaves_nothing(config, monkeypatch):
     assert names(config.corpus.data_dir) == before
 
 
-def test_bad_file_leaves_nothing(config, tmp_path):
+def test_prepare_leaves_nothing_of_a_bad_file(config, tmp_path):
     with open(tmp_path / "corpus.txt", "ab") as file:
         file.write(b"caf\xe9\n")
     with pytest.raises(UserError, match=r"corpus\.txt:253: byte .* is not UTF-8"):
@@ -74,7 +74,7 @@ print(preparing.made(preparing.make_config(Path(sys.argv[3])), 32))
 
 
 @pytest.mark.slow
-def test_two_processes_at_once(config, tmp_path):
+def test_prepare_in_two_processes_at_once(config, tmp_path):
     root = Path(prepare.__file__).parents[2]
     paths = map(str, (root, Path(__file__).parent, tmp_path))
     command = [sys.executable, "-c", RUN, *paths]

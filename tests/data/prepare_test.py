@@ -24,7 +24,7 @@ def documents_of(tokenizer, tokens):
     return {tokenizer.id_to_token(int(token)) for token in tokens} - {*WORDS, "."}
 
 
-def test_what_is_written(config):
+def test_prepared_files(config):
     folder = made(config)
     tokenizer = vocabulary.prepare_tokenizer(config)
     # [UNK] may occur: the vocabulary is small and has not seen the dev split.
@@ -83,7 +83,7 @@ def test_splits_share_no_document(config):
     assert len(found["train"] | found["dev"]) == 12
 
 
-def test_without_sentence_pairs(config):
+def test_prepare_without_sentence_pairs(config):
     config.corpus.nsp = False
     rows = read(folder := made(config), "train")
     assert not any(len(b) or is_random_next for _, b, is_random_next in rows)
@@ -105,14 +105,14 @@ def test_without_sentence_pairs(config):
         {"tokenizer.lowercase": False},
     ],
 )
-def test_what_shapes_the_data_names_the_folder(config, tmp_path, change):
+def test_folder_name_has_what_shapes_the_data(config, tmp_path, change):
     folder = made(config)
     other = made(make_config(tmp_path, **change))
     assert other != folder
     assert len(read(other, "train")) > 0
 
 
-def test_the_seed_of_a_run_is_not_that_of_its_data(config, tmp_path):
+def test_seed_of_a_run_is_not_that_of_its_data(config, tmp_path):
     folder = made(config)
     assert made(make_config(tmp_path, seed=1)) == folder
     assert len(names(config.corpus.data_dir)) == 2
@@ -125,7 +125,7 @@ def test_changed_text_and_length_name_another_folder(config, tmp_path):
     assert made(config) != folder
 
 
-def test_a_folder_is_opened_without_its_text(config, tmp_path):
+def test_folder_is_opened_without_its_text(config, tmp_path):
     data = prepare.prepare_pairs(config, LENGTH)
     (tmp_path / "corpus.txt").unlink()
     name = data.folder.name
@@ -195,7 +195,7 @@ def test_small_corpora_are_split(config, tmp_path, count):
 
 
 @pytest.mark.parametrize(("count", "nsp"), [(2, True), (3, False)])
-def test_two_documents_will_do(config, tmp_path, count, nsp):
+def test_prepare_takes_two_documents(config, tmp_path, count, nsp):
     write_corpus(tmp_path / "corpus.txt", documents=count)
     config.corpus.nsp = nsp
     folder = made(config)

@@ -68,7 +68,7 @@ def test_extract_keeps_its_result(few_files, monkeypatch):
     assert pydocs.extract_docstrings(few_files / "data") == path
 
 
-def test_which_files_are_read():
+def test_pydocs_files_that_are_read():
     names = {name for name, _ in pydocs._files()}
     assert "argparse.py" in names
     assert any(name.startswith("numpy/") for name in names)

@@ -47,6 +47,6 @@ def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
     assert pairs.is_random_next.tolist() == 2 * [is_random_next]
 
 
-def test_no_records_are_no_pairs():
+def test_records_without_any_are_no_pairs():
     pairs = records.parse_records([])
     assert [array.shape for array in pairs] == [(0,), (0, 2), (0,)]

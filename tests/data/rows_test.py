@@ -32,7 +32,7 @@ def rows_of(lengths, choices=None):
     return Rows(features, {"input_ids": 7})
 
 
-def test_a_batch_is_padded():
+def test_batch_is_padded():
     batch = rows_of([2, 3]).batch(np.array([1, 0, 2]), 4)
     assert batch["input_ids"].tolist() == [
         [200, 201, 202, 7],
@@ -54,7 +54,7 @@ def test_choices_keep_their_own_mask():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 9))
-def test_every_row_is_evaluated_once(lengths, size):
+def test_each_once_has_every_row_once(lengths, size):
     table = rows_of(lengths)
     labels = []
     for batch in table.each_once(size, slice(None), limit=40):
@@ -70,7 +70,7 @@ def test_every_row_is_evaluated_once(lengths, size):
 @pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 3))
-def test_every_epoch_holds_every_row_once_in_another_order(count, size, seed):
+def test_batches_hold_every_row_once_an_epoch_in_another_order(count, size, seed):
     table = rows_of([3] * count)
     batches = table.batches(0, size, slice(None), seed, limit=3)
     steps = -(-2 * count // size)
@@ -90,7 +90,7 @@ def test_batches_begin_anywhere_and_each_host_has_its_rows():
 
 
 @pytest.mark.parametrize(("longest", "length"), [(5, 8), (8, 8), (9, 12), (13, 14)])
-def test_the_length_is_the_next_of_a_few_or_the_limit(longest, length):
+def test_length_is_the_next_of_a_few_or_the_limit(longest, length):
     table = rows_of([1, longest])
     batch = next(table.batches(0, 2, slice(None), 0, limit=14))
     assert batch["input_ids"].shape[1] == length
@@ -124,7 +124,7 @@ def test_lengths_of_answers_are_few_where_compiling_is_slow(width, most, count):
         assert tokens <= length <= max(32, tokens + 15, most * tokens)
 
 
-def test_a_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
+def test_batch_on_a_cpu_has_fewer_rows_the_longer_and_wider_they_are():
     rows = {
         width: [BatchSize(16, width).max_rows(n) for n in (64, 128, 256, 512, 4096)]
         for width in (128, 256, 768, 1024)

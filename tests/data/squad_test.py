@@ -41,7 +41,7 @@ GOOD = {
 }
 
 
-def test_what_is_read(tmp_path):
+def test_squad_questions_that_are_read(tmp_path):
     text = json.dumps(GOOD, ensure_ascii=False, indent=1).replace("\n", "\r\n")
     for name, content in {
         "a.json": b"\xef\xbb\xbf" + text.encode("utf-8"),
@@ -158,7 +158,7 @@ def test_answers_composed_otherwise(tmp_path, answer, context, text, counted):
         ("squad/tiny-squad2.json", 6, 1, 1),
     ],
 )
-def test_real_files(shared_data, name, questions, unanswered, repeated):
+def test_squad_files(shared_data, name, questions, unanswered, repeated):
     examples, counts = squad.read_questions(shared_data(name))
     assert len(examples) == questions
     assert sum(not example["answers"] for example in examples) == unanswered
@@ -200,13 +200,13 @@ def test_answers_near_their_place(answer, found):
     assert (place and context[slice(*place)]) == found
 
 
-def test_of_several_places_the_nearest():
+def test_answer_at_several_places_is_the_nearest():
     assert squad.find_answer("aa bb aa bb aa", gold_answer("aa", 5)) == (6, 8)
     assert squad.find_answer("aa bb aa bb aa", gold_answer("bb", 5)) == (3, 5)
 
 
 @given(st.text(alphabet="ab \n", max_size=30), st.data())
-def test_an_answer_that_stands_there_is_found_there(context, data):
+def test_answer_that_stands_there_is_found_there(context, data):
     start = data.draw(st.integers(0, len(context)))
     end = data.draw(st.integers(start, len(context)))
     text = context[start:end]
@@ -243,7 +243,7 @@ PARAGRAPH = ("data", 0, "paragraphs", 0)
         (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
     ],
 )
-def test_bad_files(tmp_path, content, message):
+def test_squad_files_that_are_bad(tmp_path, content, message):
     path = tmp_path / "bad.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError) as error:

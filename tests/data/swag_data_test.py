@@ -32,7 +32,7 @@ def error(source, labelled=True):
     return message
 
 
-def test_the_official_sample(shared_data):
+def test_official_sample(shared_data):
     path = shared_data("swag/sample.csv")
     found = read_choices(str(path), labelled=True)
     with path.open(encoding="utf-8", newline="") as file:
@@ -46,7 +46,7 @@ def test_the_official_sample(shared_data):
         assert record["label"] == int(fields["label"])
 
 
-def test_a_test_file_has_no_labels(tmp_path):
+def test_test_file_has_no_labels(tmp_path):
     source = write_csv(tmp_path / "test.csv", [*HEADER, *ENDINGS], [row(None)])
     endings = ("He a", "He b", "He c", "He d")
     assert read_choices(source, labelled=False) == [choice_row("He ran.", endings)]
@@ -60,7 +60,7 @@ def test_labels_are_checked(tmp_path, label):
     assert error(source).startswith(f"{source}:3: 'label' is {label!r}")
 
 
-def test_a_wrong_number_of_choices(tmp_path):
+def test_choices_of_a_wrong_number(tmp_path):
     rows = [row("0"), row("0", endings=("a", "b", "c"))]
     source = write_csv(tmp_path / "a.csv", [*HEADER, *ENDINGS, "label"], rows)
     assert error(source).startswith(f"{source}:3: has 11 fields, but the header")

@@ -43,7 +43,7 @@ def write(folder, name, content):
 
 @pytest.mark.parametrize("kind", FIELDS)
 @pytest.mark.parametrize("form", ["plain", "windows", "no last end", "blanks", "gz"])
-def test_every_kind_and_form(tmp_path, kind, form):
+def test_read_table_takes_every_kind_and_form(tmp_path, kind, form):
     content, name = FIELDS[kind].encode(), f"a{kind}"
     if form == "windows":
         content = b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")
@@ -68,7 +68,7 @@ def test_every_kind_and_form(tmp_path, kind, form):
     assert [record.where for record in records] == lines
 
 
-def test_a_field_may_hold_lines_and_a_megabyte(tmp_path):
+def test_field_may_hold_lines_and_a_megabyte(tmp_path):
     long = "word\n" * 200_000
     source = write(tmp_path, "a.csv", f'label,text\n0,"{long}"\n1,"a\r\nb"\n')
     first, second = read_table(source, ColumnSpec(("text",)))
@@ -81,7 +81,7 @@ def test_quotes_mean_nothing_in_tsv(tmp_path):
     assert rows(source) == [{"a": '"one', "b": "two"}, {"a": '"three" ', "b": '""'}]
 
 
-def test_an_empty_line_of_one_column_is_an_empty_text(tmp_path):
+def test_empty_line_of_one_column_is_an_empty_text(tmp_path):
     source = write(tmp_path, "a.tsv", "text\na\n\nb\n")
     assert [row["text"] for row in rows(source)] == ["a", "", "b"]
 
@@ -123,25 +123,25 @@ def test_unbalanced_quotes_are_placed_where_their_record_begins(tmp_path):
         ("a.tsv", "text,b\n1,2\n", ":1", "text,b; are they separated by commas"),
     ],
 )
-def test_what_is_wrong_and_where(tmp_path, name, content, line, words):
+def test_read_table_says_what_is_wrong_and_where(tmp_path, name, content, line, words):
     source = write(tmp_path, name, content)
     message = error(source, ["text"])
     assert message.startswith(f"{source}{line}: ")
     assert words in message
 
 
-def test_no_such_file(tmp_path):
+def test_read_table_of_a_missing_file(tmp_path):
     assert "cannot be read" in error(str(tmp_path / "a.csv"))
 
 
-def test_a_file_that_is_cut_off(tmp_path):
+def test_file_that_is_cut_off(tmp_path):
     lines = "".join(f"{number},{number**5}\n" for number in range(999))
     content = gzip.compress(f"a,b\n{lines}".encode())[:-100]
     assert "cannot be read" in error(write(tmp_path, "a.csv.gz", content))
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv"])
-def test_a_file_without_a_header_has_numbers(tmp_path, kind):
+def test_file_without_a_header_has_numbers(tmp_path, kind):
     lines = FIELDS[kind].encode().partition(b"\n")[2]
     source = write(tmp_path, f"a{kind}.gz", gzip.compress(b"\xef\xbb\xbf" + lines))
     assert read_table(source, ColumnSpec(("1",), ("0",))) == [
@@ -160,7 +160,7 @@ def test_numbers_of_columns_that_are_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("separator", ";\t|")
-def test_other_separators(tmp_path, separator):
+def test_read_table_with_other_separators(tmp_path, separator):
     lines = ["text,label", '"a, ""b"" , c",x', '"two\nlines",y']
     lines = [separator.join(line.rsplit(",", 1)) for line in lines]
     source = write(tmp_path, "a.csv", "\n".join(lines))
@@ -176,7 +176,7 @@ def test_other_separators(tmp_path, separator):
     [("csv", 'text,label\n"a, b",x\n'), ("tsv", 'text\tlabel\n"a\tx\n')],
 )
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.tsv", "a.csv", "a.data.gz"])
-def test_a_format_by_name(tmp_path, form, content, name):
+def test_format_by_name(tmp_path, form, content, name):
     data = content.encode()
     source = write(tmp_path, name, gzip.compress(data) if name[-3:] == ".gz" else data)
     wanted = ColumnSpec(("text", "label"), format=form)

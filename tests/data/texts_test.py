@@ -87,7 +87,7 @@ def test_labels_that_are_none(tmp_path, kind, value, words):
     assert "\n" not in message
 
 
-def test_a_test_file_may_lack_labels(tmp_path):
+def test_test_file_may_lack_labels(tmp_path):
     path = tmp_path / "a.jsonl"
     assert labels(path, ["a", "", None], "classification", False) == ["a", None, None]
     source = write(path, [{"text": "t"}])
@@ -97,7 +97,7 @@ def test_a_test_file_may_lack_labels(tmp_path):
         read_texts(source, "regression")
 
 
-def test_the_order_of_labels():
+def test_order_of_labels():
     assert sorted_labels({"10", "9", "-1"}) == ["-1", "9", "10"]
     assert sorted_labels({"10", "9", "b", "A"}) == ["10", "9", "A", "b"]
     assert sorted_labels({"01", "1"}) == ["01", "1"]
@@ -108,7 +108,7 @@ def test_the_order_of_labels():
     st.lists(st.sets(st.sampled_from("abcdefgh"), max_size=3), min_size=1),
     st.integers(0, 9),
 )
-def test_each_of_several_labels_stays_in_what_is_kept(several, tenths):
+def test_hold_out_keeps_each_label_in_training(several, tenths):
     texts = [row_of("", tuple(sorted(names))) for names in several]
     groups = [str(i) for i in range(len(texts))]
     kept, held = hold_out(texts, tenths / 10, groups, by_class=False)
@@ -120,7 +120,7 @@ def test_each_of_several_labels_stays_in_what_is_kept(several, tenths):
     assert len(held) == 5
 
 
-def test_a_share_is_of_decimals():
+def test_share_is_of_decimals():
     texts = [row_of(str(i), "a") for i in range(100)]
     groups = [text["where"] for text in texts]
     for share in range(100):

@@ -18,7 +18,7 @@ from bert_jax.tokenization.wordpiece import WORDPIECE
 
 @given(st.lists(st.integers(1, 50)), st.integers(0, 400), st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
-def test_first_ranks_that_fit(sizes, budget, seed):
+def test_vocabulary_has_the_first_ranks_that_fit(sizes, budget, seed):
     documents = [(index, "x" * size) for index, size in enumerate(sizes)]
     kept, total = [], 0
     for index, text in sorted(

@@ -90,12 +90,12 @@ def test_passages_only():
         'It ends with a word of the poet\'s: "Nothing but reeds."',
     ],
 )
-def test_other_languages_and_ends(passage):
+def test_article_paragraphs_of_other_languages(passage):
     text = f"หัวข้อ\n{passage}\n\n Liste"
     assert wikipedia.article_paragraphs(text) == passage.strip()
 
 
-def test_an_appendix_ends_with_the_next_heading():
+def test_appendix_ends_with_the_next_heading():
     text = (
         "It is a river of the north.\n\nNotes\nOrr (1920). A Book of Rivers.\n\n"
         "Course\nThe river rises in the Grey Hills."

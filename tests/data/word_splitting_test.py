@@ -52,7 +52,7 @@ ENGLISH = learn_rule([line.split() for line in TREEBANK.splitlines()])
         ("  a\u2028b\u00a0c\t\n", "a b c"),
     ],
 )
-def test_as_in_a_treebank(text, words):
+def test_splitter_as_in_a_treebank(text, words):
     # do n't is known of `do` alone.
     assert split(ENGLISH, text) == words.replace("Don't", "Do n't").split()
 
@@ -76,7 +76,7 @@ def test_words_between_spaces_stay():
         ("@anna #tag|@bob is|@carl http://t.co/a1", "@dora!", "@dora!"),
     ],
 )
-def test_each_style_its_own(training, text, words):
+def test_splitter_of_each_style(training, text, words):
     rule = learn_rule([line.split() for line in training.split("|")])
     assert split(rule, text) == words.split()
 
@@ -125,7 +125,7 @@ words = st.text(
 
 @given(st.lists(st.lists(words, min_size=1), max_size=8), words, st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_every_text_is_split_at_least_at_spaces(sentences, text, known):
+def test_splitter_splits_at_least_at_spaces(sentences, text, known):
     rule = learn_rule(sentences)
     assert learn_rule(sentences) == rule == json.loads(json.dumps(rule))
     text = " ".join(sentences[0]) if known and sentences else text

@@ -86,7 +86,7 @@ def start(micro, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_counted_vectors(start):
+def test_run_starts_from_counted_vectors(start):
     _, bert, folder = start
     (vectors,) = (np.load(path) for path in folder.glob("data/pairs-*/word_vectors*"))
     table = bert.params["bert"]["embeddings"]["word_embeddings"]["embedding"]
@@ -104,7 +104,7 @@ def test_a_run_starts_from_counted_vectors(start):
 
 
 @pytest.mark.slow
-def test_other_weights_are_not_overwritten(start, micro, plain, tmp_path):
+def test_word_vectors_overwrite_no_other_weights(start, micro, plain, tmp_path):
     own = (*start[0][:1], f"--config.init_from={plain}")
     still = ("--config.optimizer.learning_rate=0", "--config.train.num_steps=1")
     runs.run(micro, tmp_path / "run", *own, *still)

@@ -53,7 +53,7 @@ def test_any_text(lowercase):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["uncased", "cased", "multilingual-cased"])
-def test_real_text(shared_data, name):
+def test_words_of_real_text(shared_data, name):
     tokenizer = tokenization.load(
         shared_data(f"vocab/bert-base-{name}-vocab.txt"), name == "uncased"
     )
@@ -66,7 +66,7 @@ def test_real_text(shared_data, name):
 
 
 @pytest.mark.parametrize("change", ["normalizer", "added"])
-def test_a_tokenizer_that_looks_across_spaces(change):
+def test_tokenizer_that_looks_across_spaces(change):
     tokenizer = tokenization.build_tokenizer(VOCABULARY, True)
     if change == "normalizer":
         tokenizer.normalizer = normalizers.Replace("a b", "ab")

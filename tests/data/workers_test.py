@@ -43,7 +43,7 @@ def reports(_, item):
 
 
 @pytest.mark.slow
-def test_in_order_and_elsewhere():
+def test_ordered_map_is_in_order_and_elsewhere():
     results = list(workers.ordered_map(scaled, 10, range(6)))
     assert [value for value, _ in results] == [0, 10, 20, 30, 40, 50]
     assert os.getpid() not in {pid for _, pid in results}

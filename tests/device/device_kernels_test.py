@@ -97,7 +97,7 @@ def test_cudnn(device, processor, shape, causal):
     compared(choose.cudnn_attention, shape, "bfloat16", seen, 0.0, causal, processor)
 
 
-def test_the_same_bits_twice():
+def test_kernels_give_the_same_bits_twice():
     """Of each kernel's gradients: no sum's order depends on the moment."""
     shape = (4, 128, 12, 64)
     given, seen = values(shape, "bfloat16"), sees("padded", *shape[:2])

@@ -72,7 +72,7 @@ def both(folder) -> Path:
     return folder
 
 
-def test_it_learns(both):
+def test_device_run_learns(both):
     found = losses(both / "whole")
     assert found[STEPS] < found[10] - 0.5
 
@@ -84,7 +84,7 @@ def test_killed_and_started_again_it_writes_the_same_losses(both):
     assert losses(both / "killed") == losses(both / "whole")
 
 
-def test_it_answers(both):
+def test_device_run_answers(both):
     done = subprocess.run(
         [*MAIN, f"--workdir={both / 'whole'}", "--mode=predict"],
         input='{"text": "Return the [MASK] of the array."}\n',

@@ -46,7 +46,7 @@ def test_losses_are_the_processor_s(expected, attention, precision, error):
 
 @pytest.mark.parametrize("attention", ["einsum", "fused"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_the_same_losses_twice(attention, dtype, tmp_path):
+def test_steps_give_the_same_losses_twice(attention, dtype, tmp_path):
     """To the last bit, of two processes with one program."""
     one, other = (
         of_a_process(attention, dtype, 50, JAX_COMPILATION_CACHE_DIR=str(tmp_path))

@@ -238,7 +238,7 @@ def test_replaced_tokens(corpus, tmp_path):
     assert small.shape == (16, 1, 16)  # half of 32, with half of the two heads
 
 
-def test_each_layer_learns_less_than_the_one_above(corpus, tmp_path):
+def test_layerwise_rates_fall_from_layer_to_layer(corpus, tmp_path):
     """A step of Adam by hand, times 0.9 for each layer from the top."""
     config = toys.configuration.with_defaults()
     config.optimizer.name = "bert_adam"

@@ -19,7 +19,7 @@ from tests.forked import ROOT
 NAMES = ("focal", "spans", "pre_norm", "rotary", "replaced")
 
 
-def test_all_files_are_tested_and_short():
+def test_examples_are_tested_and_short():
     files = {path.stem for path in (ROOT / "examples").glob("*.py")}
     # Four are scripts. clean_text is for datatrove, which the tests do not have.
     scripts = {"clean_text", "cross_validate", "docstrings", "search_texts"}
@@ -115,14 +115,14 @@ def fine_tune(config, source, folder, status=0):
     return run(config, folder / "tuned", first, *files, *more, status=status)[1]
 
 
-def test_fine_tuning_takes_the_discriminator(trained, tmp_path):
+def test_discriminator_is_fine_tuned(trained, tmp_path):
     fine_tune(toys.path("layerwise"), trained("replaced"), tmp_path)
     report = json.loads((tmp_path / "tuned" / "init_from.json").read_text())
     parts = {name.partition("/")[0] for name in report["taken"]}
     assert parts == {"bert"} and "generator" in report["left_over"]
 
 
-def test_fine_tuning_keeps_the_positions(trained, tmp_path, monkeypatch):
+def test_positions_are_kept_by_fine_tuning(trained, tmp_path, monkeypatch):
     error = fine_tune(toys.path("layerwise"), trained("rotary"), tmp_path, status=2)
     assert "config.model.positions='learnt', but" in error
     page = (ROOT / "docs" / "extending.md").read_text()

@@ -41,7 +41,7 @@ SOME = ("corpus.packing=False", *LAYERS, *LONG, "train.batch_size=16")
         (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), WHOLE_ROW),
     ],
 )
-def test_the_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
+def test_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
     program, done = built(device, *BASE, *fields, spec=spec)
     text = done.as_text()
     assert {name for name in KERNELS if name in text} == set(kernels)
@@ -50,7 +50,7 @@ def test_the_step_has_the_kernels_that_are_named(device, spec, fields, kernels):
     assert state <= done.memory_analysis().alias_size_in_bytes  # updated in place
 
 
-def test_a_kernel_of_a_tpu_goes_through_a_window_alone():
+def test_kernel_of_a_tpu_goes_through_a_window_alone():
     program, done = built(SLICE, *BASE, *SOME, FUSED, spec=MODERN)
     assert SPLASH in done.as_text()
     steps = {grid[-1] for grid in _grids(program.traced.jaxpr.jaxpr)}
@@ -76,6 +76,6 @@ def _grids(jaxpr):
         (GPU, MODERN, ("model.attention=cudnn",), "computes no windows of a Modern"),
     ],
 )
-def test_what_cannot_be_computed_is_refused(device, spec, fields, message):
+def test_attention_that_cannot_be_computed_is_refused(device, spec, fields, message):
     with pytest.raises(UserError, match=message):
         built(device, *BASE, *fields, spec=spec)

@@ -78,7 +78,7 @@ def published(params, context, ending):
     return float(linear(hidden, head["output"]).detach())
 
 
-def test_an_ending_is_scored_as_published(params):
+def test_ending_is_scored_as_published(params):
     found = scores(params, rows())
     for row, (context, ending) in enumerate(PAIRS[:2]):
         expected = published(params, context, ending)

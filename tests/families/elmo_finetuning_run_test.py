@@ -79,7 +79,7 @@ def restored(workdir, name=""):
 
 
 @pytest.mark.slow
-def test_it_learns_and_elmo_stays(folder, trained):
+def test_classifier_learns_and_elmo_stays(folder, trained):
     workdir, _, err = trained
     assert "words: read by their characters, cut at punctuation, cased" in err
     assert "distinct words of more than 8 bytes, cut: 1" in err
@@ -96,7 +96,7 @@ def test_it_learns_and_elmo_stays(folder, trained):
 
 
 @pytest.mark.slow
-def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
+def test_predict_answers_as_evaluation(folder, trained, tmp_path):
     workdir, _, _ = trained
     out, _ = here(f"--workdir={workdir}", "--mode=evaluate")
     assert json.loads(out.splitlines()[-1])["accuracy"] == pytest.approx(
@@ -135,6 +135,6 @@ def test_it_is_asked_as_evaluation_asks(folder, trained, tmp_path):
         (("--config.task.words=letters",), "config.task.words="),
     ],
 )
-def test_what_it_refuses_is_one_line(folder, tmp_path, arguments, message):
+def test_elmo_finetuning_refuses_in_one_line(folder, tmp_path, arguments, message):
     _, error = run(folder / "own.py", tmp_path / "run", *arguments, status=2)
     assert message in error and error.count("\n") == 1, error

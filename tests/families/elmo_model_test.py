@@ -60,7 +60,7 @@ def numpy_weights(params, direction):
     return *flat, np.asarray(params["projection"][direction])
 
 
-def test_the_lstm_is_torchs(torch):
+def test_lstm_is_torchs(torch):
     params, x, run, state = lstm_of(OPEN)
     y, _ = run(x, *state)
     for direction in (0, 1):
@@ -100,7 +100,7 @@ def test_windows_with_their_carry_are_one_long_text():
 
 
 @pytest.mark.slow
-def test_each_direction_is_blind_to_the_other_side():
+def test_directions_are_blind_to_the_other_side():
     module, variables, ids = model(rows=1)
     layers = jax.jit(lambda ids: module.apply(variables, ids, method="layers")[0])
     before, at = layers(ids)[0], 3
@@ -148,7 +148,7 @@ def test_dropout_is_where_bilm_has_it(monkeypatch):
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_the_mix_is_that_of_bilm(layer_norm):
+def test_mix_is_that_of_bilm(layer_norm):
     rng = np.random.default_rng(3)
     x = rng.normal(2.0, 3.0, size=(2, 3, 4, 5)).astype(np.float32)
     mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], bool)
@@ -171,7 +171,7 @@ def test_the_mix_is_that_of_bilm(layer_norm):
     assert_close(found[mask], expected[mask])
 
 
-def test_the_published_size():
+def test_published_size():
     """The released model has 93.6 million parameters (allenai/bilm-tf's page)."""
     module = elmo.Elmo(ElmoConfig(vocab_size=1))
     ids = jax.ShapeDtypeStruct((1, 1, 50), jnp.int32)

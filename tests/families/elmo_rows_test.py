@@ -29,7 +29,7 @@ def test_offsets_are_places_in_the_text_as_it_was_given():
     assert low.tokens == ["ete", "don"] and low.offsets == [(0, 3), (4, 7)]
 
 
-def test_each_word_has_a_number_and_its_characters():
+def test_words_have_a_number_and_their_characters():
     one = words(length=6)
     texts = ["the bank the", "x" * 10_000 + " bank", "", "<S> </S>"]
     found = [one.encode(text).ids for text in texts]

@@ -27,7 +27,7 @@ def trained(corpus, once):
 
 
 @pytest.mark.slow
-def test_it_learns(trained):
+def test_elmo_learns(trained):
     _, workdir = trained
     found = losses(workdir)
     assert len(found) == 20 and found[-5:].mean() < found[:5].mean()
@@ -37,7 +37,7 @@ def test_it_learns(trained):
     assert dev["perplexity"] == pytest.approx(np.exp(dev["loss"]))
 
 
-def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
+def test_elmo_export_has_the_models_vectors(trained, tmp_path):
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained
     command = (f"--workdir={workdir}", "--mode=export", f"--output={tmp_path / 'out'}")
@@ -56,7 +56,7 @@ def test_it_is_exported_and_its_vectors_are_the_models(trained, tmp_path):
     assert "is not empty" in error and error.count("\n") == 1
 
 
-def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
+def test_run_s_vectors_are_those_of_python(trained, tmp_path):
     """For texts and for words, without an export. `mean` is their mean."""
     _, workdir = trained
     texts = ["the quick cats", "a dog", "the quick brown fox jumps"]
@@ -92,14 +92,14 @@ def test_a_run_s_vectors_are_those_of_python(trained, tmp_path):
         (("--config.task.unroll=7",), "task.unroll (6 there, 7 now)"),
     ],
 )
-def test_what_it_refuses_is_one_line(trained, arguments, message):
+def test_elmo_refuses_in_one_line(trained, arguments, message):
     config, workdir = trained
     given = (f"--workdir={workdir}", f"--config={config}", *arguments)
     _, error = here(*given, status=2)
     assert message in error and error.count("\n") == 1
 
 
-def test_a_run_as_weights(trained, tmp_path):
+def test_run_as_weights(trained, tmp_path):
     """It can be exported. Modes that would query it say what to do."""
     pytest.importorskip("h5py", reason="needs the elmo extra")
     _, workdir = trained

@@ -52,7 +52,7 @@ def test_classes_are_drawn_as_often_as_tensorflow_draws_them():
 
 
 @pytest.mark.slow
-def test_the_loss_is_that_of_a_numpy_transcription():
+def test_loss_is_that_of_a_numpy_transcription():
     rng = np.random.default_rng(1)
     hidden, kernel = rng.normal(size=(5, 3)), rng.normal(size=(CLASSES, 3))
     bias, targets = rng.normal(size=CLASSES), np.array([0, 1, 7, 39, 7])

@@ -39,7 +39,7 @@ def prepared(tmp_path, monkeypatch):
     return config, streams.prepare(config)
 
 
-def test_every_word_is_there_by_frequency(prepared):
+def test_words_are_all_there_by_frequency(prepared):
     config, data = prepared
     words = [word for sentence in TRAIN for word in sentence]
     counts = sorted({w: -words.count(w) for w in words}.items(), key=lambda x: x[::-1])
@@ -56,7 +56,7 @@ def test_every_word_is_there_by_frequency(prepared):
     assert totals["cut"] == 1  # the long word, of which 48 bytes are read
 
 
-def test_the_split_is_the_text(prepared):
+def test_split_is_the_text(prepared):
     _, data = prepared
     stream = data.stream("train")
     words = [data.words[i] for i in stream.ids]
@@ -137,7 +137,7 @@ def test_prepared_data_is_found_again_without_its_text(prepared, tmp_path):
         streams.prepare(config, data.folder.name)
 
 
-def test_what_cannot_be_prepared(prepared, tmp_path):
+def test_streams_that_cannot_be_prepared(prepared, tmp_path):
     config, data = prepared
     with pytest.raises(UserError, match="a step takes 30 words, and the text has 24"):
         Windows(data, "train", 9, 12).steps(5, 6)

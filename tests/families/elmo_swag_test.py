@@ -30,7 +30,7 @@ def params_of(task):
     return jax.tree.map(lambda x: 5 * x, drawn)
 
 
-def test_each_ending_is_a_row_with_its_context():
+def test_endings_are_rows_with_their_context():
     task = make(*SIZES, "task.max_seq_length=12")
     one, two = (f.columns for f in task.encode(EXAMPLES, "train"))
     numbers = task.words.ids
@@ -45,7 +45,7 @@ def test_each_ending_is_a_row_with_its_context():
     assert task.notices["train: texts longer than max_seq_length, cut"]
 
 
-def test_the_loss_is_over_the_endings_and_padding_changes_nothing():
+def test_loss_is_over_the_endings_and_padding_changes_nothing():
     task = make(*SIZES)
     table = task.make_rows(task.encode(EXAMPLES, "train"))
     params, run = params_of(task), jax.jit(task.logits)

@@ -155,7 +155,7 @@ def test_pairs_are_classified_as_published():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pairs", [False, True])
-def test_fine_tuned_it_reads_the_top_layer(pairs):
+def test_elmo_that_is_fine_tuned_reads_the_top_layer(pairs):
     """[last, largest, mean], Howard and Ruder 2018, section 3.3."""
     params, run = made(name="finetuned", pairs=pairs)
     assert params.keys() == {"elmo", "sequence_classification"}
@@ -177,7 +177,7 @@ def test_fine_tuned_it_reads_the_top_layer(pairs):
 
 
 @pytest.mark.slow
-def test_each_texts_vectors_are_those_that_it_has_alone():
+def test_vectors_of_a_text_are_those_that_it_has_alone():
     params, _ = made()
     given = rows()
     fresh = Marks.of(*given[1:]).fresh

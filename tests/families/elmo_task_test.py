@@ -63,7 +63,7 @@ def full(params, hidden, batch):
 
 
 @pytest.mark.slow
-def test_the_loss_is_half_of_both_directions_and_the_state_goes_on():
+def test_loss_is_half_of_both_directions_and_the_state_goes_on():
     task, batch = make_task(), batch_of()
     params, carry = params_of(task), task.init_carry()
     assert {k: v.shape for k, v in carry.items()} == {
@@ -103,7 +103,7 @@ def test_rows_begin_afresh_as_often_as_asked_for():
 
 
 @pytest.mark.slow
-def test_the_gradient_is_that_of_a_rows_loss():
+def test_gradient_is_that_of_a_rows_loss():
     """bilm: compute_gradients(loss * unroll_steps)."""
     task, batch = make_task(), batch_of()
     params = params_of(task)
@@ -124,7 +124,7 @@ def test_the_gradient_is_that_of_a_rows_loss():
 
 
 @pytest.mark.slow
-def test_a_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
+def test_large_vocabulary_is_sampled_and_both_directions_draw(monkeypatch):
     task, batch = make_task(**{"task.samples": 7}), batch_of()
     params, drawn = params_of(task), []
     own = sampled_softmax.draw
@@ -179,7 +179,7 @@ def test_evaluation_reads_its_rows_window_by_window(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_softmax_is_shared_and_begins_as_bilms():
+def test_softmax_is_shared_and_begins_as_bilms():
     task = make_task(**{"tokenizer.vocab_size": 5000})
     params = params_of(task)
     softmax, cnn = params["softmax"], params["elmo"]["cnn"]

@@ -68,7 +68,7 @@ SENTENCES = [["The", "cat", "sat", "."], [], ["x" * 10_000, "é" * 30, "한국",
 
 
 @pytest.mark.slow
-def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
+def test_mix_is_that_of_a_numpy_transcription(released):
     folder, arrays = released
     model = elmo.load(folder)
     chosen = [0.2, -0.7, 1.1]
@@ -85,7 +85,7 @@ def test_what_comes_out_is_the_mix_of_a_numpy_transcription(released):
     assert_close(even, model.encode(SENTENCES)[0].mean(0))
 
 
-def test_a_config_json_beside_them_is_another_programs(released):
+def test_config_json_beside_them_is_another_programs(released):
     place, _ = released
     config = elmo.load(place).config
     (place / "config.json").write_text('{"model": {"type": "biattentive"}}')  # AllenNLP
@@ -95,7 +95,7 @@ def test_a_config_json_beside_them_is_another_programs(released):
 
 
 @pytest.mark.slow
-def test_a_sentence_does_not_depend_on_the_others(released):
+def test_sentence_does_not_depend_on_the_others(released):
     model = elmo.load(released[0])
     rng = np.random.default_rng(1)
     many = [["w" * n for n in rng.integers(1, 9, size)] for size in range(40)]
@@ -105,7 +105,7 @@ def test_a_sentence_does_not_depend_on_the_others(released):
     assert model.encode([]) == []
 
 
-def test_what_is_written_is_read_again(released, tmp_path):
+def test_weights_that_are_written_are_read_again(released, tmp_path):
     folder, arrays = released
     config, params = weights.read(folder)
     again = tmp_path / "again"

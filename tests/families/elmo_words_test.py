@@ -50,7 +50,7 @@ def params_of(task):
         (["O O"], "BIO"),
     ],
 )
-def test_a_scheme_is_found(tags, scheme):
+def test_scheme_is_found(tags, scheme):
     assert crf.found_in([line.split() for line in tags]) == scheme
 
 
@@ -66,7 +66,7 @@ def test_bio_allows_what_conlleval_reads_the_same_way():
 
 
 @pytest.mark.slow
-def test_a_sentence_is_read_and_tagged_whole(make):
+def test_sentence_is_read_and_tagged_whole(make):
     task = make("ner.py:")
     task.resolve()
     assert task.config.task.tag_scheme == "BIO"
@@ -116,11 +116,11 @@ def test_a_sentence_is_read_and_tagged_whole(make):
         ("squad.py:", (), True),
     ],
 )
-def test_a_task_of_pairs_has_a_model_of_pairs(make, spec, fields, pairs):
+def test_task_of_pairs_has_a_model_of_pairs(make, spec, fields, pairs):
     assert make(spec, *fields).system.pairs == pairs
 
 
-def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
+def test_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
     lines = "".join(f"w{i} {'I' if i else 'B'}-X\n" for i in range(20))
     task = make("ner.py:", "task.max_seq_length=8", lines=lines)
     task.resolve()
@@ -140,7 +140,7 @@ def test_an_entity_goes_on_where_a_long_sentence_is_cut(make, monkeypatch):
     assert answers == [["B-X", *["I-X"] * 19]]
 
 
-def test_an_uncased_elmo_reads_lower_case_words(make):
+def test_uncased_elmo_reads_lower_case_words(make):
     task = make("ner.py:", "tokenizer.lowercase=True", lines="ÉTÉ O\nAl B-X\n中文 O\n")
     task.resolve()
     feature = task.encode(task.examples("train"), "train")[0]

@@ -132,7 +132,7 @@ def test_later_tokens_change_nothing_before_them():
 
 
 @pytest.mark.slow
-def test_the_vector_is_that_of_the_last_token():
+def test_vector_is_that_of_the_last_token():
     """Padding changes nothing. Two sequences of an example are added."""
     model = GptWithHeads(CONFIG, ("sequence_classification",), 3)
     params = drawn(model)
@@ -192,7 +192,7 @@ def test_stacked_layers_and_recomputation_change_nothing():
 
 
 @pytest.mark.slow
-def test_the_language_model_may_score_positions_too():
+def test_language_model_may_score_positions_too():
     """As one table of tokens and positions does in train.py."""
     plain = GptWithHeads(CONFIG, ("masked_lm",))
     params = drawn(plain)
@@ -229,7 +229,7 @@ def test_initial_values_are_normal_and_not_cut():
     assert names == {"embeddings", "encoder", "word_embeddings", "position_embeddings"}
 
 
-def test_the_released_sizes():
+def test_released_sizes():
     config = bert_config(
         vocab_size=40478, type_vocab_size=1, causal=True, architecture="gpt"
     )

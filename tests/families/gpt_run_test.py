@@ -80,7 +80,7 @@ def test_pre_training_reads_running_text(micro_gpt, pretrained):
 
 
 @pytest.mark.slow
-def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
+def test_gpt_fine_tuned_run_answers_in_every_mode(finetuned, tmp_path):
     folder, _, _ = finetuned
     at = f"--workdir={folder / 'run'}"
     source = f"--input={folder / 'dev.jsonl'}"
@@ -112,7 +112,7 @@ def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
     assert predicted[0]["label"] in ("one", "two")
 
 
-def test_what_does_not_fit_a_gpt_is_one_line(micro_gpt, tmp_path):
+def test_gpt_refuses_in_one_line(micro_gpt, tmp_path):
     for field, message in (
         ("corpus.nsp=True", "a GPT reads running text"),
         ("corpus.packing=True", "running text, which fills the rows"),

@@ -148,7 +148,7 @@ def test_pairs_in_one_order_and_in_both(make, both):
 
 
 @pytest.mark.slow
-def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
+def test_word_is_tagged_at_its_last_piece(make, tmp_path):
     """The first tokens of a word have not seen the rest of it."""
     lines = "the O\nQuickfox B-X\njumps I-X\n\na O\nlazydog B-Y\n"
     (tmp_path / "train.conll").write_text(lines)
@@ -174,7 +174,7 @@ def test_a_word_is_tagged_at_its_last_piece(make, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_question_stands_before_its_context(make):
+def test_question_stands_before_its_context(make):
     """No answer is at `_classify_`, which has seen the context."""
     fields = ("max_query_length=4", "doc_stride=6", "max_seq_length=14")
     task = make("squad.py:version=2.0", *(f"--config.task.{x}" for x in fields))
@@ -247,7 +247,7 @@ def test_answers_in_contexts_that_are_not_ascii_are_found_again(shared_data):
     assert len(each) == 6224 and exact >= 6190
 
 
-def test_the_published_values():
+def test_published_values():
     config = configuration.load_config(
         "configs/finetune/glue.py:task=qqp,model=gpt", []
     )

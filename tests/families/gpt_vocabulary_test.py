@@ -87,7 +87,7 @@ def published(word, ranks):
     return parts
 
 
-def test_the_pieces_are_those_of_transformers(real):
+def test_pieces_are_those_of_transformers(real):
     folder, paragraphs = real
     ours = tokenization.load(folder / "vocab.json")
     ours.encode_special_tokens = True
@@ -113,7 +113,7 @@ def test_words_are_looked_up(real):
         assert memoryview(ids).cast("i").tolist() == wanted, text
 
 
-def test_the_special_tokens_come_last_and_stand_around_texts(folder):
+def test_special_tokens_come_last_and_stand_around_texts(folder):
     tokenizer = tokenization.load(folder / "vocab.json")
     assert tokenizer.get_vocab_size() == 300
     pieces = tokenization.pieces_of(tokenizer)
@@ -129,7 +129,7 @@ def test_the_special_tokens_come_last_and_stand_around_texts(folder):
     assert not {297, 298, 299} & set(spelled) and len(spelled) > 3
 
 
-def test_a_work_directory_gives_the_same_vocabulary_back(folder, tmp_path):
+def test_work_directory_gives_the_same_vocabulary_back(folder, tmp_path):
     tokenizer = tokenization.load(folder / "vocab.json")
     tokenization.save_tokenizer(tokenizer, tmp_path)
     again = tokenization.of_folder(tmp_path)
@@ -169,7 +169,7 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
         ),
     ],
 )
-def test_a_damaged_vocabulary_is_one_line(folder, tmp_path, name, content, message):
+def test_damaged_vocabulary_is_one_line(folder, tmp_path, name, content, message):
     for own in ("vocab.json", "merges.txt"):
         shutil.copy(folder / own, tmp_path / own)
     if content is None:
@@ -181,7 +181,7 @@ def test_a_damaged_vocabulary_is_one_line(folder, tmp_path, name, content, messa
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
+def test_vocabulary_of_the_other_model_is_one_line(folder, tmp_path):
     config = common.get_config()
     config.tokenizer.vocab_file = str(folder / "vocab.json")
     with pytest.raises(UserError, match="a vocabulary of byte pairs, but"):

@@ -111,7 +111,7 @@ def test_classes_of_texts_that_share_a_row(pooling):
 
 
 @pytest.mark.slow
-def test_a_local_layer_sees_its_window_alone():
+def test_local_layer_sees_its_window_alone():
     """Two layers, the second of which is local: a token farther away than half of its
     window changes a place by the first layer's attention alone."""
     config, params = weights("ModernBertForMaskedLM", num_hidden_layers=2)
@@ -152,7 +152,7 @@ def base(**more):
     return BertConfig.create(config.model, 50_368)
 
 
-def test_the_size_of_base():
+def test_size_of_base():
     """149 M with the masked LM's head, as published."""
     shapes = jax.eval_shape(
         lambda: init_model(
@@ -209,7 +209,7 @@ def test_flops_of_windows():
     ("field", "value"),
     [("positions", "learnt"), ("attention", "cudnn"), ("local_attention", 7)],
 )
-def test_what_a_modernbert_is_not(field, value):
+def test_modernbert_refuses_what_it_is_not(field, value):
     with pytest.raises(UserError, match=r"config\.model\.") as error:
         base(**{field: value})
     assert "\n" not in str(error.value)

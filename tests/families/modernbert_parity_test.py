@@ -51,7 +51,7 @@ def test_poolings_of_classifiers(both, tmp_path, pooling):
 
 
 @pytest.mark.slow
-def test_the_shapes_of_base(both, tmp_path):
+def test_shapes_of_base(both, tmp_path):
     model, batch = both("ModernBertForMaskedLM", "base", 128)
     batch = {name: value[:2] for name, value in batch.items()}
     bert = pretrained.load(tmp_path / "theirs")
@@ -74,7 +74,7 @@ def test_outputs_at_2048_tokens(torch, both, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
+def test_export_is_the_same_to_the_bit(tmp_path, architecture):
     given = fields(architecture, "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
     tokenization.save_tokenizer(_vocabulary(given["vocab_size"]), folder)
@@ -90,7 +90,7 @@ def test_an_export_is_the_same_to_the_bit(tmp_path, architecture):
     ]
 
 
-def test_a_pipeline_opens_an_export(transformers, tmp_path):
+def test_pipeline_opens_an_export(transformers, tmp_path):
     given = fields("ModernBertForMaskedLM", "deep", vocab_size=300)
     folder = written(tmp_path / "theirs", given)
     tokenization.save_tokenizer(_vocabulary(300), folder)

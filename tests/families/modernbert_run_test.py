@@ -56,7 +56,7 @@ def finetuned(pretrained, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_fine_tuned_run_is_asked_in_every_mode(finetuned, tmp_path):
+def test_modernbert_fine_tuned_run_answers_in_every_mode(finetuned, tmp_path):
     at = f"--workdir={finetuned / 'run'}"
     source = f"--input={finetuned / 'dev.jsonl'}"
     kept = f"--config.predict.attentions={tmp_path / 'kept'}"

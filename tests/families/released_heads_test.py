@@ -107,7 +107,7 @@ THREE = ("neg", "neutral", "pos")
         ("gpt", ("score",), None),
     ],
 )
-def test_a_classifier(released, family, labels, problem):
+def test_classifier(released, family, labels, problem):
     folder, model, tokenizer = released(
         family, "ForSequenceClassification", labels, problem_type=problem
     )
@@ -132,7 +132,7 @@ def test_a_classifier(released, family, labels, problem):
         )
 
 
-def test_the_command_needs_no_config_either(released):
+def test_command_needs_no_config_either(released):
     folder, _, _ = released("bert", "ForSequenceClassification", ("neg", "pos"))
     answers = bert_jax.load(folder).predict(PAIRS)
     for row, answer in zip(predicted(folder, PAIRS), answers, strict=True):
@@ -147,7 +147,7 @@ WORDS = ["the", "lazy", "cats", "watched", "seven", "foxes"]
 @pytest.mark.parametrize(
     "labels", [("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), ("NOUN", "VERB", "DET")]
 )
-def test_a_tagger(released, family, labels):
+def test_tagger(released, family, labels):
     folder, model, tokenizer = released(family, "ForTokenClassification", labels)
     (answer,) = bert_jax.load(folder).predict([{"words": WORDS}])
     space = tokenization.kind_of(tokenization.of_folder(folder)).before_word
@@ -174,7 +174,7 @@ def test_a_tagger(released, family, labels):
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_a_reader(released, family):
+def test_reader(released, family):
     folder, model, tokenizer = released(family, "ForQuestionAnswering")
     question, context = "who was lazy", "the quick dog was lazy so the cats went home"
     row = {"question": question, "context": context}
@@ -199,7 +199,7 @@ def test_a_reader(released, family):
 
 
 @pytest.mark.parametrize("family", ENCODERS)
-def test_a_chooser(released, family):
+def test_chooser(released, family):
     import torch
 
     folder, model, tokenizer = released(family, "ForMultipleChoice")
@@ -216,7 +216,7 @@ def test_a_chooser(released, family):
     assert answer["choice"] == np.argmax(theirs)
 
 
-def test_a_short_reader_still_has_room_for_its_context(released):
+def test_short_reader_still_has_room_for_its_context(released):
     folder, _, _ = released("bert", "ForQuestionAnswering", max_position_embeddings=32)
     row = {"question": "who was lazy " * 9, "context": TEXT}
     (answer,) = bert_jax.load(folder).predict([row])

@@ -95,7 +95,7 @@ def test_outputs_and_gradients(architecture, size, tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_an_export_is_the_folder_that_was_read(transformers, architecture, tmp_path):
+def test_export_is_the_folder_that_was_read(transformers, architecture, tmp_path):
     saved(tmp_path / "saved", architecture)
     weights.find_source(tmp_path / "saved").export(tmp_path / "out")
     before = load_file(tmp_path / "saved" / "model.safetensors")
@@ -116,7 +116,7 @@ def test_an_export_is_the_folder_that_was_read(transformers, architecture, tmp_p
         ("RobertaForTokenClassification", "token-classification", "the lazy dog"),
     ],
 )
-def test_a_pipeline_opens_an_export_and_answers_alike(
+def test_pipeline_opens_an_export_and_answers_alike(
     transformers, architecture, task, text, tmp_path
 ):
     saved(tmp_path / "saved", architecture)

@@ -92,7 +92,7 @@ def test_losses_are_those_of_743dd25e(run, name, place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_killed_run_resumes_bit_for_bit(run, tmp_path, place):
+def test_killed_run_resumes_bit_for_bit(run, tmp_path, place):
     straight = run("pretraining", place)
     config = straight.parent / "gate.py"
     arguments = (f"--config={config}", f"--workdir={tmp_path / 'run'}")
@@ -128,13 +128,13 @@ def golden(tmp_path_factory):
     return folder
 
 
-def test_a_prepared_folder_of_743dd25e_opens(golden):
+def test_prepared_folder_of_743dd25e_opens(golden):
     (pairs,) = (golden / "data").glob("pairs-*")
     assert made.records(pairs) == NUMBERS["records"]
 
 
 @pytest.mark.parametrize("part", ["run", "export"])
-def test_a_model_of_743dd25e_computes_the_same(golden, part):
+def test_model_of_743dd25e_computes_the_same(golden, part):
     outputs = made.outputs(golden / part)
     assert outputs.keys() == NUMBERS["outputs"].keys()
     for name, values in NUMBERS["outputs"].items():
@@ -142,7 +142,7 @@ def test_a_model_of_743dd25e_computes_the_same(golden, part):
         np.testing.assert_allclose(outputs[name], values, rtol=0, atol=1e-5 * largest)
 
 
-def test_a_run_of_743dd25e_resumes(golden, tmp_path):
+def test_run_of_743dd25e_resumes(golden, tmp_path):
     """From its own prepared data, to the losses of an undisturbed run."""
     for part in ("run", "data"):
         shutil.copytree(golden / part, tmp_path / part)
@@ -158,7 +158,7 @@ def test_a_run_of_743dd25e_resumes(golden, tmp_path):
     np.testing.assert_allclose(losses, golden_losses["losses"], rtol=1e-4)
 
 
-def test_no_golden_file_has_changed():
+def test_golden_files_have_not_changed():
     """As `sha256sum -c SHA256SUMS` says."""
     sums = made.ROOT / "tests" / "golden" / "SHA256SUMS"
     lines = [line.split("  ") for line in sums.read_text().splitlines()]

@@ -73,7 +73,7 @@ def batch(packed: bool):
         ("einsum", False, False),  # where it does change earlier positions
     ],
 )
-def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
+def test_later_piece_changes_nothing_before_it(params, kind, packed, causal):
     config = dataclasses.replace(CONFIG, attention=kind, causal=causal)
     inputs, own = batch(packed)
     run = jax.jit(partial(BertForPreTraining(config).apply, packed=own))
@@ -86,7 +86,7 @@ def test_a_later_piece_changes_nothing_before_it(params, kind, packed, causal):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bilstm", [False, True])
-def test_a_classifier_reads_the_last_token(bilstm):
+def test_classifier_reads_the_last_token(bilstm):
     """So every token counts, and padding does not."""
     model, params = classifier("sequence_classification", bilstm)
     (ids, mask, segments), _ = batch(False)
@@ -101,7 +101,7 @@ def test_a_classifier_reads_the_last_token(bilstm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 2])
-def test_the_bilstm_is_torch_s(torch, layers):
+def test_bilstm_is_torch_s(torch, layers):
     rng = np.random.default_rng(1)
     size, inputs, lengths = 5, 6, [7, 1, 4]
     x = rng.normal(size=(3, 7, inputs)).astype(np.float32)

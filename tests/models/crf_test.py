@@ -56,7 +56,7 @@ def test_likelihood_and_best_path_are_those_of_all_paths(given):
         assert tuple(best[row, real]) == paths[int(np.argmax(all_scores))]
 
 
-def test_the_gradient_is_counts_minus_expected_counts(given):
+def test_gradient_is_counts_minus_expected_counts(given):
     scores, tags, transitions = given
     mask = jnp.ones((1, WORDS), int)
 
@@ -79,7 +79,7 @@ def test_the_gradient_is_counts_minus_expected_counts(given):
 
 
 @pytest.mark.slow
-def test_what_is_not_allowed_is_not_guessed(given):
+def test_viterbi_guesses_nothing_that_is_not_allowed(given):
     transitions = given[-1]
     between = np.ones((TAGS, TAGS), bool)
     between[:, 1] = between[0] = False
@@ -93,7 +93,7 @@ def test_what_is_not_allowed_is_not_guessed(given):
         assert all(allowed.between[a, b] for a, b in itertools.pairwise(path))
 
 
-def test_the_first_values_are_allennlps():
+def test_crf_first_values_are_allennlps():
     params = jax.jit(Crf(200).init)(jax.random.key(0))["params"]
     spread = {name: float(value.value.std()) for name, value in params.items()}
     assert spread["between"] == pytest.approx((2 / 400) ** 0.5, rel=0.02)

@@ -29,7 +29,7 @@ def results(attend, given, gradient):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
+def test_cudnn_arguments_mean_what_einsum_computes(monkeypatch, causal):
     """Scale, lengths, causality and layout, at padded positions too."""
     taken = []
     own = jax.nn.dot_product_attention
@@ -65,7 +65,7 @@ def test_what_it_is_given_means_what_einsum_computes(monkeypatch, causal):
 @pytest.mark.parametrize(
     ("causal", "mask"), [(False, "PADDING"), (True, "PADDING_CAUSAL")]
 )
-def test_the_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
+def test_program_for_cuda_calls_cudnn(monkeypatch, causal, mask):
     # JAX queries the library's version when it traces.
     monkeypatch.setattr(cudnn, "check_cudnn_version", lambda: 91000)
     seen = AttentionMask.from_input_mask(jnp.ones((2, 24), jnp.int32))
@@ -140,7 +140,7 @@ def fields(**changes):
         ),
     ],
 )
-def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message):
+def test_cudnn_is_refused_where_devices_lack_it(changes, platform, named, message):
     with pytest.raises(UserError) as raised:
         CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)
     assert str(raised.value) == f"config.model.attention={message}"
@@ -156,5 +156,5 @@ def test_what_the_devices_cannot_do_is_refused(changes, platform, named, message
         ),
     ],
 )
-def test_what_they_can_do_is_not(changes, platform, named):
+def test_cudnn_is_taken_where_devices_have_it(changes, platform, named):
     CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)

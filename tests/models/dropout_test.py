@@ -64,7 +64,7 @@ def test_rate_and_correlations(rate, layers):
 
 
 @pytest.mark.slow
-def test_every_bit_is_even_and_free_of_the_others():
+def test_dropout_bits_are_even_and_independent():
     bits = np.asarray(random_bits(jax.random.key(5), (512, 512))).ravel()
     # The last xorshift is left out: a threshold reads the upper bits.
     columns = [(bits >> place & 1).astype(np.float64) - 0.5 for place in range(16, 32)]
@@ -76,7 +76,7 @@ def test_every_bit_is_even_and_free_of_the_others():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 8), (2, 2, 3, 16)])
-def test_an_element_depends_on_its_place_alone(shape):
+def test_element_depends_on_its_place_alone(shape):
     """So neither padding nor the split of a batch changes which are dropped."""
     key = jax.random.key(0)
     found = np.asarray(random_bits(key, shape))
@@ -85,7 +85,7 @@ def test_an_element_depends_on_its_place_alone(shape):
     assert len(np.unique(larger)) == larger.size
 
 
-def test_what_is_kept_is_scaled():
+def test_dropout_scales_what_is_kept():
     x = jnp.full((64, 64), 9.0)
     found = np.asarray(dropout(x, 0.1, jax.random.key(0)))
     kept = np.asarray(random_bits(jax.random.key(0), x.shape)) >= round(0.1 * 2**32)

@@ -139,7 +139,7 @@ def test_variants_give_the_same_with_dropout(change):
 
 
 @pytest.mark.slow
-def test_what_is_computed_again_is_what_remat_says():
+def test_remat_computes_again_what_it_says():
     batch, products = inputs(), {}
     for remat in ("none", "full", "dots"):
         config = dataclasses.replace(CONFIG, remat=remat)
@@ -232,7 +232,7 @@ def test_initial_values_are_those_of_the_paper():
     ("field", "value"),
     [("num_attention_heads", 7), ("dtype", "float16")],
 )
-def test_a_wrong_field_is_named(field, value):
+def test_config_field_that_is_wrong_is_named(field, value):
     fields = tiny.get_config("plain").model
     fields[field] = value
     with pytest.raises(UserError, match=rf"config\.model\.{field}="):

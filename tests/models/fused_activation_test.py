@@ -60,7 +60,7 @@ def test_output_and_gradients_are_those_of_plain_code(shape, name, dtype):
     assert [each.dtype for each in found] == [dtype, dtype, "float32"]
 
 
-def test_every_activation_has_its_derivative():
+def test_activations_have_their_derivatives():
     assert DERIVATIVES.keys() == ACTIVATION_FUNCTIONS.keys()
     x = np.concatenate([np.linspace(-12, 12, 4001), [-1e4, 1e4]]).astype(np.float32)
     for name, derivative in DERIVATIVES.items():
@@ -70,7 +70,7 @@ def test_every_activation_has_its_derivative():
         np.testing.assert_allclose(found, expected, rtol=0, atol=5e-7)
 
 
-def test_a_mesh_gives_what_one_device_gives():
+def test_mesh_gives_what_one_device_gives():
     given = arrays((8, 16, 64), "float32")
     expected = jax.jit(outputs, static_argnums=0)(fused("gelu"), *given)
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), (AxisType.Auto,) * 3)

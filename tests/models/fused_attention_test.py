@@ -84,7 +84,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
 
 @pytest.mark.parametrize("length", [64, 128])
 @pytest.mark.parametrize("kind", ["padded", "packed", "causal"])
-def test_a_program_of_a_whole_row(length, kind, monkeypatch):
+def test_program_of_a_whole_row(length, kind, monkeypatch):
     monkeypatch.setattr(fused, "tile_sizes", lambda *_: fused.Tiling(64, whole=True))
     given = inputs((1, length, 2, 64), "float32")
     seen = sees("packed" if kind == "causal" else kind, 1, length)
@@ -114,7 +114,7 @@ def test_windows_are_the_einsum_s(shape, window, causal):
 
 
 @pytest.mark.slow
-def test_what_a_query_does_not_see_changes_no_bit():
+def test_keys_that_a_query_does_not_see_change_no_bit():
     packed, bias, gradient = inputs((1, 128, 2, 64), "float32")
     ids = jnp.asarray(np.arange(128)[None] // 50, jnp.int32)
     hidden = (ids[0] != 1)[:, None, None] & (jnp.arange(3) > 0)  # keys and values
@@ -129,7 +129,7 @@ def test_what_a_query_does_not_see_changes_no_bit():
 
 
 @pytest.mark.slow
-def test_a_model_on_a_mesh(monkeypatch):
+def test_model_on_a_mesh(monkeypatch):
     """The whole model's gradients, split over devices: those of einsum on one."""
     as_on_a_gpu = functools.partial(fused_attention, interpret=True)
     monkeypatch.setattr(fused, "fused_attention", as_on_a_gpu)

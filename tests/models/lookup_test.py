@@ -36,7 +36,7 @@ def test_vectors_are_summed_by_their_ids(count, rows, skew):
 
 @pytest.mark.parametrize("devices", [1, 8])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_a_lookup_s_gradient_is_a_gather_s(devices, dtype):
+def test_lookup_s_gradient_is_a_gather_s(devices, dtype):
     """The batch split over devices, and two models in one program."""
     rng = np.random.default_rng(0)
     table = jnp.asarray(rng.normal(size=(2, 50, 6)), dtype)

@@ -72,7 +72,7 @@ def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
         *((640, [512, 128]), (1000, [512, 256, 128, 64, 32, 8]), (7, [4, 2, 1])),
     ],
 )
-def test_few_pieces_cover_the_columns(hidden, sizes):
+def test_blocks_cover_the_columns(hidden, sizes):
     pieces = norm._pieces(hidden)
     assert [piece.size for piece in pieces] == sizes
     ends = [piece.start + piece.size for piece in pieces]
@@ -90,7 +90,7 @@ def test_rows_at_chosen_positions_drop_the_same_elements():
     compare(found, expected, "float32")
 
 
-def test_a_mesh_gives_what_one_device_gives():
+def test_mesh_gives_what_one_device_gives():
     given, gradient = arrays((8, 16, 32), "float32")
     key = jax.random.key(1)
 

@@ -69,7 +69,7 @@ def test_packed_sequences_are_encoded_as_if_alone(variant):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", range(5))
-def test_a_packed_sequence_changes_no_bit_of_its_neighbors(changed):
+def test_packed_sequence_changes_no_bit_of_its_neighbors(changed):
     params = random_params(CONFIG)
     before, after = (
         apply(CONFIG, params, *sequences(number)[1]) for number in (None, changed)

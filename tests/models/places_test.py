@@ -56,7 +56,7 @@ def encoded(config, key, packed=False):
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
 @pytest.mark.parametrize("key", [None, KEY], ids=["evaluation", "dropout"])
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
-def test_the_last_layer_is_the_same_at_the_places_that_are_read(change, key, packed):
+def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, packed):
     config = dataclasses.replace(CONFIG, **change)
     if config.attention == "fused":
         config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
@@ -79,7 +79,7 @@ def test_the_last_layer_is_the_same_at_the_places_that_are_read(change, key, pac
 
 @pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
-def test_so_are_the_gradients(packed):
+def test_last_layer_gradients_are_the_same(packed):
     run, places = encoded(CONFIG, KEY, packed)
 
     def there(params):
@@ -100,7 +100,7 @@ def flops(function, *arguments):
     return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
 
 
-def test_nothing_else_of_the_last_layer_is_computed():
+def test_last_layer_is_computed_nowhere_else():
     config = dataclasses.replace(
         CONFIG, hidden_size=48, intermediate_size=192, num_hidden_layers=1
     )
@@ -119,7 +119,7 @@ def test_nothing_else_of_the_last_layer_is_computed():
 
 
 @pytest.mark.slow
-def test_a_layer_that_cannot_is_computed_everywhere(monkeypatch):
+def test_layer_that_cannot_is_computed_everywhere(monkeypatch):
     class Everywhere(encoder.EncoderLayer):
         def __call__(self, hidden, index, seen, key):
             assert hidden.shape[1] == 16

@@ -56,7 +56,7 @@ def test_values_and_gradients(spec, dtype, error):
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 40])
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 3), (32, 64), (65, 7), (128, 30)])
-def test_a_linear_layer_of_any_size_in_bfloat16(rows, sizes):
+def test_linear_layer_of_any_size_in_bfloat16(rows, sizes):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(rows, sizes[0])), jnp.bfloat16)
     kernel = jnp.asarray(rng.normal(size=sizes), jnp.float32)
@@ -99,7 +99,7 @@ def products_of(jaxpr) -> Iterator[tuple[str, ...]]:
                 yield from products_of(inner)
 
 
-def test_no_product_mixes_dtypes():
+def test_products_mix_no_dtypes():
     """float32 x bfloat16 runs in float32. On a GPU or TPU only the next sentence head,
     of two outputs, multiplies in float32: its three products."""
     config = small_config(num_hidden_layers=1, dtype="bfloat16")

@@ -50,7 +50,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):
 
 
 @pytest.mark.slow
-def test_a_row_of_padding_alone_is_finite():
+def test_row_of_padding_alone_is_finite():
     rng = np.random.default_rng(0)
     given = [jnp.asarray(rng.normal(size=(1, 8, 1, 16)), jnp.float32) for _ in "qkv"]
     seen = AttentionMask.from_input_mask(jnp.zeros((1, 8), jnp.int32))

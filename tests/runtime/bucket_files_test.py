@@ -10,7 +10,7 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import failures, storage
 
 
-def test_what_cannot_be_written_is_said(here):
+def test_bucket_that_cannot_be_written_is_one_line(here):
     here.refuse = lambda method, url: 403 if method == "POST" else None
     with pytest.raises(OSError, match="refused") as caught:
         storage.write_atomically(storage.storage_path("gs://bucket/file"), "text")
@@ -18,7 +18,7 @@ def test_what_cannot_be_written_is_said(here):
 
 
 @pytest.mark.slow
-def test_a_corpus_in_a_bucket_is_identified_by_its_versions(here):
+def test_corpus_in_a_bucket_is_identified_by_its_versions(here):
     sources = ("text:gs://books/**/*.txt",)
     here.upload("books", "b/2.txt", b"Two.")
     here.upload("books", "b/3.txt/a folder, too", b"Three.")

@@ -58,7 +58,7 @@ def test_huge_pages_unless_the_user_says_otherwise(own):
 
 
 @pytest.mark.slow
-def test_a_closed_pipe_is_no_error(micro, plain, tmp_path):
+def test_closed_pipe_is_no_error(micro, plain, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the [MASK]"}\n' * 300)  # more than a pipe holds
     done = shell(

@@ -28,7 +28,7 @@ def gets(fake, name):
 
 
 @pytest.mark.slow
-def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
+def test_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
     _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
     assert f"from hf:{NAME}:" in err
@@ -51,7 +51,7 @@ def test_a_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_second_start_reads_the_cache_and_needs_no_network(
+def test_second_start_reads_the_cache_and_needs_no_network(
     fake_hub, exported, monkeypatch
 ):
     fake_hub.models[NAME] = {"main": exported}
@@ -69,7 +69,7 @@ def test_a_second_start_reads_the_cache_and_needs_no_network(
 
 
 @pytest.mark.slow
-def test_a_revision_is_kept(fake_hub, exported):
+def test_revision_is_kept(fake_hub, exported):
     config = json.loads(exported["config.json"])
     other = {**exported, "config.json": json.dumps({**config, "x": 1}).encode()}
     fake_hub.models[NAME] = {"main": exported, "old": other}
@@ -82,7 +82,7 @@ def test_a_revision_is_kept(fake_hub, exported):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
+def test_hub_folder_that_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.models["people/closed"] = {"main": exported}
     fake_hub.refused["people/closed"] = "GatedRepo"

@@ -21,14 +21,14 @@ def program(*each):
     return [sys.executable, "-c", text]
 
 
-def test_only_process_0_is_shown_and_each_knows_its_place(capfd):
+def test_local_shows_process_0_and_numbers_each(capfd):
     show = "print(*(os.environ[n] for n in names), os.environ['XLA_FLAGS'][-7:])"
     names = "names = ('BERT_JAX_PROCESSES', 'BERT_JAX_PROCESS_ID'); "
     assert local.run_processes(3, 4, program(*[names + show] * 3)) == 0
     assert capfd.readouterr() == ("3 0 count=4\n", "")
 
 
-def test_a_signal_reaches_every_process(tmp_path, capfd):
+def test_signal_reaches_every_process(tmp_path, capfd):
     end = "signal.signal(15, lambda *_: (open(f'PATH/{index}', 'w'), os._exit(143)))"
     wait = f"{end}; open(f'PATH/ready{{index}}', 'w'); {FOREVER}"
     wait = wait.replace("PATH", str(tmp_path))

@@ -27,7 +27,7 @@ def no_room():
 
 
 @pytest.mark.parametrize("length", [101, 100_000])  # seen at closing, and before
-def test_a_full_disk_is_named_with_its_file(tmp_path, no_room, length):
+def test_full_disk_is_named_with_its_file(tmp_path, no_room, length):
     place = tmp_path / "answers.jsonl"
     for whole in (write, storage.write_atomically):
         with pytest.raises(OSError, match="File too large") as found:
@@ -39,7 +39,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, no_room, length):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
+def test_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
     file = os.open(tmp_path / "answers.jsonl", os.O_WRONLY | os.O_CREAT)
     os.write(file, b"x" * 100)
     monkeypatch.setattr(sys, "stdout", os.fdopen(file, "w", closefd=False))
@@ -53,7 +53,7 @@ def test_a_full_disk_behind_standard_output(tmp_path, no_room, monkeypatch):
     assert failures.describe_failure(found.value)[1].startswith("standard output: ")
 
 
-def test_what_cannot_be_a_file_is_refused(tmp_path):
+def test_output_that_cannot_be_a_file_is_refused(tmp_path):
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "to_folder").symlink_to(".")
     (tmp_path / "nowhere").symlink_to("missing/file")

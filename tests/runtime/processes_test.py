@@ -14,7 +14,7 @@ from experiments.sameness import equal_runs
 
 
 @pytest.mark.slow
-def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
+def test_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped(
     micro, plain, tmp_path
 ):
     workdir, record = tmp_path / "run", tmp_path / "record"
@@ -42,7 +42,7 @@ def test_a_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopp
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
+def test_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     workdir = tmp_path / "run"
     arguments = [f"--config={micro}", f"--workdir={workdir}"]
     mesh = ["--config.mesh.data=2", "--config.mesh.fsdp=2"]
@@ -97,7 +97,7 @@ print(processes.process_count())
 
 
 @pytest.mark.slow
-def test_what_three_processes_ask_each_other(tmp_path):
+def test_processes_agree_in_threes(tmp_path):
     program, path = ["-c", ASKS], tmp_path / "log"
     ended = finish_all(start_together(3, str(path), program=program))
     together = "came came came went went went " * 3
@@ -145,7 +145,7 @@ def test_jax_ends_who_waits_where_another_was_killed(victim):
 
 
 @pytest.mark.slow
-def test_a_mistake_is_said_by_each(micro, tmp_path):
+def test_mistake_is_said_by_each(micro, tmp_path):
     arguments = [f"--config={micro}", f"--workdir={tmp_path / 'run'}"]
     started = start_together(2, *arguments, "--config.mesh.data=3")
     for status, out, err in finish_all(started):
@@ -193,5 +193,5 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
         ({"OMPI_COMM_WORLD_SIZE": "2"}, {}),
     ],
 )
-def test_who_starts_processes(launched, variables, expected):
+def test_launcher_that_starts_processes(launched, variables, expected):
     assert launched(variables) == expected

@@ -29,7 +29,7 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
-def test_a_signal_waits_for_the_check_of_a_run(handlers, number):
+def test_signal_waits_for_the_check_of_a_run(handlers, number):
     with signals.defer_signals():
         send(number)
         done = True
@@ -46,7 +46,7 @@ def test_elsewhere_a_signal_acts_at_once_and_only_once(handlers):
         signals.raise_if_interrupted()
 
 
-def test_a_second_ctrl_c_is_of_python(handlers):
+def test_second_ctrl_c_is_of_python(handlers):
     with signals.defer_signals():
         send(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
@@ -92,7 +92,7 @@ def test_second_sigterm_while_a_step_is_saved_changes_nothing(
 
 
 @pytest.mark.slow
-def test_a_signal_while_predict_waits_for_rows(micro, plain):
+def test_signal_while_predict_waits_for_rows(micro, plain):
     args = [f"--config={micro}", f"--workdir={plain}", "--mode=predict"]
     process = start(*args, "--config.predict.batch_size=1", stdin=subprocess.PIPE)
     ending = threading.Timer(LIMIT, process.kill)

@@ -31,7 +31,7 @@ def in_bucket(gcs, micro, corpus):
 
 
 @pytest.mark.slow
-def test_all_that_a_run_reads_and_writes_may_be_in_a_bucket(
+def test_bucket_may_have_all_that_a_run_reads_and_writes(
     here, in_bucket, micro, plain, tmp_path
 ):
     here.download("bucket", tmp_path)
@@ -83,7 +83,7 @@ ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
+def test_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
     """The run was killed: the file that ends a checkpoint is not there."""
     (end,) = (key for key in here.blobs if key[1].endswith("2/commit_success.txt"))
     del here.blobs[end]
@@ -93,7 +93,7 @@ def test_a_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
+def test_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
     for bucket, name in list(here.blobs):
         if "checkpoints/2/" in name and "/d/" in name:
             here.upload(bucket, name, b"damaged")
@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkp
         ),
     ],
 )
-def test_other_places_are_refused_and_nothing_is_made_in_their_name(
+def test_storage_of_other_kinds_is_refused(
     arguments, words, micro, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
@@ -127,14 +127,14 @@ def test_other_places_are_refused_and_nothing_is_made_in_their_name(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_the_client_its_package_is_named(micro, monkeypatch, capsys):
+def test_bucket_without_its_client_names_the_package(micro, monkeypatch, capsys):
     monkeypatch.setattr(storage.importlib.util, "find_spec", lambda name: None)
     assert main.main([f"--config={micro}", "--workdir=gs://bucket/run"]) == 2
     assert "pip install gcsfs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_bucket_that_is_not_ours_is_refused_in_one_line(
+def test_bucket_that_is_not_ours_is_refused_in_one_line(
     status, here, micro, tmp_path, capfd
 ):
     here.refuse = lambda method, url: status

@@ -12,7 +12,7 @@ def write(target):
         opened.write("whole")
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path):
+def test_file_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
     target.write_text("before")
     with pytest.raises(ZeroDivisionError), storage.replace_file(target) as opened:
@@ -31,14 +31,14 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_link_stays(tmp_path):
+def test_link_stays(tmp_path):
     (tmp_path / "link").symlink_to("target")
     storage.write_atomically(tmp_path / "link", "whole")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "whole"
 
 
-def test_a_folder_is_there_whole_or_not_at_all(tmp_path):
+def test_folder_is_there_whole_or_not_at_all(tmp_path):
     target = tmp_path / "target"
     with pytest.raises(ZeroDivisionError), storage.temporary_folder(target) as new:
         (new / "shard").write_text("half")

@@ -100,7 +100,7 @@ def test_matthews_of_many_examples():
 
 
 @pytest.mark.parametrize("labels", [2, 7])
-def test_several_labels(metrics, labels):
+def test_scores_of_several_labels(metrics, labels):
     rng = np.random.default_rng(0)
     for _ in range(150):
         shape = (rng.integers(1, 20), labels)
@@ -144,7 +144,7 @@ def test_correlation_of_float32_is_that_of_the_same_numbers():
         ([1.0], [2.0]),
     ],
 )
-def test_no_correlation_with_a_constant(score, labels, guesses):
+def test_correlation_with_a_constant_is_0(score, labels, guesses):
     """scipy gives nan (or for one pair an error) and a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")

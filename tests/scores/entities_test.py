@@ -195,7 +195,7 @@ def write_tags(found, length, scheme):
 @pytest.mark.slow
 @given(drawn(), st.sampled_from(["IOB1", "IOB2", "BIOES", "BILOU"]))
 @settings(max_examples=300, deadline=None)
-def test_every_scheme_gives_back_its_entities(sentence, scheme):
+def test_entities_come_back_from_every_scheme(sentence, scheme):
     found, length = sentence
     assert find_entities(write_tags(found, length, scheme)) == found
 
@@ -206,7 +206,7 @@ def test_words_are_compared_one_by_one():
         entity_scores([["O", "O"]], [["O"]])
 
 
-def test_nothing_there_and_nothing_found():
+def test_scores_of_nothing_there_and_nothing_found():
     zeros = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert entity_scores([["O"]], [["O"]]) == zeros
     assert entity_scores([["B-X"]], [["O"]]) == zeros

@@ -27,7 +27,7 @@ def test_scores_are_those_of_trec_eval():
     )
 
 
-def test_a_query_without_a_relevant_document_does_not_count():
+def test_query_without_a_relevant_document_does_not_count():
     similarities = np.array([[0.1, 0.9], [0.3, 0.2]])
     found = retrieval.retrieval_scores(similarities, [{0: 0.0}, {1: 1.0}])
     assert found["mrr@10"] == 0.5 and found["recall@100"] == 1.0

@@ -153,7 +153,7 @@ QUESTIONS = st.lists(
 @example("the", "a")
 @example("The", "")
 @example("\u0130", "i\u0307")
-def test_one_answer(prediction, gold):
+def test_scores_of_one_answer(prediction, gold):
     assert squad.normalize_answer(gold) == plain(gold)
     assert squad.exact_match(prediction, gold) == exact(prediction, gold)
     assert squad.word_f1(prediction, gold) == overlap_1(prediction, gold)
@@ -163,7 +163,7 @@ def test_one_answer(prediction, gold):
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(QUESTIONS, st.booleans())
-def test_both_scripts(questions, repeated):
+def test_scores_are_those_of_both_scripts(questions, repeated):
     names = [str(number // (2 if repeated else 1)) for number in range(len(questions))]
     golds = [(n, q[0]) for n, q in zip(names, questions, strict=True)]
     predictions = {n: q[1] for n, q in zip(names, questions, strict=True)}
@@ -205,7 +205,7 @@ def test_threshold(questions):
             assert threshold == cut
 
 
-def test_nothing_answered_is_below_all_odds():
+def test_best_threshold_of_no_answer_is_below_all_odds():
     golds = [("a", []), ("b", [])]
     texts = {"a": "x", "b": "y"}
     score, threshold = squad.best_threshold(texts, golds, {"a": -3.0, "b": 2.0})
@@ -215,7 +215,7 @@ def test_nothing_answered_is_below_all_odds():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
-def test_real_answers(shared_data, name):
+def test_scores_of_real_answers(shared_data, name):
     """Answers made awkward, and answers of other questions."""
     text = shared_data(f"squad/{name}.json").read_text(encoding="utf-8")
     golds = [
@@ -247,7 +247,7 @@ def test_real_answers(shared_data, name):
     assert 30 < found["exact_match"] < found["f1"] < 80
 
 
-def test_by_hand():
+def test_scores_by_hand():
     golds = [("q", ["Denver Broncos", "the Denver Broncos of 2015"])]
     assert squad.score_version1({"q": "Broncos of 2015"}, golds) == {
         "exact_match": 0.0,

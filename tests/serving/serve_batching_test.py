@@ -68,7 +68,7 @@ def test_rows_that_wait_are_computed_together():
     assert held.groups == [["0", "1", "2", "3"], ["4", "5", "6"]]
 
 
-def test_a_short_request_waits_for_one_batch_of_a_long_one():
+def test_short_request_waits_for_one_batch_of_a_long_one():
     held = Held(rows=2)
     many = [str(number) for number in range(10, 20)]
     assert held.results(many, ["7"]) == [many, ["7"]]
@@ -86,7 +86,7 @@ def test_rows_of_like_lengths_share_a_batch_in_their_order(width, together):
     assert held.groups[1] == ["b", texts[3]]
 
 
-def test_the_rows_of_a_client_that_has_left_are_not_computed():
+def test_rows_of_a_client_that_has_left_are_not_computed():
     held = Held()
     many = [str(number) for number in range(1000)]
     gone, stays = held.results(many, ["5", "6"], leave=[0])
@@ -94,14 +94,14 @@ def test_the_rows_of_a_client_that_has_left_are_not_computed():
     assert held.groups == [["5", "6"]]
 
 
-def test_a_wrong_row_fails_its_request_alone():
+def test_row_that_is_wrong_fails_its_request_alone():
     held = Held()
     wrong, right = held.results(["1", 2, "3"], ["4"])
     assert isinstance(wrong, HTTPException) and right == ["4"]
     assert wrong.status_code == 400 and wrong.detail.startswith("row 1: ")
 
 
-def test_a_failing_row_fails_its_request_alone():
+def test_failing_row_fails_its_request_alone():
     held = Held()
     failed, right = held.results(["fails"], ["1", "2"])
     assert str(failed) == "broken" and right == ["1", "2"]
@@ -153,7 +153,7 @@ def test_programs_are_compiled_before_requests():
     assert len(model.compiled) == 8
 
 
-def test_a_longer_row_than_any_program_is_compiled(monkeypatch):
+def test_longer_row_than_any_program_is_compiled(monkeypatch):
     monkeypatch.setattr(batching, "MAX_TOKENS", 32)
     model = Padded(width=64)
     answered(model.batcher(), 60, 5)

@@ -38,7 +38,7 @@ def held():
     compute.go.set()
 
 
-def test_a_row_rows_health_and_the_page():
+def test_row_rows_health_and_the_page():
     with serving(lambda rows: [{"label": row["text"] * 2} for row in rows]) as port:
         assert asked(port, request(ROW)) == (200, ROW | {"label": "aa"})
         texts = [str(number) for number in range(11)]  # more than a batch takes
@@ -56,7 +56,7 @@ def test_a_row_rows_health_and_the_page():
         assert headers["x-frame-options"] == "deny"
 
 
-def test_a_request_that_is_too_large_is_refused():
+def test_request_that_is_too_large_is_refused():
     with serving() as port:
         too_large = request(b"a" * (server.MAX_BYTES + 1))
         assert asked(port, too_large) == (413, b"Content Too Large")
@@ -71,7 +71,7 @@ def test_a_request_that_is_too_large_is_refused():
         (request([ROW] * 20 + [{}]), 400, 'row 20: a string "text"'),
     ],
 )
-def test_a_wrong_request_is_refused_in_json(raw, status, words, caplog):
+def test_request_that_is_wrong_is_refused_in_json(raw, status, words, caplog):
     with serving() as port:
         found, said = asked(port, raw)
         assert found == status and words in said["error"]
@@ -93,9 +93,7 @@ def test_a_wrong_request_is_refused_in_json(raw, status, words, caplog):
     ],
 )
 @pytest.mark.parametrize("start", ["POST /predict", "GET /"])
-def test_a_page_of_another_site_is_refused(
-    server_of_names, start, host, origin, status
-):
+def test_page_of_another_site_is_refused(server_of_names, start, host, origin, status):
     body = b'{"text": "a"}'
     headers = [f"Content-Length: {len(body)}", *([f"Origin: {origin}"] * bool(origin))]
     raw = head(*headers, start=start, host=host) + body
@@ -113,7 +111,7 @@ def server_of_names():
         yield port
 
 
-def test_a_failure_is_an_answer_too(caplog):
+def test_failure_is_an_answer_too(caplog):
     def compute(rows):
         raise RuntimeError("RESOURCE_EXHAUSTED")
 
@@ -139,7 +137,7 @@ def test_nan_is_no_answer(caplog):
     assert not line.exc_info
 
 
-def test_the_end_answers_what_has_arrived(held):
+def test_end_answers_what_has_arrived(held):
     with contextlib.ExitStack() as clients:
         with serving(held, grace=60.0) as port:
             client = clients.enter_context(connected(port))
@@ -150,7 +148,7 @@ def test_the_end_answers_what_has_arrived(held):
 
 
 @pytest.mark.parametrize("grace", [0.0, 1.0])
-def test_the_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplog):
+def test_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplog):
     """`serving` waits for it."""
     with contextlib.ExitStack() as clients:
         with serving(held, grace=grace) as port:
@@ -165,12 +163,12 @@ def test_the_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplo
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-def test_an_address_that_is_not_here_is_one_line():
+def test_address_that_is_not_here_is_one_line():
     with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
         server.open_port("192.0.2.1", 0)
 
 
-def test_without_its_packages_it_says_how_to_install_them(monkeypatch):
+def test_serve_without_its_packages_says_how_to_install_them(monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "bert_jax.serving.server")
     with pytest.raises(UserError, match=r"needs starlette and uvicorn: pip install"):

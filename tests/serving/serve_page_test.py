@@ -102,12 +102,12 @@ def test_entities_by_characters_not_code_units(answer):
     assert not found.find_elements("css selector", ".passage b")  # text stays text
 
 
-def test_the_answer_in_its_context(answer):
+def test_answer_in_its_context(answer):
     found = answer("squad")
     assert found.find_element("css selector", "mark").text == "May"
 
 
 @pytest.mark.slow
-def test_an_error_is_shown(answer, browser):
+def test_error_is_shown(answer, browser):
     answer("error")
     assert browser.find_element("id", "error").text == "row 0: <b>wrong</b>"

@@ -42,7 +42,7 @@ def test_answers_are_those_of_predict(plain, tmp_path):
         finish(process, 143)
 
 
-def test_a_signal_ends_it_whatever_clients_hold(plain):
+def test_signal_ends_it_whatever_clients_hold(plain):
     with runs.served(plain, "--config.serve.grace_seconds=1") as (address, process):
         port = int(address.rpartition(":")[2])
         with connected(port), connected(port) as client:
@@ -52,7 +52,7 @@ def test_a_signal_ends_it_whatever_clients_hold(plain):
             finish(process, 130)  # though they are still there
 
 
-def test_a_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
+def test_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):
     monkeypatch.setattr(inference, "of_task", None)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

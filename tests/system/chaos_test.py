@@ -29,7 +29,7 @@ def test_three_faults_lose_nothing(broken):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["loss", "line", "weights"])
-def test_a_loss_is_noticed(broken, tmp_path, lost):
+def test_loss_is_noticed(broken, tmp_path, lost):
     straight = broken[0] / "straight"
     copy = tmp_path / "copy"
     shutil.copytree(straight, copy)

@@ -53,7 +53,7 @@ def rows(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
+def test_run_gives_what_load_gives(micro, plain, rows, tmp_path):
     name = tmp_path / "who"
     field = f"--config.predict.attentions={name}"
     plainly, _ = run(micro, plain, "--mode=predict", f"--input={rows}")
@@ -79,7 +79,7 @@ def test_a_run_gives_what_load_gives(micro, plain, rows, tmp_path):
         assert about == {"tokens": encoding.tokens, "segments": encoding.type_ids}
 
 
-def test_nothing_is_written_of_a_prediction_that_fails(micro, plain, tmp_path):
+def test_attentions_of_a_prediction_that_fails_are_not_written(micro, plain, tmp_path):
     source = tmp_path / "in.jsonl"
     field = f"--config.predict.attentions={tmp_path / 'who'}"
     asks = ("--mode=predict", f"--input={source}", field)
@@ -223,7 +223,7 @@ def small_task(config, vocabulary):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_every_window_and_choice_is_kept_once(name, tmp_path):
+def test_attentions_keep_every_window_and_choice_once(name, tmp_path):
     make, rows, expected = CASES[name]
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     task = small_task(make(), tmp_path / "vocab.txt")

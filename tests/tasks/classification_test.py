@@ -58,7 +58,7 @@ def sequences(task, *examples):
     ]
 
 
-def test_a_text_and_a_pair(make):
+def test_text_and_a_pair(make):
     assert sequences(make(), ("a b",), ("a b", "c"), ("", "c"), ("a", "")) == [
         ([CLS, A, B, SEP], [0, 0, 0, 0]),
         ([CLS, A, B, SEP, C, SEP], [0, 0, 0, 0, 1, 1]),
@@ -73,7 +73,7 @@ def test_special_tokens_in_a_text_are_text(make):
     assert ids.count(SEP) == 1
 
 
-def test_what_is_cut_is_counted(make):
+def test_texts_that_are_cut_are_counted(make):
     task = make()
     assert sequences(task, ("a b c d a b c d",), ("",), ("a b c d", "a b c d")) == [
         ([CLS, A, B, C, D, A, B, SEP], [0] * 8),
@@ -160,7 +160,7 @@ KINDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_from_records_to_scores(make, tmp_path, kind):
+def test_classification_from_records_to_scores(make, tmp_path, kind):
     """Rows go through the model in another order, and come back in their own."""
     labels, targets = KINDS[kind]
     texts = ["a b c d e f", "a", "a b", "a b c", ""]
@@ -220,7 +220,7 @@ def labelled(*labels):
     return [text_row(i, "a", label=label) for i, label in enumerate(labels)]
 
 
-def test_the_majority_baseline(make):
+def test_majority_baseline(make):
     numbers = make().baseline_scores("dev", labelled(1, 0, 1))
     expected = {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0, "macro_f1": 0.4}
     assert numbers == pytest.approx(expected | {"f1:no": 0.0, "f1:yes": 0.8})
@@ -255,7 +255,7 @@ def test_f1_is_of_the_second_label_in_sorted_order(make, names):
         assert baseline == pytest.approx(majority)
 
 
-def test_a_row_that_is_wrong(make):
+def test_row_that_is_wrong(make):
     with pytest.raises(ValueError, match='"text" is required'):
         make().parse_row({"text": 1})
 

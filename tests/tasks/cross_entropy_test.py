@@ -25,12 +25,12 @@ def test_values_and_gradients_are_optax_s(scale):
 
 
 @pytest.mark.slow
-def test_a_logit_of_minus_infinity_is_never_right():
+def test_logit_of_minus_infinity_is_never_right():
     logits = jnp.array([[0.0, -jnp.inf, 0.0]])
     np.testing.assert_allclose(cross_entropy(logits, jnp.array([2])), np.log(2.0))
 
 
-def test_the_gradient_scatters_nothing():
+def test_gradient_scatters_nothing():
     def total(logits):
         return jnp.sum(cross_entropy(logits, jnp.zeros(3, jnp.int32)))
 

@@ -136,7 +136,7 @@ def test_pooling_by_hand():
     np.testing.assert_allclose(inner, means, rtol=1e-5, atol=1e-6)
 
 
-def test_a_text_alone_is_its_own_partner_with_another_dropout(make):
+def test_text_alone_is_its_own_partner_with_another_dropout(make):
     task = make([{"text": text} for text, _ in PAIRS])
     batch = jax.tree.map(jnp.asarray, batch_of(task, 4))
     assert batch["input_ids"].shape[1] == 2
@@ -219,7 +219,7 @@ def test_mistakes_are_one_line(make, rows, fields, error):
         make(rows, **fields).examples("train")
 
 
-def test_the_other_columns(make):
+def test_columns_of_other_names(make):
     rows = [{"text": "a", "positive": "b", "negative": "c d"}] * 2
     task = make(rows)
     assert task.examples("train")[0]["texts"] == ("a", "b", "c d")

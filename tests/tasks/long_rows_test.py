@@ -33,7 +33,7 @@ def columns(task, parsed):
     return task.encode([parsed], "predict")[0].columns
 
 
-def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
+def test_pair_that_is_cut_leaves_the_odd_token_to_the_longer(config):
     """With a byte-level vocabulary. Of equally long ones the second, as there."""
     config.task.max_seq_length = 13
     vocabulary = ANGLED.train(["good a b"] * 3, 270, lowercase=False)
@@ -47,7 +47,7 @@ def test_of_two_long_texts_the_longer_keeps_the_odd_piece(config):
         assert found["input_ids"].tolist() == [special.cls, *ids]
 
 
-def test_a_blank_in_a_text_that_is_too_long(task):
+def test_blank_in_a_text_that_is_too_long(task):
     config = micro.bert_config(vocab_size=99, max_position_embeddings=32)
     model = BertForPreTraining(config)
     asked = FillMask(task.config, model, task.tokenizer)

@@ -77,7 +77,7 @@ def test_predict_text_with_its_offsets(task):
     assert json.loads(json.dumps(answer)) == answer
 
 
-def test_a_word_ends_after_its_accents(task):
+def test_word_ends_after_its_accents(task):
     text = "a Rene\u0301 d\u0308"
     (answer,) = ask(task(), [{"text": text}])
     assert answer["words"] == ["a", "Rene\u0301", "d\u0308"]
@@ -89,7 +89,7 @@ def test_a_word_ends_after_its_accents(task):
 DOTTED = "P.U. a-b cc .|dd , U.P. .|ab ."
 
 
-def test_a_text_is_split_as_the_training_data(task, tmp_path):
+def test_text_is_split_as_the_training_data(task, tmp_path):
     """And so it is where the run is opened later."""
     lines = "\n\n".join(DOTTED.replace(" ", "\tB-X\n").split("|"))
     train = f"{lines}\tO\n".replace("\n\n", "\tO\n\n")
@@ -117,12 +117,12 @@ def test_a_text_is_split_as_the_training_data(task, tmp_path):
         ("learned", ["Pa.Ub", "d", "."]),
     ],
 )
-def test_the_rule_that_is_named(task, rule, words):
+def test_rule_that_is_named(task, rule, words):
     (answer,) = ask(task(words=rule), [{"text": "Pa.Ub d."}])
     assert answer["words"] == words
 
 
-def test_a_text_without_words_has_no_tags(task):
+def test_text_without_words_has_no_tags(task):
     found = ask(task(), [{"text": ""}, {"words": ["Pa"]}, {"text": " \x00\n"}])
     assert [answer["tags"] for answer in found] == [[], ["B-X"], []]
     assert found[0] == {"words": [], "tags": [], "entities": []}

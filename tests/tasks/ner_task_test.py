@@ -32,7 +32,7 @@ def test_labels_are_those_of_the_training_data(task):
     assert task(train="a A\nb O\nc B", scheme="none").labels == ("O", "A", "B")
 
 
-def test_the_first_piece_is_tagged(task):
+def test_label_is_at_a_words_first_token(task):
     made = task()
     first, second = encoded(made, "train")
     assert pieces(made, first) == ["[CLS]", "P", "##a", "b", "[SEP]"]
@@ -179,7 +179,7 @@ def test_parts_of_speech(task):
     }
 
 
-def test_a_test_file_without_tags(task, tmp_path):
+def test_test_file_without_tags(task, tmp_path):
     made = task(test="a\nb\n\nc\n")
     examples = made.examples("test")
     assert "labels" not in encoded(made, "test")[0].columns
@@ -189,7 +189,7 @@ def test_a_test_file_without_tags(task, tmp_path):
     assert (tmp_path / "test.conll").read_text() == "a O\nb O\n\nc B-X\n"
 
 
-def test_a_test_file_that_lacks_the_column_of_tags(task):
+def test_test_file_that_lacks_the_column_of_tags(task):
     """Its last column, a part of speech, is not taken for tags. The one of dev is."""
     made = task("Pa N B-X\nb N I-X\n", dev="a B-X\nb O\n", test="a N\nb V\n")
     made.examples("train")
@@ -198,7 +198,7 @@ def test_a_test_file_that_lacks_the_column_of_tags(task):
     assert made.notices == {"test: files without tags, not scored": 1}
 
 
-def test_a_tag_that_training_never_saw_counts_as_wrong(task):
+def test_tag_that_training_never_saw_counts_as_wrong(task):
     made = task(dev="a\tB-NEW\nb\tI-NEW\nc\tB-X\n")
     (feature,) = encoded(made, "dev")
     assert list(feature.columns["labels"]) == [-1, -1, -1, 1, -1]
@@ -220,14 +220,14 @@ def test_a_tag_that_training_never_saw_counts_as_wrong(task):
         ({}, {"labels": ("O", "B-X", "B-Y")}, "train.conll:2: the tag 'I-X' is not in"),
     ],
 )
-def test_what_is_wrong_is_said(task, texts, fields, message):
+def test_ner_says_what_is_wrong(task, texts, fields, message):
     with pytest.raises(UserError, match=message):
         made = task(**texts, **fields)
         made.training_data(), made.splits
 
 
 @pytest.mark.slow
-def test_the_loss_is_the_mean_over_tagged_words(task):
+def test_loss_is_the_mean_over_tagged_words(task):
     made = task()
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(2, 4, 3)).astype(np.float32)

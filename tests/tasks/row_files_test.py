@@ -39,12 +39,12 @@ def test_tables_and_lines_become_rows(tmp_path):
     assert read(packed) == [{"text": "a"}, {"text": "b"}]
 
 
-def test_what_is_only_read_is_not_written():
+def test_input_is_not_written():
     with pytest.raises(UserError, match=r"only \.jsonl, \.csv and \.tsv are written"):
         row_files.row_writer("a.csv.gz", io.StringIO())
 
 
-def test_a_table_without_a_header(tmp_path):
+def test_table_without_a_header(tmp_path):
     table = tmp_path / "rows.tsv"
     table.write_text("a b\t1\n0\t2\n")
     found = row_files.located_lines(str(table), ColumnSpec(("0",), ("1",)))
@@ -103,7 +103,7 @@ def test_rows_with_other_fields_make_no_table():
         written("a.csv", [{"text": "a"}, {"text": "b", "more": 1}])
 
 
-def test_a_label_of_the_row_stays_as_gold():
+def test_label_of_the_row_stays_as_gold():
     row, answer = {"text": "a", "score": 5.0}, {"score": 2.5}
     found = row_files.answered_row(row, answer)
     assert found == {"text": "a", "gold": 5.0, "score": 2.5}
@@ -114,7 +114,7 @@ def test_a_label_of_the_row_stays_as_gold():
     assert row_files.answered_row({"text": "a"}, answer) == {"text": "a", "score": 2.5}
 
 
-def test_no_field_of_the_row_is_lost(tmp_path):
+def test_row_keeps_its_fields(tmp_path):
     """Nor under the columns of the answer's objects in a table."""
     table = tmp_path / "rows.csv"
     table.write_text("text,label,gold,scores.pos,labels\ngood film,pos,x,9,many\n")
@@ -137,7 +137,7 @@ def test_no_field_of_the_row_is_lost(tmp_path):
         ("rows.txt", "csv", "text,id\na,1\n", {"text": "a", "id": "1"}),
     ],
 )
-def test_a_format_by_name(tmp_path, name, form, content, expected):
+def test_format_by_name(tmp_path, name, form, content, expected):
     path = tmp_path / name
     data = content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)

@@ -193,7 +193,7 @@ def test_gold_spans_as_logits(
     assert some["exact_match"] == some["f1"] == 100
 
 
-def test_the_text_is_cut_out_of_the_context(shared_data):
+def test_text_is_cut_out_of_the_context(shared_data):
     """Accents, control characters, wide spaces and Chinese stay as they are."""
     config = squad.get_config()
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
@@ -220,7 +220,7 @@ def test_the_text_is_cut_out_of_the_context(shared_data):
 
 
 @pytest.mark.slow
-def test_the_model_answers_long_contexts(config):
+def test_model_answers_long_contexts(config):
     """Through the predictor: rows in batches, windows together again."""
     task = Squad(config)
     params = initial_params(task.init_params)

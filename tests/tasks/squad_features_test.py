@@ -228,7 +228,7 @@ def test_windows_cover_every_token_and_one_owns_it(tokens, room, stride):
         assert owners == [most_context(found, position)]
 
 
-def test_an_answer_is_in_a_window_whole_or_not_at_all():
+def test_answer_is_in_a_window_whole_or_not_at_all():
     offsets = np.zeros((20, 2), np.int32)
     window = Window(Span(4, 3), 7, np.ones(3, bool), offsets)
     found = {
@@ -284,7 +284,7 @@ SECOND = [
 
 
 @pytest.mark.parametrize(("context", "answer"), SECOND)
-def test_the_marked_answer_is_labelled(shared_data, context, answer):
+def test_marked_answer_is_labelled(shared_data, context, answer):
     """And not an equal one before it, nor the whole text where there are no spaces."""
     name = "vocab/bert-base-multilingual-cased-vocab.txt"
     tokenizer = tokenization.load(shared_data(name), lowercase=False)
@@ -293,7 +293,7 @@ def test_the_marked_answer_is_labelled(shared_data, context, answer):
     assert labelled(tokenizer, context, place)[1] == place
 
 
-def test_a_token_beyond_the_answer_widens_it_to_a_word():
+def test_token_beyond_the_answer_widens_it_to_a_word():
     pieces = [
         "ab",
         "##ab",

@@ -99,7 +99,7 @@ def test_answers_in_windows(config, write):
     }
 
 
-def test_without_null_answers(config, write):
+def test_squad_without_null_answers(config, write):
     config.task.null_answers = False
     config.task.train_file = write(("c b", "a", []), ("c b", "a", [("c", 0)]))
     config.task.dev_file = config.task.train_file
@@ -201,7 +201,7 @@ def test_mistakes_are_named(config):
         Squad(config)
 
 
-def test_the_paper_s_values():
+def test_paper_s_values():
     one, two = squad.get_config("large"), squad.get_config("large", "2.0")
     assert not one.task.null_answers
     assert two.task.null_answers

@@ -80,7 +80,7 @@ def test_features(config, examples, limit):
             assert columns["segment_ids"][choice][mask == 1].tolist() == segments
 
 
-def test_what_was_cut_is_counted(config):
+def test_choices_that_are_cut_are_counted(config):
     task = Swag(config)
     task.encode(EXAMPLES, "dev")
     assert task.notices == {

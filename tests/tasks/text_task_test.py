@@ -125,7 +125,7 @@ def test_names_that_do_not_fit(config, kind, names, words):
     assert words in str(caught.value)
 
 
-def test_a_share_that_holds_out_nothing_is_refused(config, tmp_path):
+def test_share_that_holds_out_nothing_is_refused(config, tmp_path):
     config.task.train_file = write(tmp_path / "own.csv", TRAIN)
     config.task.dev_file, config.task.dev_fraction = "", 0.001
     with pytest.raises(UserError, match="holds out none of the"):
@@ -151,7 +151,7 @@ def test_rows_have_the_columns_of_the_run(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_test_file_without_labels(config, tmp_path):
+def test_test_file_without_labels(config, tmp_path):
     rows = [("good", ""), ("bad", "")]
     config.task.test_file = write(tmp_path / "test.csv", rows)
     task = Text(config)
@@ -165,7 +165,7 @@ def test_a_test_file_without_labels(config, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_labels(config, tmp_path):
+def test_text_task_of_several_labels(config, tmp_path):
     rows = [("a", "x, y"), ("b", ""), ("c", "z")]
     config.task.kind = "multilabel"
     config.task.train_file = write(tmp_path / "train.csv", rows)

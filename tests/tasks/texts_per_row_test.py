@@ -79,7 +79,7 @@ def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
 
 
 @pytest.mark.slow
-def test_a_text_does_not_see_the_others_of_its_row(make):
+def test_text_does_not_see_the_others_of_its_row(make):
     examples = [text_row(n, "a b c d", None, n % 2) for n in range(4)]
     task = make(examples, 8, texts_per_row=4)
     task.config.train.batch_size = 4
@@ -93,7 +93,7 @@ def test_a_text_does_not_see_the_others_of_its_row(make):
     assert changed.tolist() == [False, True, False, False]
 
 
-def test_a_model_whose_rows_cannot_be_shared(make):
+def test_model_whose_rows_cannot_be_shared(make):
     task = make(texts_per_row=4)
     task.config.model.causal = True
     with pytest.raises(UserError, match=r"texts_per_row=4: is for a BERT"):

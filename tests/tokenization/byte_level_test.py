@@ -45,7 +45,7 @@ def saved(tmp_path, tokenizer):
 
 
 @pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
-def test_a_vocabulary_is_learnt_alike_each_time(kind):
+def test_vocabulary_is_learnt_alike_each_time(kind):
     one, two = trained(kind), trained(kind)
     assert one.to_str() == two.to_str()
     assert one.get_vocab_size() == 300
@@ -79,7 +79,7 @@ def test_pairs_stand_between_the_special_tokens(kind, around):
     assert tokenization.last_id(tokenizer) == tokenizer.token_to_id(around[-1])
 
 
-def test_a_tokenizer_that_puts_a_space_before_a_text_is_of_the_kind(tmp_path):
+def test_tokenizer_that_puts_a_space_before_a_text_is_of_the_kind(tmp_path):
     form = json.loads(trained().to_str())
     form["pre_tokenizer"]["add_prefix_space"] = True
     path = tmp_path / "tokenizer.json"
@@ -89,13 +89,13 @@ def test_a_tokenizer_that_puts_a_space_before_a_text_is_of_the_kind(tmp_path):
     assert tokenizer.encode("the").ids == tokenizer.encode(" the").ids
 
 
-def test_a_lowercased_vocabulary_lowers_and_strips():
+def test_lowercased_vocabulary_lowers_and_strips():
     tokenizer = trained(lowercase=True)
     assert tokenizer.encode("THE D\u00d3G").ids == tokenizer.encode("the dog").ids
 
 
 @pytest.mark.parametrize("kind", [ANGLED, BRACKETED])
-def test_both_forms_of_a_vocabulary_are_read_alike(kind, tmp_path):
+def test_vocabulary_is_read_alike_in_both_forms(kind, tmp_path):
     tokenizer = trained(kind)
     folder = saved(tmp_path, tokenizer)
     for name in ("vocab.json", "tokenizer.json"):
@@ -158,7 +158,7 @@ def test_special_tokens_are_read_from_a_tokenizer(tmp_path):
     assert found.encode("a b").offsets == [(0, 0), (0, 1), (2, 2), (2, 3), (0, 0)]
 
 
-def test_of_two_names_that_of_the_first_tokens_form_counts():
+def test_vocabulary_name_of_the_first_tokens_form_counts():
     def roberta(first, last):
         return RobertaProcessing(last, first, trim_offsets=True, add_prefix_space=False)
 
@@ -168,7 +168,7 @@ def test_of_two_names_that_of_the_first_tokens_form_counts():
     assert tokenization.separator_ids(tokenizer) == (261, 261)
 
 
-def test_a_tokenizer_that_says_more_is_one_file(tmp_path):
+def test_tokenizer_that_says_more_is_one_file(tmp_path):
     ids = {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
     own = foreign("[CLS]", "[SEP]", templated, **ids)
     assert tokenization.tokenizer_files(own).keys() == {"tokenizer.json"}
@@ -192,7 +192,7 @@ def renamed(old):
     return change
 
 
-def test_a_missing_processor_is_added(tmp_path):
+def test_missing_processor_is_added(tmp_path):
     form = json.loads(trained().to_str())
     without_processor(form)
     (tmp_path / "tokenizer.json").write_text(json.dumps(form))
@@ -210,7 +210,7 @@ def test_a_missing_processor_is_added(tmp_path):
         ),
     ],
 )
-def test_a_tokenizer_without_special_tokens_is_refused(change, message, tmp_path):
+def test_tokenizer_without_special_tokens_is_refused(change, message, tmp_path):
     form = json.loads(trained().to_str())
     change(form)
     (tmp_path / "tokenizer.json").write_text(json.dumps(form))
@@ -245,7 +245,9 @@ def real(shared_data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_real_texts_have_the_ids_of_transformers(name, real, shared_data):
+def test_byte_level_ids_of_real_texts_are_those_of_transformers(
+    name, real, shared_data
+):
     transformers = pytest.importorskip("transformers", reason="needs the parity extra")
     theirs = transformers.RobertaTokenizer(
         vocab=str(real / "vocab.json"), merges=str(real / "merges.txt")

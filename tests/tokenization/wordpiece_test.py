@@ -147,7 +147,7 @@ def real_lines(shared_data):
         (MULTILINGUAL, False, ("korean",)),
     ],
 )
-def test_same_as_the_published_rules(
+def test_wordpiece_is_the_published_rules(
     shared_data, real_lines, vocabulary, lowercase, folders
 ):
     texts = real_lines(folders)
@@ -194,7 +194,7 @@ def test_known_sentence(shared_data):
     assert tokenization.special_ids(tokenizer) == (0, 100, 101, 102, 103)
 
 
-def test_line_separator_is_a_piece(shared_data):
+def test_vocabulary_may_have_a_line_separator(shared_data):
     tokenizer = tokenization.load(shared_data(CHINESE))
     assert tokenizer.get_vocab_size() == 21_128
     assert tokenizer.token_to_id("\u2028") is not None
@@ -248,7 +248,7 @@ def test_saved_and_loaded(write, tmp_path):
         assert again.decode([5, 6, 7]) == "ab c"
 
 
-def test_a_byte_order_mark_is_no_part_of_a_piece(tmp_path):
+def test_byte_order_mark_is_no_part_of_a_piece(tmp_path):
     path = tmp_path / "vocab.txt"
     text = "".join(f"{piece}\n" for piece in SMALL)
     path.write_text(text, encoding="utf-8-sig")
@@ -269,7 +269,7 @@ LINES = [*tokenization.SPECIAL_TOKENS, "a", "b", "##b", "c", "[unused0]"]
     ],
     ids=["doubled", "ends_in_blank_lines", "crlf", "white_space", "no_break_space"],
 )
-def test_a_line_is_an_id_and_the_last_of_equal_lines_counts(tmp_path, text):
+def test_vocabulary_line_is_an_id_and_the_last_of_equal_lines_counts(tmp_path, text):
     path = tmp_path / "vocab.txt"
     path.write_bytes(text.encode())
     ours = tokenization.load(path)
@@ -307,7 +307,7 @@ def test_ids_without_a_piece_in_a_tokenizer_json_stay_free(tmp_path):
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n", "vocab.txt: the vocabulary has no [MASK]"),
     ],
 )
-def test_bad_vocabulary(tmp_path, content, expected):
+def test_vocabulary_that_is_bad(tmp_path, content, expected):
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)
     with pytest.raises(UserError) as caught:

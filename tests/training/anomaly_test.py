@@ -29,7 +29,7 @@ def judged(values, factor):
 
 
 @pytest.mark.parametrize("bad", [(np.nan, 1), (1, np.nan), (np.inf, 1), (2, np.inf)])
-def test_what_is_not_finite_is_an_anomaly_and_leaves_no_trace(bad):
+def test_anomaly_of_a_number_that_is_not_finite_leaves_no_trace(bad):
     found, stats = judged([(3, 1), bad, bad, (5, 2)], 0.0)
     assert found == [False, True, True, False]
     _, without = judged([(3, 1), (5, 2)], 0.0)
@@ -38,7 +38,7 @@ def test_what_is_not_finite_is_an_anomaly_and_leaves_no_trace(bad):
     assert jax.tree.map(float, stats) == jax.tree.map(float, without)
 
 
-def test_a_spike_is_so_many_times_the_mean_of_the_good_steps():
+def test_spike_is_so_many_times_the_mean_of_the_good_steps():
     rng = np.random.default_rng(0)
     values = rng.uniform(1, 2, size=(120, 2))
     values[50] = 9.0, 9.0  # among the first hundred, which only set the averages
@@ -55,7 +55,7 @@ def test_a_spike_is_so_many_times_the_mean_of_the_good_steps():
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_an_anomaly_changes_nothing_but_the_counters(seeds):
+def test_anomaly_changes_nothing_but_the_counters(seeds):
     optimizer = optax.adam(0.1)
 
     def loss(params, batch, key):
@@ -139,7 +139,7 @@ def weights(workdir, at):
 
 
 @pytest.mark.slow
-def test_a_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
+def test_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
     stopped, straight = tmp_path / "stopped", tmp_path / "straight"
     spoil(13)
     err = run(micro, stopped, status=2)
@@ -182,7 +182,7 @@ def test_moments_stay_whether_their_optimizer_chose_or_not(passes_on):
     np.testing.assert_allclose(new.nu["w"], 0.001 * np.ones(3), rtol=1e-4)
 
 
-def test_the_moments_are_computed_once_on_a_cpu():
+def test_moments_are_computed_once_on_a_cpu():
     """The parameters' loop reads them: otherwise it reads the gradient and both old
     moments, and computes all of it again."""
     adam = optimizer.scale_by_bert_adam(0.9, 0.999, 1e-6)

@@ -78,7 +78,7 @@ def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
+def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     model = folders("BertForTokenClassification")
     spec = f"--config={FINETUNE / 'ner.py'}:size=tiny"
     words = {"words": ["The", "Normans", "won", "in", "1066", "."]}
@@ -101,7 +101,7 @@ def test_a_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
         ("BertForMaskedLM", "swag.py:size=tiny", "bert/pooler, multiple_choice"),
     ],
 )
-def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing):
+def test_folder_names_what_is_missing(folders, tmp_path, architecture, spec, missing):
     model = folders(architecture)
     named = [f"--config={FINETUNE / spec}", "--config.task.max_seq_length=64"]
     named += ["--config.task.max_query_length=16"] if "squad" in spec else []
@@ -113,7 +113,7 @@ def test_what_is_missing_is_named(folders, tmp_path, architecture, spec, missing
 
 
 @pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
-def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
+def test_folder_is_exported_without_a_run(folders, tmp_path, architecture):
     source, target = folders(architecture), tmp_path / "out"
     before = contents(source)
     out, _ = bert("--mode=export", f"--config.init_from={source}",
@@ -136,7 +136,7 @@ def test_a_folder_is_exported_without_a_run(folders, tmp_path, architecture):
         torch.testing.assert_close(some[name], others[name], rtol=0, atol=0)
 
 
-def test_nothing_to_ask(tmp_path):
+def test_folder_without_weights(tmp_path):
     for mode in ("predict", "evaluate", "export"):
         _, err = bert(f"--mode={mode}", f"--workdir={tmp_path / 'none'}",
                       f"--output={tmp_path / 'out'}", status=2)  # fmt: skip
@@ -146,7 +146,7 @@ def test_nothing_to_ask(tmp_path):
 
 
 @pytest.mark.parametrize(("model", "ours"), [("bert", "a BERT"), ("gpt", "a GPT")])
-def test_the_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
+def test_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     own = configuration.load_config("configs/elmo.py:size=tiny", [])
     (tmp_path / "config.json").write_text(own.to_json())
     given = configuration.load_config(

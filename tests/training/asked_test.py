@@ -112,9 +112,7 @@ def own_scores(workdir, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "which"), [("ner", "best")])
-def test_every_way_of_asking_gives_the_same_answers(
-    runs, asked_once, kind, which, tmp_path
-):
+def test_answers_are_the_same_in_every_mode(runs, asked_once, kind, which, tmp_path):
     """For a run with labels and documents, and one with run-specific facts."""
     run, (rows, model) = runs(kind, which), asked_once(kind, which)
     name = {"best": "best", "last": "checkpoints"}[which]
@@ -150,7 +148,7 @@ def test_every_way_of_asking_gives_the_same_answers(
 
 
 @pytest.mark.slow
-def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tmp_path):
+def test_evaluate_of_other_data_takes_the_run_s_threshold(runs, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(runs("squad").workdir, workdir)
     before = contents(workdir)
@@ -171,7 +169,7 @@ def test_other_data_is_judged_by_the_run_s_threshold_and_written_beside(runs, tm
 
 
 @pytest.mark.slow
-def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
+def test_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
     workdir = tmp_path / "run"
     shutil.copytree(runs("text").workdir, workdir)
     config = json.loads((workdir / "config.json").read_text())
@@ -186,7 +184,7 @@ def test_a_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_the_run_decides_is_refused_and_the_rest_said(runs):
+def test_fields_that_the_run_decides_are_refused(runs):
     workdir = runs("text").workdir
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
                   "--config.task.max_seq_length=64", status=2)  # fmt: skip

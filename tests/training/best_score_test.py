@@ -53,7 +53,7 @@ def test_another_batch_size_alone_compares(make):
     assert adds(history, (20, 2.0), (30, 1.0), (40, 3.0)) == [True, False, True]
 
 
-def test_a_run_that_is_resumed_knows_what_it_knew(make):
+def test_run_that_is_resumed_knows_what_it_knew(make):
     lines = [(10, 3.0), (20, 2.0), (30, 1.0)]
     history = make((20, SHORT), (20, LONG), lines=lines)
     assert adds(history, (35, 0.5), (40, 2.0)) == [False, True]
@@ -97,13 +97,13 @@ def test_nan_is_never_the_best(make):
         ("accuracy", {"loss": 2.0, "accuracy": math.nan}, -math.inf),
     ],
 )
-def test_what_the_best_checkpoint_maximizes(score, given, expected):
+def test_best_checkpoint_maximizes_its_score(score, given, expected):
     config = tiny.get_config("plain")
     config.evaluate.score = score
     assert Pretraining(config).selection_value(given) == expected
 
 
-def test_a_score_that_is_not_reported():
+def test_score_that_is_not_reported():
     config = tiny.get_config("plain")
     config.evaluate.score = "macro_f2"
     with pytest.raises(UserError) as found:

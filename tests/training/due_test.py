@@ -18,7 +18,7 @@ def make(num_steps, log, save, evaluate, rows, epoch):
 
 
 @given(counts, counts, counts, st.integers(0, 40), counts, st.integers(0, 200))
-def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
+def test_due_steps(num_steps, log, save, evaluate, rows, epoch):
     due = make(num_steps, log, save, evaluate, rows, epoch)
     seen = 0
     for step in range(1, num_steps + 1):
@@ -34,6 +34,6 @@ def test_what_is_due(num_steps, log, save, evaluate, rows, epoch):
         )
 
 
-def test_nothing_is_evaluated_before_the_first_step():
+def test_due_evaluations_begin_with_the_first_step():
     assert not make(10, 1, 1, 1, 8, 8).should_evaluate(0)
     assert make(0, 1, 1, 0, 8, 0).should_evaluate(0)

@@ -47,7 +47,7 @@ def scores(task, evaluator, split, now=1):
     return found
 
 
-def test_each_seed_has_the_facts_that_it_learnt(make):
+def test_evaluator_keeps_each_seed_s_fitted_values(make):
     task, evaluator = make()
     assert scores(task, evaluator, "test") == [0.0, 0.0]
     assert scores(task, evaluator, "dev") == [3.0, 4.0]
@@ -61,6 +61,6 @@ def test_results_are_kept_until_the_next_step(make):
         assert task.results.call_count == calls
 
 
-def test_what_is_only_asked_learns_nothing(make):
+def test_evaluator_fits_nothing_unless_it_learns(make):
     task, evaluator = make(learns=False)
     assert scores(task, evaluator, "dev") == [0.0, 0.0]

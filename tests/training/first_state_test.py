@@ -37,11 +37,11 @@ def alone():
     return state_of()
 
 
-def test_it_is_the_same_on_a_mesh(alone):
+def test_first_state_is_the_same_on_a_mesh(alone):
     assert_equal(state_of(8, fsdp=2, tensor=2), alone)
 
 
-def test_several_seeds_have_each_their_own_run_s(alone):
+def test_first_states_of_seeds_are_those_of_their_runs(alone):
     both = state_of(seeds=2)
     assert_equal(jax.tree.map(lambda x: x[0], both), alone)
     words = both.params["bert"]["embeddings"]["word_embeddings"]["embedding"]

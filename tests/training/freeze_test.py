@@ -35,7 +35,7 @@ def config(**fields) -> ConfigDict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
+def test_frozen_parts_stay_and_the_rest_learns(name):
     """As if the frozen parameters were no parameters: the same clipping too."""
     whole, prefixes = params(), ("bert/layer_0", "head")
     rest = {"bert": {n: whole["bert"][n] for n in ("layer_01", "layer_1")}}
@@ -71,7 +71,7 @@ def test_what_is_frozen_stays_and_the_rest_learns_as_without_it(name):
     np.testing.assert_array_equal(whole["head"]["bias"], first["head"]["bias"])
 
 
-def test_a_prefix_must_name_something_and_leave_something():
+def test_prefix_must_name_something_and_leave_something():
     wrong = optimizer.make_optimizer(config(frozen=("bert/layer",)))
     with pytest.raises(UserError, match="'bert/layer' names no parameter "):
         wrong.init(params())

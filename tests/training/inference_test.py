@@ -66,7 +66,7 @@ def test_rows_are_answered_in_their_order(count):
     assert asked.start(some)() == [{"sum": 7 + row.sum()} for row in some]
 
 
-def test_only_a_single_cpu_computes_in_pieces(mesh):
+def test_sub_batches_are_of_a_single_cpu(mesh):
     assert inference.batch_size(mesh, 32, 768) == BatchSize(16, 768)
     assert inference.batch_size(mesh, 3, 768) == BatchSize(3, 768)
     two = sharding.make_mesh(

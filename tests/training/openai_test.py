@@ -27,7 +27,7 @@ def config(shape="openai_linear", **fields):
 
 
 @pytest.mark.parametrize("shape", ["openai_linear", "openai_cosine"])
-def test_the_schedules(shape):
+def test_schedules(shape):
     schedule = optimizer.learning_rate_schedule(config(shape, num_steps=200))
     expected = [1e-2 * published(shape, t / 200, 0.05) for t in range(201)]
     np.testing.assert_allclose(schedule(jnp.arange(201)), expected, atol=1e-8)

@@ -203,7 +203,7 @@ def test_state_can_be_donated(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
-def test_what_the_loss_does_not_use_stays(name):
+def test_parameters_that_the_loss_does_not_use_stay(name):
     """Decay would shrink a pooler that gets no gradient. One that does, decays."""
     params = {"bert": {"pooler": {"kernel": jnp.ones((2, 2))}}}
     params |= {"poolers": {"kernel": jnp.ones((2, 2))}}

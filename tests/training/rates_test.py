@@ -57,7 +57,7 @@ def test_schedule_with_a_warm_up_for_each_phase():
     assert jax.jit(schedule)(jnp.int32(82)) == schedule(82)
 
 
-def test_the_recipes_of_lamb():
+def test_recipes_of_lamb():
     config = lamb.get_config()
     schedule = optimizer.learning_rate_schedule(config)
     expected = {
@@ -108,6 +108,6 @@ def test_warmup_fraction_is_of_the_steps():
         ),
     ],
 )
-def test_bad_fields_are_named(fields, message):
+def test_schedule_fields_that_are_bad_are_named(fields, message):
     with pytest.raises(UserError, match=message):
         optimizer.learning_rates(make_config(**fields))

@@ -46,12 +46,12 @@ def spec(leaf):
         ({"data": 1, "fsdp": 8}, (1, 8, 1)),
     ],
 )
-def test_what_is_left_of_the_devices(mesh, shape):
+def test_mesh_takes_what_is_left_of_the_devices(mesh, shape):
     assert tuple(sharding.make_mesh(small_config(**mesh)).shape.values()) == shape
 
 
 @pytest.mark.parametrize("mesh", [{"data": 3}, {"data": -1, "fsdp": -1}])
-def test_a_mesh_that_does_not_fit(mesh):
+def test_mesh_that_does_not_fit(mesh):
     with pytest.raises(UserError, match=r"config\.mesh"):
         sharding.make_mesh(small_config(**mesh))
 
@@ -60,7 +60,7 @@ def test_a_mesh_that_does_not_fit(mesh):
     ("group", "field", "value", "message"),
     [("phase2", "batch_size", 12, r"phase2\.batch_size .* = 12 .*does not divide")],
 )
-def test_what_does_not_fit_is_named(group, field, value, message):
+def test_mesh_that_does_not_fit_is_named(group, field, value, message):
     config = small_config()
     config.phase2.fraction = 0.1
     config[group][field] = value
@@ -126,7 +126,7 @@ def test_zero1_splits_moments_over_data_too(name):
 
 
 @pytest.mark.slow
-def test_a_vocabulary_that_does_not_divide_stays_whole():
+def test_vocabulary_that_does_not_divide_stays_whole():
     config = base.get_config()
     config.mesh.tensor = 4
     words = abstract(config).params["bert"]["embeddings"]["word_embeddings"]
@@ -136,7 +136,7 @@ def test_a_vocabulary_that_does_not_divide_stays_whole():
         abstract(config)
 
 
-def test_every_parameter_names_its_axes():
+def test_parameters_name_their_axes():
     boxed = jax.eval_shape(
         tasks.create_task(small_config()).init_params, jax.random.key(0)
     )
@@ -148,7 +148,7 @@ def test_every_parameter_names_its_axes():
         assert len(box.names) == box.value.ndim and all(box.names)
 
 
-def test_a_batch_is_split_over_data_and_fsdp():
+def test_batch_is_split_over_data_and_fsdp():
     mesh = sharding.make_mesh(small_config(data=2, fsdp=2, tensor=2))
     assert sharding.local_rows(mesh, 12) == slice(0, 12)
     rows = np.arange(12 * 3).reshape(12, 3)

@@ -17,7 +17,7 @@ def step_text(*fields):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
-def test_the_rate_is_an_argument(name):
+def test_rate_is_an_argument(name):
     own = f"optimizer.name={name}"
     expected = step_text(own)
     steps = ("train.num_steps=77", "optimizer.warmup_fraction=0.5")

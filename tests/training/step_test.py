@@ -66,7 +66,7 @@ def numpy_gradients(batch, noise):
     return squares, slopes, grad_w, grad_b
 
 
-def test_one_step_by_hand(batch):
+def test_step_by_hand(batch):
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 0), 0)
     noise = 0.1 * float(jax.random.normal(key, ()))
     squares, slopes, grad_w, grad_b = numpy_gradients(batch, noise)
@@ -106,7 +106,7 @@ def test_randomness_follows_seed_and_step_only(batch):
     assert len(set(draws)) == 3
 
 
-def test_a_batch_without_weight_gives_zero_and_no_nan(batch):
+def test_batch_without_weight_gives_zero_and_no_nan(batch):
     batch["weight"] = np.zeros(8, np.float32)
     state, metrics = take(batch)
     assert float(metrics["squares"]) == 0.0
@@ -114,7 +114,7 @@ def test_a_batch_without_weight_gives_zero_and_no_nan(batch):
 
 
 @pytest.mark.slow
-def test_what_a_step_hands_to_the_next_one(batch):
+def test_carry_goes_to_the_next_step(batch):
     """It reaches the loss, has no gradient, is saved, and stays after an anomaly."""
 
     def carried(params, batch, key, carry):

@@ -20,7 +20,7 @@ def state():
 
 
 @pytest.mark.slow
-def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
+def test_newest_stay_and_every_so_many_for_good(tmp_path, state):
     with Checkpoints(tmp_path, 2, keep_every=20) as checkpoints:
         # 33 is where a signal came.
         for now in (10, 20, 30, 33, 40, 50, 60, 70):
@@ -30,7 +30,7 @@ def test_the_newest_stay_and_every_so_many_for_good(tmp_path, state):
     assert names == ["20", "40", "60", "70"]
 
 
-def test_all_of_the_state_comes_back(tmp_path, state):
+def test_checkpoint_gives_back_all_of_the_state(tmp_path, state):
     stats = state.running_stats._replace(
         loss=jnp.float32(1 / 3), steps=jnp.int32(7), recent=jnp.float32(2.5)
     )
@@ -57,7 +57,7 @@ def numbered(state, now):
 
 
 @pytest.mark.slow
-def test_a_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
+def test_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
     abstract = jax.eval_shape(lambda: state.params)
     with Checkpoints(tmp_path, 2) as live:
         live.save(numbered(state, 1).items(), 1)
@@ -83,7 +83,7 @@ def no_room():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):
+def test_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):
     with Checkpoints(tmp_path, 2) as checkpoints:
         checkpoints.save(state.items(), 1)
     with (

@@ -37,7 +37,7 @@ def write_steps(workdir, steps, resume_step=None):
     writer.close()
 
 
-def test_a_line_has_step_split_time_and_full_precision(tmp_path):
+def test_metrics_line_has_step_split_time_and_full_precision(tmp_path):
     writer = MetricWriter(tmp_path, resume_step=None, active=True)
     before = time.time()
     writer.write(3, "train", {"loss": 0.1 + 0.2, "grad_norm": np.float32(0.1), "n": 7})
@@ -97,7 +97,7 @@ def test_resuming_drops_lines_after_the_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("active", [True, False])
-def test_what_is_written_is_known_to_every_process(tmp_path, active):
+def test_metrics_are_known_to_every_process(tmp_path, active):
     write_steps(tmp_path, [10, 20, 30])
     writer = MetricWriter(tmp_path, resume_step=20, active=active)
     assert writer.has(20, "train")
@@ -118,7 +118,7 @@ def test_half_a_last_line_is_dropped(tmp_path, cut):
     assert [line["step"] for line in read(tmp_path)] == [10, 20, 30]
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_half_line_behind(tmp_path):
+def test_full_disk_is_an_error_and_leaves_no_half_line_behind(tmp_path):
     write_steps(tmp_path, [10])
     writer = MetricWriter(tmp_path, resume_step=10, active=True)
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -160,7 +160,7 @@ VALUES = {
 }
 
 
-def test_not_a_terminal_gets_one_line_for_each_log(capsys):
+def test_progress_without_a_terminal_is_a_line_for_each_log(capsys):
     progress = Progress(1000, initial=100)
     for step in range(101, 201):
         progress.update(step)

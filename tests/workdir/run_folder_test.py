@@ -12,7 +12,7 @@ from bert_jax.errors import UserError
 from bert_jax.workdir import folder
 
 
-def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
+def test_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
     config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
     config.task.name = "questions"
     config.train.num_steps = 7
@@ -25,7 +25,7 @@ def test_a_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
         folder.check_run(tmp_path, config)
 
 
-def test_other_dev_data_than_a_run_began_with(tmp_path):
+def test_dev_data_other_than_a_run_began_with(tmp_path):
     config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
     vocabulary = Tokenizer(WordLevel({"[UNK]": 0}, "[UNK]"))
     began = {"rows": "a", "dev": {"dev": "b"}}

@@ -79,7 +79,7 @@ def mlflow(monkeypatch):
     return service
 
 
-def test_a_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
+def test_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
     for step in (1, 2):
         sent = Trackers(("wandb", "mlflow"), tmp_path, CONFIG)
         sent.write(step, "train", {"loss": 1.0})
@@ -90,7 +90,7 @@ def test_a_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
     assert Trackers((), tmp_path, CONFIG).close(True) is None
 
 
-def test_a_package_that_is_missing_is_one_line(monkeypatch):
+def test_package_that_is_missing_is_one_line(monkeypatch):
     monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[mlflow\]'"):
         trackers.require_package(("mlflow",))
@@ -98,7 +98,7 @@ def test_a_package_that_is_missing_is_one_line(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
+def test_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
     """Its lines are those of the file. A second start trains nothing, sends nothing."""
     folder, fields = tmp_path / "run", "--config.train.trackers=('wandb',)"
     for _ in range(2):

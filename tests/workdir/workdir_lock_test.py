@@ -28,7 +28,7 @@ def content(folder):
 
 
 @pytest.mark.slow
-def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
+def test_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, capfd):
     folder = tmp_path / "run"
     with ready(HOLDER, folder) as process:
         before = content(folder)
@@ -45,7 +45,7 @@ def test_a_second_run_is_refused_and_a_killed_one_is_followed(run, tmp_path, cap
     assert (folder / "checkpoints" / "20").exists()
 
 
-def test_a_refused_run_leaves_no_folder(run, tmp_path, capfd):
+def test_refused_run_leaves_no_folder(run, tmp_path, capfd):
     folder = tmp_path / "new" / "run"
     assert run(folder, "--config.init_from=nowhere") == 2
     assert list(tmp_path.iterdir()) == []
