@@ -116,7 +116,7 @@ class Extractor(Predictor):
         self._between = tokenization.separator_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
         self._space = self._kind.before_word
-        self._pieces = tokenization.pieces_of(tokenizer)
+        self._tokens = tokenization.tokens_by_id(tokenizer)
         self._cut = self._empty = 0
 
     def choose(self, config: ConfigDict, last: int, size: int) -> None:
@@ -239,12 +239,12 @@ class Extractor(Predictor):
         match self.vectors:
             case "pieces":
                 owners = list(range(len(ids)))
-                names = [self._pieces[id_] for id_ in ids]
+                names = [self._tokens[id_] for id_ in ids]
             case "cls":
                 # Left to right, [CLS] attends only to itself. See Bert.cls_vector.
                 place = len(ids) - 1 if self._causal else 0
                 owners = [0 if i == place else NONE for i in range(len(ids))]
-                names = [self._pieces[ids[place]]]
+                names = [self._tokens[ids[place]]]
             case "mean":
                 special = (self._special.cls, *self._between, self._last)
                 owners = [NONE if id_ in special else 0 for id_ in ids]

@@ -25,11 +25,11 @@ from bert_jax.registry import FAMILIES
 class LazyImport:
     """A part of a family: MODULE:NAME, imported on first use."""
 
-    def __init__(self, place: str):
-        self._place = place
+    def __init__(self, path: str):
+        self._path = path
 
     def __get__(self, family: Any, kind: Any = None) -> Any:
-        return registry.import_object(self._place)
+        return registry.import_object(self._path)
 
 
 class Family:

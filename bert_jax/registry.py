@@ -56,15 +56,15 @@ class Registry(UserDict[str, Any]):
     def _brought(self) -> dict[str, str]:
         """Returns the entries that come with families, which it imports."""
         return {
-            name: place
+            name: path
             for family in FAMILIES.values()
-            for name, place in family.registry_entries.get(self.field, {}).items()
+            for name, path in family.registry_entries.get(self.field, {}).items()
         }
 
 
-def import_object(place: str) -> Any:
+def import_object(path: str) -> Any:
     """Imports the object MODULE:NAME, or the MODULE alone."""
-    module, _, name = place.partition(":")
+    module, _, name = path.partition(":")
     imported = importlib.import_module(module)
     return getattr(imported, name) if name else imported
 
@@ -90,7 +90,7 @@ ATTENTIONS = Registry(
         "cudnn": "bert_jax.models.kernels.choose:cudnn_attention",
     },
 )
-MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:pieces_or_words"})
+MASKINGS = Registry("masking.name", {"bert": "bert_jax.data.masking:bert_masking"})
 OBJECTIVES = Registry(
     "task.objective",
     {

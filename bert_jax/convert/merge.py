@@ -252,7 +252,7 @@ def check_tokenizer(
 
 def _used(tokenizer: Tokenizer, added: Collection[str]) -> list[str]:
     """Returns its tokens, without added words, then without [unusedN] at the end."""
-    pieces = [x for x in tokenization.pieces_of(tokenizer) if x not in added]
+    pieces = [x for x in tokenization.tokens_by_id(tokenizer) if x not in added]
     while pieces and pieces[-1].startswith("[unused"):
         pieces.pop()
     return pieces

@@ -104,7 +104,7 @@ def mask_pairs(
     return Masked(ids, positions, originals, weights)
 
 
-def pieces_or_words(
+def bert_masking(
     texts: Texts, uniforms: Uniforms, masking: ConfigDict
 ) -> tuple[Bool[np.ndarray, "batch length"], Int[np.ndarray, "batch length"]]:
     """Masks single tokens, or with `masking.whole_word` all tokens of a word.

@@ -36,9 +36,9 @@ def storage_path(text: str | os.PathLike[str]) -> Path:
     return epath.Path(text)
 
 
-def in_bucket(place: str | os.PathLike[str]) -> bool:
+def in_bucket(path: str | os.PathLike[str]) -> bool:
     """Returns whether a path is in a bucket."""
-    return os.fspath(place).startswith(tuple(_CLIENTS))
+    return os.fspath(path).startswith(tuple(_CLIENTS))
 
 
 def check_path(flag: str, text: str) -> None:
@@ -86,28 +86,28 @@ def list_matching(pattern: str) -> dict[str, tuple[int, int | str]]:
 
 
 @contextlib.contextmanager
-def open_binary(place: Path) -> Iterator[io.BufferedReader]:
+def open_binary(path: Path) -> Iterator[io.BufferedReader]:
     """Opens a file for reading bytes."""
-    with place.open("rb") as file:
+    with path.open("rb") as file:
         # A bucket's file sends one request per line.
-        yield io.BufferedReader(file, 1 << 20) if in_bucket(place) else file
+        yield io.BufferedReader(file, 1 << 20) if in_bucket(path) else file
 
 
-def absolute_path(place: Path) -> Path:
+def absolute_path(path: Path) -> Path:
     """Returns the absolute path."""
-    return place if in_bucket(place) else place.absolute()
+    return path if in_bucket(path) else path.absolute()
 
 
-def split_checkpoint_path(place: Path, name: str) -> tuple[Path, int | None]:
+def split_checkpoint_path(path: Path, name: str) -> tuple[Path, int | None]:
     """Returns HOME and the number of HOME/`name`/NUMBER, or any other path and None.
 
     A folder with its own config.json counts as any other path, whatever its name.
     """
-    home = place.parent.parent
-    is_named = place.name.isdecimal() and place.parent.name == name
-    has_config = [(folder / "config.json").exists() for folder in (home, place)]
+    home = path.parent.parent
+    is_named = path.name.isdecimal() and path.parent.name == name
+    has_config = [(folder / "config.json").exists() for folder in (home, path)]
     is_checkpoint = is_named and has_config == [True, False]
-    return (home, int(place.name)) if is_checkpoint else (place, None)
+    return (home, int(path.name)) if is_checkpoint else (path, None)
 
 
 def move_folder(folder: Path, target: Path) -> None:
@@ -123,21 +123,21 @@ def move_folder(folder: Path, target: Path) -> None:
 
 def output_path(text: str, flag: str = "--output") -> Path:
     """Returns the path of a file to write. Raises UserError if it cannot be one."""
-    place = storage_path(text)
-    is_new = not os.path.lexists(place) and (in_bucket(place) or place.parent.is_dir())
-    if not (place.is_file() or is_new):
+    path = storage_path(text)
+    is_new = not os.path.lexists(path) and (in_bucket(path) or path.parent.is_dir())
+    if not (path.is_file() or is_new):
         raise UserError(f"{flag}={text}: must be a file in an existing folder")
-    return place
+    return path
 
 
 @contextlib.contextmanager
-def name_full_disk(place: object) -> Iterator[None]:
+def name_full_disk(path: object) -> Iterator[None]:
     """Adds the file name to a full disk's error, because the system does not."""
     try:
         yield
     except OSError as error:
         if error.errno in FULL:
-            error.filename = error.filename or str(place)
+            error.filename = error.filename or str(path)
         raise
 
 
@@ -152,14 +152,14 @@ def temporary_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def replace_file(place: Path) -> Iterator[TextIO]:
-    """Yields a file to write. Replaces `place` with it at the end. Follows links."""
-    if in_bucket(place):
+def replace_file(path: Path) -> Iterator[TextIO]:
+    """Yields a file to write. Replaces `path` with it at the end. Follows links."""
+    if in_bucket(path):
         text = io.StringIO()
         yield text
-        place.write_text(text.getvalue(), encoding="utf-8")
+        path.write_text(text.getvalue(), encoding="utf-8")
         return
-    target = pathlib.Path(os.path.realpath(place))
+    target = pathlib.Path(os.path.realpath(path))
     with temporary_folder(target) as folder:
         with (
             name_full_disk(target),
@@ -169,14 +169,14 @@ def replace_file(place: Path) -> Iterator[TextIO]:
         (folder / "file").replace(target)
 
 
-def write_atomically(place: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes a file completely or not at all. Makes its folders."""
     encoded = content.encode() if isinstance(content, str) else content
-    if in_bucket(place):
-        place.write_bytes(encoded)
+    if in_bucket(path):
+        path.write_bytes(encoded)
         return
-    make_folder(place.parent)
-    with replace_file(place) as file:
+    make_folder(path.parent)
+    with replace_file(path) as file:
         file.buffer.write(encoded)
 
 

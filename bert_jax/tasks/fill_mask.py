@@ -156,7 +156,7 @@ class FillMask(Predictor):
         targets = zip(*(batch[name][row] for name in names), strict=True)
         # Skip predictions whose input token was kept or replaced at random.
         wanted = {
-            int(position): self._piece(piece)
+            int(position): self._token(piece)
             for position, piece, weight in targets
             if weight and batch["input_ids"][row, position] == self._special.mask
         }
@@ -184,7 +184,7 @@ class FillMask(Predictor):
         return [
             [
                 {
-                    "token": self._piece(piece),
+                    "token": self._token(piece),
                     "id": int(piece),
                     "probability": float(probability),
                 }
@@ -197,7 +197,7 @@ class FillMask(Predictor):
             )
         ]
 
-    def _piece(self, piece_id: int | np.integer) -> str:
+    def _token(self, piece_id: int | np.integer) -> str:
         return self._kind.shown(self._tokenizer.id_to_token(int(piece_id)) or "")
 
 
@@ -235,7 +235,7 @@ class Continue(FillMask):
         """Cuts the row in its middle."""
         end = max(1, length // 2)
         columns = {n: batch[n][row, :end] for n in ("input_ids", "segment_ids")}
-        wanted = self._piece(batch["input_ids"][row, end])
+        wanted = self._token(batch["input_ids"][row, end])
         return Feature(0, columns, Blanks([end - 1], False)), [wanted]
 
 

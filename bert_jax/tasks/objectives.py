@@ -59,8 +59,8 @@ class Objective(NamedTuple):
     """Pre-training's targets, as functions of a batch and the model's outputs.
 
     A batch has the columns of `loader.batch_at`, arrays [batch, ...]. The sum of the
-    losses' means is trained, whatever their names. `dev` has them next to `of_pieces`,
-    the scores of the logits alone. By default it is BERT's masked LM.
+    losses' means is trained, whatever their names. `dev` has them next to
+    `token_scores`, the scores of the logits alone. By default it is BERT's masked LM.
 
     Attributes:
       losses: (outputs, batch) -> each loss, summed over the rows.
@@ -137,7 +137,7 @@ NEXT_SENTENCE = Objective(
 )
 
 
-def of_pieces(
+def token_scores(
     prefix: str, outputs: Arrays, batch: Arrays, unigrams: Float[Array, "vocab"]
 ) -> dict[str, tuple[Array, Array]]:
     """Returns scores that compare models however they were trained, as (sum, weight).

@@ -32,7 +32,7 @@ from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
     OBJECTIVES,
     lm_results,
-    of_pieces,
+    token_scores,
 )
 from bert_jax.tasks.task import (
     AnswerFn,
@@ -238,7 +238,7 @@ class Pretraining(Task):
         outputs = self.apply(params, batch, None)
         sums = _joined(part.losses(outputs, batch) for part in self._parts)
         totals = self.loss_weights(batch)
-        pieces = of_pieces(self.objective.prefix, outputs, batch, unigrams)
+        pieces = token_scores(self.objective.prefix, outputs, batch, unigrams)
         scores = _joined(part.scores(outputs, batch) for part in self._parts)
         return {
             "losses": {name: (sums[name], totals[name]) for name in sums},

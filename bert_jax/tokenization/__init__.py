@@ -24,7 +24,7 @@ from bert_jax.tokenization.wordpiece import bert_normalizer as bert_normalizer
 from bert_jax.tokenization.wordpiece import build_tokenizer as build_tokenizer
 from bert_jax.tokenization.wordpiece import filled_up as filled_up
 from bert_jax.tokenization.wordpiece import own_special as own_special
-from bert_jax.tokenization.wordpiece import pieces_of as pieces_of
+from bert_jax.tokenization.wordpiece import tokens_by_id as tokens_by_id
 
 # The same limit in `transformers`, when it builds a tokenizer from a vocab.txt.
 _TRANSFORMERS_MAX_CHARACTERS = 100
@@ -122,7 +122,7 @@ def lacks_none(folder: Path, tokenizer: Tokenizer) -> bool:
     path = _beside(folder)
     if path is None or path.name not in WORDPIECE.files:
         return True
-    pieces = "\n".join(pieces_of(tokenizer))
+    pieces = "\n".join(tokens_by_id(tokenizer))
     return hashlib.sha256(pieces.encode()).hexdigest() in _RELEASED
 
 
@@ -303,7 +303,7 @@ def _optional(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:
-    pieces = set(pieces_of(tokenizer)) - set(SPECIAL_TOKENS)
+    pieces = set(tokens_by_id(tokenizer)) - set(SPECIAL_TOKENS)
     words = [p for p in pieces if not p.startswith("[unused")]
     changed = sum(piece.lower() != piece for piece in words)
     return changed > _CASED_FROM * len(words)

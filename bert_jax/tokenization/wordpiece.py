@@ -96,7 +96,7 @@ class VocabularyType:
 
     def contents(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Returns its files' contents by name, with tokenizer.json's."""
-        lines = "".join(f"{piece}\n" for piece in pieces_of(tokenizer))
+        lines = "".join(f"{piece}\n" for piece in tokens_by_id(tokenizer))
         return {"vocab.txt": lines, "tokenizer.json": tokenizer.to_str(pretty=True)}
 
     def saved(
@@ -228,7 +228,7 @@ def frequent_characters(
     return frequent
 
 
-def pieces_of(tokenizer: Tokenizer) -> list[str]:
+def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
     """Returns the vocabulary as a list, in which a token's index is its id."""
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     return sorted(vocabulary, key=lambda piece: vocabulary[piece])

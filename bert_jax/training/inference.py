@@ -118,7 +118,7 @@ class Answerer:
         lengths, limit = table.lengths.tolist(), self.predictor.max_seq_length
         for indices, tokens in sorted_groups(lengths, self.size, limit):
             batch = table.batch(indices, tokens)
-            for part, of in self._pieces(batch):
+            for part, of in self._sub_batches(batch):
                 rows = {name: column[part] for name, column in batch.items()}
                 if self._rounds:
                     traced = trace_outputs(
@@ -153,11 +153,11 @@ class Answerer:
                 rows, finish = started.popleft()
                 yield list(zip(rows, finish(), strict=True))
 
-    def _pieces(self, batch: Batch) -> Iterable[tuple[slice, int]]:
+    def _sub_batches(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape
         if self.size.width:
             return split_batch(count, self.size.max_rows(math.prod(shape)))
-        of = next(n for n in piece_sizes(self.size.rows) if n >= count)
+        of = next(n for n in sub_batch_sizes(self.size.rows) if n >= count)
         return [(slice(count), sharding.batch_multiple(self.mesh, of))]
 
 
@@ -227,7 +227,7 @@ def batch_size(mesh: Mesh, rows: int, width: int) -> BatchSize:
     return BatchSize(min(rows, _ROWS), width) if is_one_cpu(mesh) else BatchSize(rows)
 
 
-def piece_sizes(whole: int) -> list[int]:
+def sub_batch_sizes(whole: int) -> list[int]:
     """Returns the possible sizes of a sub-batch, of which the largest is `whole`."""
     return sorted({1, min(_FEW, whole), whole})
 
@@ -243,7 +243,7 @@ def split_batch(count: int, whole: int) -> Iterator[tuple[slice, int]]:
       The rows of a sub-batch, and the number of rows that are computed for it: not
       many more.
     """
-    sizes, start = piece_sizes(whole), 0
+    sizes, start = sub_batch_sizes(whole), 0
     while start < count:
         left = count - start
         of = next((n for n in sizes if 3 * n <= 4 * left and left <= n), 0)

@@ -113,7 +113,7 @@ class ElmoNer(ElmoFinetuning, Ner):
         """
         return jnp.asarray(batch["input_ids"] > END, jnp.int32)
 
-    def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
+    def _word_tokens(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """Returns each word's number, whatever is in it.
 
         Words are lower-cased and without accents if the ELMo read such words.

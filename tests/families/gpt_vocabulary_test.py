@@ -116,7 +116,7 @@ def test_words_are_looked_up(real):
 def test_special_tokens_come_last_and_stand_around_texts(folder):
     tokenizer = tokenization.load(folder / "vocab.json")
     assert tokenizer.get_vocab_size() == 300
-    pieces = tokenization.pieces_of(tokenizer)
+    pieces = tokenization.tokens_by_id(tokenizer)
     assert pieces[0] == "<unk>" and tuple(pieces[-3:]) == byte_pairs.SPECIAL_TOKENS
     one = tokenizer.encode("the dog")
     assert one.tokens[0] == "_start_" and one.tokens[-1] == "_classify_"

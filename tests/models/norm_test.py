@@ -73,7 +73,7 @@ def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
     ],
 )
 def test_blocks_cover_the_columns(hidden, sizes):
-    pieces = norm._pieces(hidden)
+    pieces = norm._blocks(hidden)
     assert [piece.size for piece in pieces] == sizes
     ends = [piece.start + piece.size for piece in pieces]
     assert [0, *ends] == [*(piece.start for piece in pieces), hidden]

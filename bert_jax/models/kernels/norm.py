@@ -229,7 +229,7 @@ def _params(blocks: Blocks) -> triton.CompilerParams:
     return triton.CompilerParams(num_warps=blocks.warps, num_stages=1)
 
 
-def _pieces(hidden: int) -> list[Any]:
+def _blocks(hidden: int) -> list[Any]:
     """Returns slices of the columns, because sizes of Triton's arrays are powers of 2.
 
     They are equal where they are few. Otherwise there is one for each bit of `hidden`,
@@ -268,7 +268,7 @@ def _forward_kernel(
     setting: _Setting, x, bias, residual, words, scale, offset, normed, mean, inverse
 ) -> None:
     hidden = x.shape[1]
-    pieces = _pieces(hidden)
+    pieces = _blocks(hidden)
     own_words = None if words is None else (words[0][...], words[1][...])
     sums = [
         _sum(setting, x[:, at], bias[at], residual[:, at], own_words, at)[0]
@@ -299,7 +299,7 @@ def _backward_kernel(
 ) -> None:
     *gradients, sums = outputs
     rows, hidden = BACKWARD.rows, x.shape[1]
-    pieces = _pieces(hidden)
+    pieces = _blocks(hidden)
 
     def add(index: Array, totals: tuple) -> tuple:
         block = pl.ds(index * rows, rows)

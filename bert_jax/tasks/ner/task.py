@@ -139,7 +139,7 @@ class Ner(Finetuning):
         `labels` has the tag of a word at its first token (its last, if `causal`).
         `info` has the positions of these tokens.
         """
-        pieces = self._pieces(examples, split)
+        pieces = self._word_tokens(examples, split)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
         counts = itertools.accumulate(len(row["words"]) for row in examples)
@@ -322,7 +322,7 @@ class Ner(Finetuning):
             self.notices[what] += 1
         return [known.get(tag, _NO_LABEL) for tag in tags]
 
-    def _pieces(self, examples: Sequence[Row], split: str) -> list[list[int]]:
+    def _word_tokens(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """Returns the ids of every word of all sentences, in order. None is empty."""
         room = self.config.task.max_seq_length - 2
         words = [word for example in examples for word in example["words"]]
