@@ -54,8 +54,8 @@ def _check_texts(texts: Sequence[Any]) -> None:
 class Encoded(encodings.Columns):
     """Results of `Bert.encode`, with `pooled` only if the model has a pooler."""
 
-    hidden_states: Float[Array, "texts length hidden"]  # the last layer's output
-    pooled: NotRequired[Float[Array, "texts hidden"]]
+    hidden_states: Float[np.ndarray, "texts length hidden"]  # the last layer's output
+    pooled: NotRequired[Float[np.ndarray, "texts hidden"]]
 
 
 class Bert:
@@ -174,8 +174,7 @@ class Bert:
             part = answer.pop("hidden_states")[: len(row)]
             row[: len(part)] = part
         rest = {n: np.stack([answer[n] for answer in answers]) for n in answers[0]}
-        vectors = jax.tree.map(jnp.asarray, {"hidden_states": hidden, **rest})
-        return cast(Encoded, {**vectors, **columns})
+        return cast(Encoded, {"hidden_states": hidden, **rest, **columns})
 
     @functools.cached_property
     def _pad(self) -> int:
