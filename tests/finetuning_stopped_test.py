@@ -80,7 +80,3 @@ def test_best_of_an_attempt_that_died_before_it_saved_is_dropped(folder, tmp_pat
 def test_collapsed_run_says_so(folder, tmp_path):
     _, err = run(folder, tmp_path / "run", NO_LEARNING)
     assert err.count("COLLAPSED") == 1
-    (tmp_path / "run" / "collapsed_0").mkdir()  # from an earlier version's restart
-    (tmp_path / "run" / "collapsed_0" / "metrics.jsonl").touch()
-    _, err = run(folder, tmp_path / "run", NO_LEARNING, status=2)
-    assert "restarted this run with another seed" in err

@@ -123,7 +123,7 @@ def test_spare_rows_are_known_to_follow_a_released_vocabulary(released, name):
     lines = (folder / "vocab.txt").read_text("utf-8").split("\n")
     (folder / "vocab.txt").write_text("\n".join(lines[:200] + lines[201:]), "utf-8")
     for config in (padded, model):
-        with pytest.raises(UserError, match=r"does vocab\.txt lack lines"):
+        with pytest.raises(UserError, match="its vocabulary has .* pieces, but"):
             weights.find_source(folder).tokenizer(config)
 
 
@@ -199,7 +199,7 @@ def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
     config.tokenizer.vocab_file = str(shared_data("vocab/bert-base-cased-vocab.txt"))
     theirs = tokenization.of_folder(folder)
     ours = tokenization.of_config(config)  # lowercase is the default
-    with pytest.raises(UserError, match="lowercase is True here and False there"):
+    with pytest.raises(UserError, match="the tokenizer is not that of"):
         merge.check_tokenizer(ours, theirs, folder)
     config.tokenizer.lowercase = False
     merge.check_tokenizer(tokenization.of_config(config), theirs, folder)

@@ -48,6 +48,8 @@ def encode_texts(
         raise TypeError("a list of texts is required, not one text")
     if not texts:
         raise ValueError("no texts")
+    if texts_b is not None and len(texts_b) != len(texts):
+        raise ValueError(f"{len(texts)} texts, but {len(texts_b)} second ones")
     pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))
     tokenized = tokenizer.encode_batch(pairs)
     for index, encoding in enumerate(tokenized):

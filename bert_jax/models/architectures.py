@@ -24,10 +24,9 @@ LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "question_answering": ("sequence", False, 2),
     "multiple_choice": ("pooled", True, 1),
 }
-# Of a tagger's CRF, in addition to the linear head. Its learning rate is as many times
+# A tagger's CRF is a head next to the linear one. Its learning rate is as many times
 # that of the rest.
 CRF_SCALE = 100.0
-BUILT_IN = ("masked_lm", "crf", *LINEAR_HEADS)
 # A config file's custom heads by name (docs/extending.md): MODULE(config, labels)
 # takes the encoder's outputs, the input mask and the dropout key, and returns
 # outputs by name, in float32.
@@ -42,7 +41,8 @@ class BertWithHeads(nn.Module):
     """
 
     config: BertConfig
-    heads: tuple[str, ...] = ()  # names in BUILT_IN or HEADS
+    # masked_lm, crf, and names of LINEAR_HEADS or HEADS
+    heads: tuple[str, ...] = ()
     labels: int = 2  # number of outputs of sequence or token classification
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
 

@@ -10,7 +10,7 @@ import pytest
 from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax.models import heads
-from bert_jax.models.architectures import BUILT_IN, BertWithHeads
+from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
@@ -25,7 +25,7 @@ CONFIG = bert_config(
     max_position_embeddings=128,
     dtype="bfloat16",
 )
-LINEAR = [head for head in BUILT_IN if head != "masked_lm"]
+LINEAR = [*LINEAR_HEADS]
 POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
 SIZES = {"next_sentence": 2, "question_answering": 2, "multiple_choice": 1}
 
