@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import io
 import math
+import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -395,14 +397,27 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         totals = run.log.clock.totals
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.format_table(spent, ("time", "seconds")))
-    if processes.process_count() == 1:  # others would take part in the computation
-        for predictions, one in zip(folders, seeds.split(params), strict=True):
+    for predictions, one in zip(folders, seeds.split(params), strict=True):
+        with _unless_first_unseen(predictions) as folder:
             given = {"params": one, "mesh": run.mesh, "config": task.model_config}
-            answer = functools.partial(_answer_few, **given)
-            task.show_examples(predictions, answer)
+            task.show_examples(folder, functools.partial(_answer_few, **given))
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
+
+
+@contextlib.contextmanager
+def _unless_first_unseen(folder: Path) -> Iterator[Path]:
+    """Yields the folder to process 0. The others, which must take part in the
+    computation, get a temporary folder, with standard output discarded."""
+    if processes.is_first():
+        yield folder
+        return
+    with (
+        tempfile.TemporaryDirectory() as gone,
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
+        yield storage.storage_path(gone)
 
 
 def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:

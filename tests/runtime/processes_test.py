@@ -49,7 +49,7 @@ def test_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
     (first, second) = finish_all(start_together(2, *arguments, *mesh, devices=2))
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
     assert second[1:] == ("", "")
-    assert "masked LM accuracy" in first[1] and "[Gloo]" not in first[1]
+    assert "held-out sentences" in first[1] and "[Gloo]" not in first[1]
     one, two = losses(plain), losses(workdir)
     np.testing.assert_allclose(two[0], one[0], rtol=1e-6)
     np.testing.assert_allclose(two, one, rtol=1e-4)
