@@ -5,8 +5,8 @@
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
 of the config, and size=SIZE its argument. The classes are dealt out evenly, and equal
-texts to one part. `runs/folds/out_of_fold.jsonl` has each row with the prediction of
-the run that has not seen it. The same command goes on where it was stopped.
+texts to one part. `runs/folds/5_folds/out_of_fold.jsonl` has each row with the
+prediction of the run that has not seen it. The same command resumes.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from typing import Any
 import bert_jax
 from bert_jax.data import texts
 from bert_jax.data.tables import Row
+from bert_jax.errors import UserError
 
 
 def deal(rows: Sequence[Row], folds: int) -> list[int]:
@@ -63,19 +64,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("fields", nargs="*", help="FIELD=VALUE")
     parser.add_argument("--folds", type=int, default=5)
     options = parser.parse_intermixed_args(argv)
-    given: dict[str, Any] = dict(text.split("=", 1) for text in options.fields)
-    size = given.pop("size", "base")
-    config = bert_jax.make_config("finetune/text", given, size=size)
-    columns = {name: config.task[name] for name in ("text", "text_b", "label")}
-    rows = texts.read_texts(options.table, config.task.kind, **columns)
+    if wrong := [text for text in options.fields if "=" not in text]:
+        parser.error(f"{wrong[0]}: write FIELD=VALUE")
+    try:
+        run(parser, options, dict(text.split("=", 1) for text in options.fields))
+    except UserError as error:
+        parser.error(str(error))
+
+
+def run(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, given: dict[str, Any]
+) -> None:
+    """Trains on the parts in turn."""
+    arguments = {k: given.pop(k) for k in ("size", "model") if k in given}
+    config = bert_jax.make_config("finetune/text", given, **arguments)
+    task = config.task
+    if config.train.seeds > 1 or task.dev_fraction:
+        parser.error("train.seeds and task.dev_fraction: leave them out")
+    columns = {name: task[name] for name in ("text", "text_b", "label")}
+    form = {"separator": task.label_separator, "form": task.format}
+    rows = texts.read_texts(options.table, task.kind, **columns, **form)
     if not 2 <= options.folds <= len({_text(row) for row in rows}):
         parser.error(f"--folds={options.folds}: from 2 to the number of texts")
     parts = deal(rows, options.folds)
-    if config.task.kind != "regression" and not config.task.labels:
+    found = {name for row in rows for name in texts.label_names(row["label"])}
+    if task.kind != "regression" and not (task.labels or task.label_names):
+        if len(found) < 2:
+            parser.error(f"{options.table}: has one class only")
         # A part's training rows may lack a rare class.
-        found = {name for row in rows for name in texts.label_names(row["label"])}
         given["task.labels"] = tuple(texts.sorted_labels(found))
-    options.output.mkdir(parents=True, exist_ok=True)
+    output = options.output / f"{options.folds}_folds"
+    output.mkdir(parents=True, exist_ok=True)
     names = dict.fromkeys(("text", *["text_b"] * bool(config.task.text_b), "label"))
     kept = [{name: row[name] for name in names} for row in rows]
     scores: dict[str, list[float]] = defaultdict(list)
@@ -89,18 +108,23 @@ def main(argv: Sequence[str] | None = None) -> None:
             ],
         }
         files = {
-            f"task.{split}_file": write(options.output / f"{split}_{fold}.jsonl", some)
+            f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
             for split, some in splits.items()
         }
-        own = {**given, **files, **{f"task.{name}": name for name in names}}
-        folder = options.output / f"fold_{fold}"
-        config = bert_jax.make_config("finetune/text", own, size=size)
+        own = {
+            **given,
+            "task.format": "",
+            **files,
+            **{f"task.{name}": name for name in names},
+        }
+        folder = output / f"fold_{fold}"
+        config = bert_jax.make_config("finetune/text", own, **arguments)
         for name, value in bert_jax.fit(config, folder).scores["dev"].items():
             scores[name].append(value)
         lines = (folder / "predictions" / "dev.jsonl").read_text("utf-8").splitlines()
         for index, line in zip(held, lines, strict=True):
             predicted[index] = {**json.loads(line), "index": index, "fold": fold}
-    write(options.output / "out_of_fold.jsonl", predicted)
+    write(output / "out_of_fold.jsonl", predicted)
     for name, values in scores.items():
         mean, spread = statistics.fmean(values), statistics.stdev(values)
         print(f"{name}: {mean:.4f} +- {spread:.4f} over {options.folds} parts")

@@ -55,6 +55,8 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     if len(specs := parsed.config or [""]) > 1:
         raise UserError("--config=FILE: give it exactly once")
     (parsed.config,) = specs
+    if not 0 <= parsed.port <= 65535:
+        raise UserError(f"--port={parsed.port}: must be from 0 to 65535")
     default = f"runs/{files.config_name(specs[0])}" if specs[0] else "runs"
     parsed.workdir = parsed.workdir or default
     return CommandLine(overrides=rest, **vars(parsed))

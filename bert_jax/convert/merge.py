@@ -204,7 +204,8 @@ def add_rows(
             f"config.tokenizer.add: {config.init_from} has {rows:,} rows for {count:,} "
             "tokens; give each row a token (vocab.txt: [unused...]) first"
         )
-    tokens = [saved.encode(word, add_special_tokens=False).ids for word in words]
+    space = tokenization.kind_of(saved).before_word
+    tokens = [saved.encode(space + x, add_special_tokens=False).ids for x in words]
     rng = np.random.default_rng(config.seed)
 
     def grown(rows: Any) -> Any:

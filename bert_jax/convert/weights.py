@@ -5,6 +5,7 @@ are read. A family's `Layout` has the form of its files.
 """
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import math
@@ -53,7 +54,12 @@ _FROM_GOOGLE = (
 
 
 # Parts of a model that `layout` supports. Others are custom heads.
-_PARTS = {"bert", "bilstm", *itertools.chain(*layout.BERT.architectures.values())}
+_PARTS = {
+    "bert",
+    "bilstm",
+    "crf",
+    *itertools.chain(*layout.BERT.architectures.values()),
+}
 
 
 class Source:
@@ -158,7 +164,10 @@ class Source:
         `export.export_folder`."""
         weights = self.read(name)
         tokenizer, folder = self.tokenizer(weights.config), pathlib.Path(target)
-        export.export_folder(weights, tokenizer, folder, weights.provenance)
+        provenance = copy.deepcopy(dict(weights.provenance))
+        if "crf" in weights.params:  # which `transformers` does not have
+            provenance["config"]["task"]["crf"] = False
+        export.export_folder(weights, tokenizer, folder, provenance)
 
     def refusal(self) -> UserError:
         """Returns an error: weights of this family where another's are required."""
@@ -359,7 +368,7 @@ class Run(Source):
             params.pop("next_sentence", None)
         user_heads = params.keys() - _PARTS
         params = {k: v for k, v in params.items() if k not in user_heads}
-        heads = params.keys() - {"bert", "bilstm"}
+        heads = params.keys() - {"bert", "bilstm", "crf"}
         architecture = self.family.layout.name_of(heads, model.causal)
         params = _unstacked(jax.device_get(params))
         # Our kernels compute the same as each other. A custom attention does not.

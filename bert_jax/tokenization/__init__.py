@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
@@ -166,16 +166,31 @@ def add_words(tokenizer: Tokenizer, words: Sequence[str]) -> Tokenizer:
     """Adds words to a vocabulary. A text has them whole from then on.
 
     Raises:
-      UserError: A word is empty, or a token already.
+      UserError: A word is empty, has white space around it or a line break, or is a
+        token already, perhaps in another case.
     """
+    space = kind_of(tokenizer).before_word
     for word in words:
-        if not word.strip() or tokenizer.token_to_id(word) is not None:
+        if not word or word != word.strip() or len(word.splitlines()) > 1:
             raise UserError(
-                f"config.tokenizer.add: {word!r} is "
-                f"{'a token already' if word.strip() else 'empty'}; leave it out"
+                f"config.tokenizer.add: {word!r}: write a word without white space "
+                "around it"
             )
-    tokenizer.add_tokens(list(words))
+        if is_token(tokenizer, word) or tokenizer.token_to_id(word) is not None:
+            raise UserError(
+                f"config.tokenizer.add: {word!r} is a token already; leave it out"
+            )
+        # Not inside of other words. Byte-level tokens begin with the space before them.
+        word_token = AddedToken(word, single_word=True, lstrip=bool(space))
+        tokenizer.add_tokens([word_token])
     return tokenizer
+
+
+def is_token(tokenizer: Tokenizer, word: str) -> bool:
+    """Returns whether a text that is this word has a single token, other than [UNK]."""
+    text = f"{kind_of(tokenizer).before_word}{word}"
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    return len(ids) == 1 and ids[0] != special_ids(tokenizer).unk
 
 
 def required_tokenizer(config: ConfigDict) -> Tokenizer:

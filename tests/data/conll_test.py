@@ -227,3 +227,10 @@ def test_tag_that_is_wrong(read):
     file = read("a O\nb B-X\n" * 9 + "c X\n")
     with pytest.raises(UserError, match=r"conll:19: the tag 'X' .*; correct it"):
         check(file, read.path)
+
+
+def test_words_that_look_like_numbers_of_words_stay(tmp_path):
+    path = tmp_path / "lemmas.txt"
+    path.write_text("he He O\n3.5 3.5 O\n1990-95 1990-95 B-X\nbe is O\n")
+    file = read_columns(path, token_column=1, tag_column=-1, labelled=True)
+    assert file.sentences[0]["words"] == ("He", "3.5", "1990-95", "is")

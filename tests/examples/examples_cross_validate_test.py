@@ -30,7 +30,7 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys):
     few = ("train.num_epochs=1", "train.batch_size=8", "evaluate.batch_size=8")
     cross_validate.main([str(table), str(output), "--folds=2", *fields, *few])
     assert "accuracy: " in capsys.readouterr().out
-    lines = (output / "out_of_fold.jsonl").read_text().splitlines()
+    lines = (output / "2_folds" / "out_of_fold.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert [row["text"] for row in found] == [row["text"] for row in rows]
     assert {row["fold"] for row in found} == {0, 1}

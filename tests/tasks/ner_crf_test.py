@@ -6,9 +6,11 @@ import jax
 import numpy as np
 import pytest
 from micro import answerer, initial_params
-from ner_tasks import encoded, task_in
+from ner_tasks import TRAIN, encoded, task_in
+from runs import run
 from scipy import special
 
+import bert_jax
 from bert_jax.models.architectures import CRF_SCALE
 
 LONG = "".join(f"{c}\tO\n" for c in "abcdefghij")
@@ -66,3 +68,19 @@ def test_guesses_keep_to_the_scheme_in_every_window(task, params):
     assert answers[1] == {"words": [], "tags": [], "entities": []}
     for before, after in itertools.pairwise(answers[0]["tags"]):
         assert after != "I-X" or before in ("B-X", "I-X")
+
+
+@pytest.mark.slow
+def test_run_with_a_crf_is_loaded_with_it_and_exported_without(plain, tmp_path):
+    (tmp_path / "train.conll").write_text(4 * f"{TRAIN}\n")
+    fields = {"init_from": plain, "task.train_file": tmp_path / "train.conll"}
+    fields |= {"task.crf": True, "task.max_seq_length": 16, "train.num_steps": 2}
+    flags = [f"--config.{name}={value}" for name, value in fields.items()]
+    run("configs/finetune/ner.py:size=tiny", tmp_path / "run", *flags)
+    run("", tmp_path / "run", "--mode=export", f"--output={tmp_path / 'exported'}")
+    ours, theirs = (bert_jax.load(tmp_path / name) for name in ("run", "exported"))
+    assert ours.heads == ("crf", "token_classification")
+    assert theirs.heads == ("token_classification",)
+    for model in (ours, theirs):
+        (answer,) = model.predict([{"words": ["the", "fox"]}])
+        assert len(answer["tags"]) == 2

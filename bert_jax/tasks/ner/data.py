@@ -32,6 +32,7 @@ _DOCUMENT = "-DOCSTART-"
 _BLANK = " \t"
 _NAMED_COMMENT = re.compile(r"# *[\w.:-]+ *= ")  # such as `# sent_id = 7`
 _NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's files
+_FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
 _WORDLESS = re.compile(r"\d+[-.]\d+")  # the number of a CoNLL-U line without a word
 _COLUMNS = "config.task.token_column and config.task.tag_column name the columns"
 _LISTED = 10  # maximum number of labels that an error lists
@@ -104,6 +105,7 @@ def _read_columns(
     words_lines = (line for line in sure if not line[1].startswith(_DOCUMENT))
     first, first_line = next(words_lines, (1, ""))
     width = len(_split(first_line, separator))
+    numbers = _split(first_line, separator)[:1]  # of the words, in CoNLL-U
     word = _index(token_column, width)
     tag = _index(tag_column, max(width, tagged_width))
     if width and word is None:
@@ -113,6 +115,8 @@ def _read_columns(
         )
     if tag == word or (tag is not None and tag >= width):
         tag = None
+
+    numbered = bool(word and numbers and _FIRST.fullmatch(numbers[0]))
 
     def is_comment(line: str, fields: Sequence[str]) -> bool:
         """Returns whether it is a comment, if it is before a sentence's first word."""
@@ -137,7 +141,7 @@ def _read_columns(
                 sentences.append(_sentence(found[0], tags, document, words))
                 words = {}
             document += bool(fields)
-        elif not (word and _WORDLESS.fullmatch(fields[0])):
+        elif not (numbered and _WORDLESS.fullmatch(fields[0])):
             if len(fields) != width:
                 raise UserError(
                     f"{path}:{number}: {_count(len(fields), separator)}, but line "

@@ -174,9 +174,9 @@ class Ner(Finetuning):
                     column[positions] = labels[first - begin : last - begin]
                     columns["labels"] = column
                 if self.crf:
-                    chain = np.zeros(len(input_ids), np.int32)
-                    chain[positions] = 1
-                    columns["tagged"] = chain
+                    marks = np.zeros((2, len(input_ids)), np.int32)
+                    marks[0, positions] = marks[1, tagged] = 1
+                    columns["tagged"], columns["words"] = marks
                 features.append(Feature(index, columns, positions))
         return features
 
@@ -212,8 +212,12 @@ class Ner(Finetuning):
         return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
 
     def chain_mask(self, batch: Arrays) -> Int[Array, "batch length"]:
-        """Returns 1 for the tokens that a CRF's guesses join."""
-        return batch["tagged"]
+        """Returns 1 for the tokens that a CRF's guesses join: one of each of the words.
+
+        These include the words around the part that the row tags: an entity may
+        continue where a sentence is cut.
+        """
+        return batch["words"]
 
     def decode_answers(
         self,
