@@ -78,12 +78,14 @@ def run(
     """Trains on the parts in turn."""
     arguments = {k: given.pop(k) for k in ("size", "model") if k in given}
     config = bert_jax.make_config("finetune/text", given, **arguments)
-    task = config.task
-    if config.train.seeds > 1 or task.dev_fraction:
+    if config.train.seeds > 1 or (task := config.task).dev_fraction:
         parser.error("train.seeds and task.dev_fraction: leave them out")
-    columns = {name: task[name] for name in ("text", "text_b", "label")}
-    form = {"separator": task.label_separator, "form": task.format}
-    rows = texts.read_texts(options.table, task.kind, **columns, **form)
+    columns = {
+        "separator": task.label_separator,
+        "form": task.format,
+        **{name: task[name] for name in ("text", "text_b", "label")},
+    }
+    rows = texts.read_texts(options.table, task.kind, **columns)
     if not 2 <= options.folds <= len({_text(row) for row in rows}):
         parser.error(f"--folds={options.folds}: from 2 to the number of texts")
     parts = deal(rows, options.folds)
@@ -93,8 +95,9 @@ def run(
             parser.error(f"{options.table}: has one class only")
         # A part's training rows may lack a rare class.
         given["task.labels"] = tuple(texts.sorted_labels(found))
-    output = options.output / f"{options.folds}_folds"
-    output.mkdir(parents=True, exist_ok=True)
+    (output := options.output / f"{options.folds}_folds").mkdir(
+        parents=True, exist_ok=True
+    )
     names = dict.fromkeys(("text", *["text_b"] * bool(config.task.text_b), "label"))
     kept = [{name: row[name] for name in names} for row in rows]
     scores: dict[str, list[float]] = defaultdict(list)
@@ -107,27 +110,26 @@ def run(
                 row for row, part in zip(kept, parts, strict=True) if part != fold
             ],
         }
-        files = {
-            f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
-            for split, some in splits.items()
-        }
         own = {
             **given,
             "task.format": "",
-            **files,
+            **{
+                f"task.{split}_file": write(output / f"{split}_{fold}.jsonl", some)
+                for split, some in splits.items()
+            },
             **{f"task.{name}": name for name in names},
         }
         folder = output / f"fold_{fold}"
         config = bert_jax.make_config("finetune/text", own, **arguments)
         for name, value in bert_jax.fit(config, folder).scores["dev"].items():
             scores[name].append(value)
-        lines = (folder / "predictions" / "dev.jsonl").read_text("utf-8").splitlines()
-        for index, line in zip(held, lines, strict=True):
+        answers = (folder / "predictions" / "dev.jsonl").read_text("utf-8")
+        for index, line in zip(held, answers.splitlines(), strict=True):
             predicted[index] = {**json.loads(line), "index": index, "fold": fold}
     write(output / "out_of_fold.jsonl", predicted)
     for name, values in scores.items():
-        mean, spread = statistics.fmean(values), statistics.stdev(values)
-        print(f"{name}: {mean:.4f} +- {spread:.4f} over {options.folds} parts")
+        spread = f"{statistics.fmean(values):.4f} +- {statistics.stdev(values):.4f}"
+        print(f"{name}: {spread} over {options.folds} parts")
 
 
 if __name__ == "__main__":
