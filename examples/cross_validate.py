@@ -37,8 +37,8 @@ def deal(rows: Sequence[Row], folds: int) -> list[int]:
         return hashlib.sha256(_text(row).encode()).digest()
 
     for row in sorted(rows, key=order):
-        label = row["label"]
-        count = sizes["" if isinstance(label, float) else str(label)]
+        # Numbers are one class.
+        count = sizes["" if isinstance(row["label"], float) else str(row["label"])]
         least = min(range(folds), key=lambda fold: (count[fold], total[fold]))
         part = parts.setdefault(_text(row), least)
         count[part] += 1
@@ -78,7 +78,8 @@ def run(
     """Trains on the parts in turn."""
     arguments = {k: given.pop(k) for k in ("size", "model") if k in given}
     config = bert_jax.make_config("finetune/text", given, **arguments)
-    if config.train.seeds > 1 or (task := config.task).dev_fraction:
+    task = config.task
+    if config.train.seeds > 1 or task.dev_fraction:
         parser.error("train.seeds and task.dev_fraction: leave them out")
     columns = {
         "separator": task.label_separator,
@@ -95,10 +96,9 @@ def run(
             parser.error(f"{options.table}: has one class only")
         # A part's training rows may lack a rare class.
         given["task.labels"] = tuple(texts.sorted_labels(found))
-    (output := options.output / f"{options.folds}_folds").mkdir(
-        parents=True, exist_ok=True
-    )
-    names = dict.fromkeys(("text", *["text_b"] * bool(config.task.text_b), "label"))
+    output = options.output / f"{options.folds}_folds"
+    output.mkdir(parents=True, exist_ok=True)
+    names = dict.fromkeys(("text", *["text_b"] * bool(task.text_b), "label"))
     kept = [{name: row[name] for name in names} for row in rows]
     scores: dict[str, list[float]] = defaultdict(list)
     predicted: list[Row] = [{}] * len(rows)
@@ -128,8 +128,10 @@ def run(
             predicted[index] = {**json.loads(line), "index": index, "fold": fold}
     write(output / "out_of_fold.jsonl", predicted)
     for name, values in scores.items():
-        spread = f"{statistics.fmean(values):.4f} +- {statistics.stdev(values):.4f}"
-        print(f"{name}: {spread} over {options.folds} parts")
+        print(
+            f"{name}: {statistics.fmean(values):.4f} +- {statistics.stdev(values):.4f} "
+            f"over {options.folds} parts"
+        )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ LINEAR_HEADS: dict[str, tuple[str, bool, int | None]] = {
     "question_answering": ("sequence", False, 2),
     "multiple_choice": ("pooled", True, 1),
 }
-# A tagger's CRF is a head next to the linear one. Its learning rate is as many times
-# that of the rest.
+# The learning rate of a tagger's CRF, a head next to the linear one, in multiples of
+# the others'.
 CRF_SCALE = 100.0
 # A config file's custom heads by name (docs/extending.md): MODULE(config, labels)
 # takes the encoder's outputs, the input mask and the dropout key, and returns

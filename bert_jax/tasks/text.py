@@ -52,6 +52,11 @@ _MAIN_SCORES = {
     "multilabel": "f1",
     "regression": "spearman",
 }
+# The kinds that each of `config.task.calibration` is for.
+_CALIBRATED = {
+    "temperature": ("classification", "multilabel"),
+    "thresholds": ("multilabel",),
+}
 _NAMED = 10  # maximum number of labels that an error lists
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
@@ -89,15 +94,15 @@ class Text(Finetuning):
                     f"config.task.{name}={value}: config.task.kind={self.kind} has no "
                     f"classes; leave it {unset}"
                 )
-        fits = self._calibration = config.task.get("calibration", "none")
-        kinds = {"temperature": ("classification", "multilabel")}
-        if fits != "none" and self.kind not in kinds.get(fits, ("multilabel",)):
+        self._calibration = config.task.get("calibration", "none")
+        if self.kind not in _CALIBRATED.get(self._calibration, (self.kind,)):
             raise UserError(
-                f"config.task.calibration={fits}: not for config.task.kind={self.kind}"
+                f"config.task.calibration={self._calibration}: not for "
+                f"config.task.kind={self.kind}"
             )
         self._windows = config.task.get("windows", 1)
         if self._windows > 1:
-            windows.check(config, 2)
+            windows.check(config, self.max_seq_length - 2)
         if config.task.get("label_names") and self.kind == "regression":
             raise UserError(
                 "config.task.label_names: config.task.kind=regression has no classes; "

@@ -10,20 +10,18 @@ from bert_jax.errors import UserError
 COMBINATIONS = ("mean", "max")
 
 
-def check(config: ConfigDict, special_tokens: int) -> None:
-    """Checks the fields of a task's windows.
+def check(config: ConfigDict, room: int) -> None:
+    """Checks the fields of a task with windows.
 
     Args:
-      special_tokens: Number of special tokens in a window.
+      room: Tokens of a window, without special ones.
 
     Raises:
       UserError: The windows do not overlap as asked, or the texts are pairs or share
         rows.
     """
     task = config.task
-    if task.windows == 1:
-        return
-    if (room := task.max_seq_length - special_tokens) <= task.window_overlap:
+    if room <= task.window_overlap:
         raise UserError(
             f"config.task.window_overlap={task.window_overlap}: must be less than the "
             f"{room} tokens of a window; lower it, or raise config.task.max_seq_length"

@@ -342,7 +342,7 @@ class Evaluator:
         """Stores its arguments. Compiles nothing yet.
 
         Args:
-          learns: Whether the first dev split's outputs set `task.facts`.
+          learns: Whether the first dev split's outputs set `task.fitted`.
         """
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
@@ -353,7 +353,7 @@ class Evaluator:
     def results(self, params: Any, split: str, now: int) -> Iterator[Results]:
         """Yields each seed's results on a split. Caches those of the last `now`.
 
-        `task.facts` belong to the seed last yielded: writing its files may need them.
+        `task.fitted` belong to the seed last yielded: writing its files may need them.
 
         Raises:
           Interrupted: A signal arrived. Raised between two batches.

@@ -54,10 +54,11 @@ class EventSchedule:
 
     def should_evaluate(self, step: int) -> bool:
         every, rows = self._train.eval_every, self._train.batch_size
-        if step in (0, self.num_steps) or (every and step % every == 0):
-            return step == self.num_steps or step > 0
-        ends = [n * rows // self._epoch for n in (step - 1, step) if self._epoch]
-        return len({*ends}) > 1
+        if step == self.num_steps or (every and step and step % every == 0):
+            return True
+        if not (self._epoch and step):
+            return False
+        return step * rows // self._epoch > (step - 1) * rows // self._epoch
 
     def any_event(self, step: int) -> bool:
         events = (self.should_log, self.should_save, self.should_evaluate)

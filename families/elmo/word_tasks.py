@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -20,9 +20,9 @@ from bert_jax.errors import UserError
 from bert_jax.models import crf
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.squad.task import Squad
-from bert_jax.types import Arrays, DropoutKey
+from bert_jax.types import DropoutKey
 from families.elmo.finetuning import ElmoFinetuning
-from families.elmo.systems import ATTENTION, END, Linear, Marks, System, max_pool
+from families.elmo.systems import ATTENTION, Linear, Marks, System, max_pool
 
 
 class Tagger(nn.Module):
@@ -104,14 +104,6 @@ class ElmoNer(ElmoFinetuning, Ner):
         """With dropout between the BiLSTM's layers, too."""
         system = super().system
         return dataclasses.replace(system, lstm_dropout=system.dropout)
-
-    def chain_mask(self, batch: Arrays) -> Int[Array, "batch words"]:
-        """Returns 1 for all words of a row.
-
-        These include the words around the part that it tags of a sentence that is too
-        long: an entity may continue where the sentence is cut.
-        """
-        return jnp.asarray(batch["input_ids"] > END, jnp.int32)
 
     def _word_tokens(self, examples: Sequence[Row], split: str) -> list[list[int]]:
         """Returns each word's number, whatever is in it.

@@ -207,17 +207,10 @@ class Ner(Finetuning):
             return logits
         allowed = crf.allowed(self.labels, self.config.task.tag_scheme or "none")
         transitions = _transitions(logits).within(allowed)
-        mask = self.chain_mask(batch)
-        tags = crf.viterbi(logits["logits"], mask, transitions)
+        # The words around the part that the row tags, too: an entity may continue where
+        # a sentence is cut.
+        tags = crf.viterbi(logits["logits"], batch["words"], transitions)
         return {"tags": tags, "largest": logits["logits"].max(axis=-1)}
-
-    def chain_mask(self, batch: Arrays) -> Int[Array, "batch length"]:
-        """Returns 1 for the tokens that a CRF's guesses join: one of each of the words.
-
-        These include the words around the part that the row tags: an entity may
-        continue where a sentence is cut.
-        """
-        return batch["words"]
 
     def decode_answers(
         self,
