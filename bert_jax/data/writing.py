@@ -248,7 +248,6 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             tokens, lengths, wholes, longest, job.separator
         )
         tokens = [ids]
-    encoded = [records.encode_varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when complete: Beam may have two workers write the same shard.
@@ -257,11 +256,9 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     writer = array_record_module.ArrayRecordWriter(str(new), options)
     try:
         for a, b, is_random_next in drawn:
-            tokens_a = encoded[a.document].part(a.start, a.stop)
-            tokens_b = encoded[b.document].part(b.start, b.stop)
-            writer.write(records.serialize_pair(tokens_a, tokens_b, is_random_next))
-            for part in (a, b):
-                used += tokens[part.document][part.start : part.stop]
+            first, second = (tokens[x.document][x.start : x.stop] for x in (a, b))
+            writer.write(records.serialize_pair(first, second, is_random_next))
+            used += first + second
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
