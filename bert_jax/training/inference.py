@@ -6,14 +6,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr
+from flax import traverse_util
 from jax.sharding import Mesh
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.data.tables import Row
+from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
@@ -35,12 +36,6 @@ _ROWS, _FEW = 16, 4
 # Bytes of outputs that may wait on the device, in addition to one batch's.
 _WAITING = 1 << 28
 
-# Operations that move numbers and do not change them.
-_MOVES = {
-    *("broadcast_in_dim", "concatenate", "copy", "reshape", "sharding_constraint"),
-    *("slice", "squeeze", "transpose"),
-}
-
 OnDevice = dict[str, jax.Array]
 
 
@@ -52,7 +47,6 @@ class Answerer:
       params: The parameters of `predictor.outputs`.
       mesh: The devices.
       size: The size of a batch.
-      watch: Is given each batch before it is computed.
     """
 
     def __init__(
@@ -66,8 +60,8 @@ class Answerer:
         """
         self.predictor, self.params, self.mesh = predictor, params, mesh
         self.size = batch_size(mesh, rows, config.hidden_size)
-        # Whether parameters may be of a wider dtype than the model reads them in.
-        self._rounds = getattr(config, "dtype", "float32") != "float32"
+        # Dtype of the kernels that the first batch rounds.
+        self._dtype = getattr(config, "dtype", "float32")
         self._compiled = Compiled(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
@@ -120,11 +114,13 @@ class Answerer:
             batch = table.batch(indices, tokens)
             for part, of in self._sub_batches(batch):
                 rows = {name: column[part] for name, column in batch.items()}
-                if self._rounds:
-                    traced = trace_outputs(
-                        self.predictor.outputs, self.mesh, self.params, rows
-                    )
-                    self.params, self._rounds = round_once(self.params, traced), False
+                if self._dtype != "float32":
+                    function = self.predictor.outputs
+                    with sharding.activate_mesh(self.mesh):
+                        self.params = round_kernels(
+                            function, self.params, rows, self._dtype
+                        )
+                    self._dtype = "float32"
                 waiting.append(
                     (indices[part], self._compiled.of(self.params, rows, of))
                 )
@@ -256,48 +252,30 @@ def _bytes(waiting: Iterable[tuple[Any, OnDevice]]) -> int:
     return sum(x.nbytes for _, outputs in waiting for x in outputs.values())
 
 
-def round_once(params: Any, traced: jax.stages.Traced) -> Any:
+def round_kernels(
+    function: ApplyFn, params: Any, batch: Mapping[str, Any], dtype: str
+) -> Any:
     """Returns parameters with which a function of (params, batch) computes the same.
 
-    A parameter is rounded if every operation that reads it rounds it first, to one
-    dtype: with `model.dtype=bfloat16` kernels, but no embeddings, which are summed in
-    float32.
-
-    Args:
-      traced: The function, traced with `params`.
+    The kernels that a `Dense` layer multiplies in `model.dtype` are rounded to it now,
+    and not in each call.
     """
-    leaves, tree = jax.tree.flatten(params)
-    jaxpr = traced.jaxpr.jaxpr
-    rounded = []
-    for leaf, variable in zip(leaves, jaxpr.invars, strict=False):
-        dtypes = list(set(_dtypes(jaxpr, variable)))
-        is_rounded = len(dtypes) == 1 and jnp.issubdtype(dtypes[0], jnp.floating)
-        rounded.append(leaf.astype(dtypes[0]) if is_rounded else leaf)
-    return jax.tree.unflatten(tree, rounded)
+    rounded = set()
 
+    def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        if isinstance(module, Dense) and not module.logits:
+            rounded.add((*module.path, "kernel"))
+        return call(*args, **kwargs)
 
-def _dtypes(jaxpr: Jaxpr, variable: Any) -> Iterator[Any]:
-    """Yields the dtypes that a variable is read in, its own where it is not cast."""
-    own: Any = variable.aval.dtype
-    if any(each is variable for each in jaxpr.outvars):
-        yield own
-    for equation in jaxpr.eqns:
-        for index, read in enumerate(equation.invars):
-            if read is not variable:
-                continue
-            inner = [
-                x.jaxpr if isinstance(x, ClosedJaxpr) else x
-                for x in equation.params.values()
-                if isinstance(x, ClosedJaxpr | Jaxpr)
-            ]
-            if equation.primitive.name == "convert_element_type":
-                yield equation.params["new_dtype"]
-            elif equation.primitive.name in _MOVES:
-                yield from _dtypes(jaxpr, equation.outvars[0])
-            elif len(inner) == 1 and len(inner[0].invars) == len(equation.invars):
-                yield from _dtypes(inner[0], inner[0].invars[index])
-            else:
-                yield own
+    with nn.intercept_methods(note):
+        jax.eval_shape(function, params, batch)
+    flat = traverse_util.flatten_dict(params)
+    for path, leaf in flat.items():
+        # The function may apply a part of the model.
+        if any(path[start:] in rounded for start in range(len(path))):
+            flat[path] = leaf.astype(dtype)
+    return traverse_util.unflatten_dict(flat)
 
 
 def require_score(task: Task, mesh: Mesh, params: Any) -> None:
