@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -23,6 +22,7 @@ from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad import data, scores
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
+from bert_jax.tasks.squad.windows import Ids, Offsets
 from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
@@ -113,11 +113,7 @@ class Squad(Finetuning):
         return features
 
     def _answer(
-        self,
-        example: Row,
-        ids: Int[np.ndarray, "tokens"],
-        offsets: Int[np.ndarray, "tokens 2"],
-        gold: list[int],
+        self, example: Row, ids: Ids, offsets: Offsets, gold: list[int]
     ) -> tuple[int, int] | None:
         """Returns the first and the last token of a training question's first answer,
         or None if it has no answer.
@@ -152,11 +148,7 @@ class Squad(Finetuning):
         return span
 
     def _windows(
-        self,
-        question: list[int],
-        ids: Int[np.ndarray, "tokens"],
-        offsets: Int[np.ndarray, "tokens 2"],
-        split: str,
+        self, question: list[int], ids: Ids, offsets: Offsets, split: str
     ) -> Iterator[tuple[dict[str, Any], squad_windows.Window]]:
         """Yields the columns and the `Window` of each part of a context."""
         first = 1 + len(question) + len(self.between)

@@ -21,6 +21,9 @@ _WORD_ENDS = re.compile(
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 Tokenize = Callable[[Sequence[str]], Iterable[Encoding]]
+Ids = Int[np.ndarray, "tokens"]
+# Each token's first character, and the one after its last.
+Offsets = Int[np.ndarray, "tokens 2"]
 
 
 class Span(NamedTuple):
@@ -36,7 +39,7 @@ class Window(NamedTuple):
     span: Span  # the context's tokens in it
     first: int  # the row position of the first of them
     owned: Bool[np.ndarray, "length"]  # this window has the most context for the token
-    offsets: Int[np.ndarray, "tokens 2"]  # all tokens' characters in the context
+    offsets: Offsets  # all tokens' characters in the context
     null: int = 0  # the row position that means "no answer": that of [CLS]
 
 
@@ -83,8 +86,8 @@ def has_max_context(
 def answer_tokens(
     context: str,
     place: tuple[int, int],
-    ids: Int[np.ndarray, "tokens"],
-    offsets: Int[np.ndarray, "tokens 2"],
+    ids: Ids,
+    offsets: Offsets,
     answer_ids: Sequence[int],
 ) -> tuple[int, int] | None:
     """Returns the first and the last token of an answer, or None if it has no token.
@@ -116,9 +119,7 @@ def answer_tokens(
     return _covering(offsets, begin, end)
 
 
-def _covering(
-    offsets: Int[np.ndarray, "tokens 2"], begin: int, end: int
-) -> tuple[int, int]:
+def _covering(offsets: Offsets, begin: int, end: int) -> tuple[int, int]:
     """Returns the first and the last token with a character from `begin` to `end`.
 
     The last one comes before the first if there is none.
