@@ -45,8 +45,8 @@ pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
 # Files whose tests are slow without a mark: those outside BERT's own path.
 SLOW_FILES = (
     *("experiments_", "examples_", "docs_commands_", "columns_"),
-    *("elmo_", "attentions_", "fused_", "splash_", "cudnn_"),
-    *("ahead_", "plan_", "hlo_"),
+    *("elmo_", "fused_", "splash_", "cudnn_"),
+    *("whole_row_", "ahead_", "compiled_ahead_", "plan_", "hlo_"),
 )
 
 
