@@ -37,25 +37,23 @@ def evaluate(task: Task, folder: Path) -> None:
     name = run_config.predictions_subfolder(folder, task.config) if is_run else ""
     predictions = folder / "predictions" / name if name else folder / "predictions"
     task.reuse_prepared_data(workdir.read_data(folder) if is_run else {})
-    with setup.restored_params(
+    mesh, params, now, _ = setup.restored_params(
         task, folder, task.unused_parameters(), uses=("evaluate",)
-    ) as restored:
-        mesh, params, now, _ = restored
-        other_data = name not in ("", task.config.evaluate.checkpoint)
-        learns = is_run and not other_data and not task.fitted
-        evaluator = Evaluator(
-            task, Seeds.single(task.config), mesh, Stopwatch(), learns=learns
-        )
-        for split in task.splits:
-            (results,) = evaluator.results(params, split, now)
-            if processes.is_first():
-                print(json.dumps({"step": now, "split": split, **results.scores}))
-                results.write(predictions)
-        if not processes.is_first():
-            return
-        for what, count in task.notices.items():
-            log.info("%s: %s", what, f"{count:,}")
-        if learns:
-            workdir.write_facts(folder, task.fitted, now)
+    )
+    other_data = name not in ("", task.config.evaluate.checkpoint)
+    learns = is_run and not other_data and not task.fitted
+    seeds = Seeds.single(task.config)
+    evaluator = Evaluator(task, seeds, mesh, Stopwatch(), learns=learns)
+    for split in task.splits:
+        (results,) = evaluator.results(params, split, now)
+        if processes.is_first():
+            print(json.dumps({"step": now, "split": split, **results.scores}))
+            results.write(predictions)
+    if not processes.is_first():
+        return
+    for what, count in task.notices.items():
+        log.info("%s: %s", what, f"{count:,}")
+    if learns:
+        workdir.write_facts(folder, task.fitted, now)
     if predictions.is_dir():
         log.info("predictions: %s", predictions)

@@ -60,25 +60,23 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")
-    lines = row_files.located_lines(source)
+    rows = row_files.input_rows(source)
     ending = storage.storage_path(target).suffix
     if ending not in ("", ".jsonl", ".safetensors"):  # - has none
         raise UserError(
             f"--output={target}: name a FILE.jsonl or a FILE.safetensors, or - for "
             "JSON lines on standard output"
         )
-    with (
-        # First: a path that cannot be written is reported before weights are read.
-        row_files.open_output(target) as file,
-        setup.restored_params(task, folder, ("bert/pooler",), encoder=True) as restored,
-    ):
+    # First: a path that cannot be written is reported before weights are read.
+    with row_files.open_output(target) as file:
+        restored = setup.restored_params(task, folder, ("bert/pooler",), encoder=True)
         params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
-        rows, config = task.config.predict.batch_size, task.model_config
-        answerer = Answerer(extractor, params, restored.mesh, rows, config)
+        size, config = task.config.predict.batch_size, task.model_config
+        answerer = Answerer(extractor, params, restored.mesh, size, config)
         most = row_files.CHARACTERS
         if not extractor.of_whole_rows:  # a character is rarely more than a token
             most = min(most, WINDOW_BYTES // (4 * math.prod(extractor.shape)))
-        windows = answerer.stream(lines, most)
+        windows = answerer.stream(rows, most)
         answers = (answer for window in windows for _, answer in window)
         if ending == ".safetensors":
             _write_tensors(file.buffer, extractor, answers)

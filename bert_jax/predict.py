@@ -30,14 +30,14 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
       target: A file of the same kinds. It appears once it is complete, and the same
         call resumes it (tasks/partial_output.py). `-` means standard output.
     """
-    lines = row_files.located_lines(source, task.row_columns)
+    rows = row_files.input_rows(source, task.row_columns)
     answerer = inference.of_task(task, folder)
     work = functools.partial(_work, task, answerer.params)
     with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()
         with live_line(shows, initial=output.rows, unit=" rows") as progress:
-            rest = output.rest(lines)
+            rest = output.rest(rows)
             for some in answerer.stream(rest, whole=output.resumes):
                 for row, answer in some:
                     write(row_files.answered_row(row, row_files.round_numbers(answer)))

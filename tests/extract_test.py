@@ -184,7 +184,7 @@ def test_extract_field_that_is_wrong_is_one_line(plain, tmp_path, flag, wrong):
     ("row", "wrong"),
     [
         ({"txt": "a"}, 'in.jsonl:2: either "text" or "words" is required'),
-        ([], "in.jsonl:2: a JSON object is required"),
+        ([], "in.jsonl:2: not a JSON object"),
     ],
 )
 def test_extract_row_that_is_wrong_leaves_no_file(plain, tmp_path, row, wrong):

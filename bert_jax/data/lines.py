@@ -38,7 +38,9 @@ def uncompressed_name(name: str) -> str:
     return name
 
 
-def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: str | Path, *, may_be_empty: bool = False
+) -> Iterator[tuple[int, str]]:
     """Yields line numbers from 1, and lines without their line breaks.
 
     Decompresses the endings of COMPRESSED. See also `decode_lines`.
@@ -56,7 +58,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:  # damaged
         why = getattr(error, "strerror", None) or error
         raise UserError(f"{path}: cannot be read ({why})") from error
-    if not number:
+    if not number and not may_be_empty:
         raise UserError(f"{path}: the file is empty")
 
 

@@ -125,11 +125,6 @@ def as_text(value: Any, where: str, column: str) -> str:
     return value
 
 
-def has_split(source: str) -> bool:
-    """Returns whether a data set that is given by name has the split."""
-    return (tfds if source.startswith("tfds:") else hub).has_split(source)
-
-
 Numbered = Iterable[tuple[int, Row]]
 
 
@@ -154,7 +149,7 @@ def _numbered(source: str, wanted: ColumnSpec) -> Numbered:
         case "tsv":
             return _named(source, _tsv_rows(source), wanted)
         case "jsonl":
-            return _json_rows(source)
+            return _objects(source, read_lines(source))
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
@@ -231,11 +226,16 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
             yield number, row
 
 
-def _json_rows(path: str) -> Numbered:
-    for number, line in read_lines(path):
+def json_rows(name: str, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
+    """Reads JSON lines, by number. `name` is the file's, for errors."""
+    return (Record(f"{name}:{n}", fields) for n, fields in _objects(name, lines))
+
+
+def _objects(name: str, lines: Iterable[tuple[int, str]]) -> Numbered:
+    for number, line in lines:
         if not line.strip():
             continue
-        fields = untrusted.parse_json(line, f"{path}:{number}")
+        fields = untrusted.parse_json(line, f"{name}:{number}")
         if not isinstance(fields, dict):
-            raise UserError(f"{path}:{number}: not a JSON object; write one per line")
+            raise UserError(f"{name}:{number}: not a JSON object; write one per line")
         yield number, fields

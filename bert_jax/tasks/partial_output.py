@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from bert_jax.data.tables import BY_NAME
+from bert_jax.data.tables import BY_NAME, Record
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.tasks import row_files
-from bert_jax.tasks.row_files import Line
 
 log = logging.getLogger(__name__)
 
@@ -61,23 +60,23 @@ class Output:
         self._journal, self._digest, self._name = journal, state.get("digest"), name
         self._digests: deque[Any] = deque()  # after each row that is being answered
 
-    def rest(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yields the lines whose rows are not written yet.
+    def rest(self, rows: Iterable[Record]) -> Iterator[Record]:
+        """Yields the rows that are not written yet.
 
         Raises:
-          UserError: The lines before them are not those of the written rows.
+          UserError: The rows before them are not the written ones.
         """
         if not self.resumes:
-            yield from lines
+            yield from rows
             return
         digest, done, last = hashlib.sha256(), self._digest, 0
-        for last, line in enumerate(lines, start=1):
-            digest.update(line[1].encode() + b"\n")
+        for last, row in enumerate(rows, start=1):
+            digest.update(repr(row.fields).encode() + b"\n")
             if last == self.rows and digest.hexdigest() != done:
                 break
             if last > self.rows:
                 self._digests.append(digest.copy())
-                yield line
+                yield row
         else:
             if last >= self.rows:
                 return

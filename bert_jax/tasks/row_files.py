@@ -14,24 +14,24 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
+from bert_jax.data import tables
 from bert_jax.data.lines import decode_lines, read_lines, uncompressed_name
-from bert_jax.data.tables import ANY, BY_NAME, ColumnSpec, Row, read_rows
+from bert_jax.data.tables import ANY, BY_NAME, ColumnSpec, Record, Row
 from bert_jax.errors import UserError
-from bert_jax.runtime import processes, storage, untrusted
+from bert_jax.runtime import processes, storage
 
 # Rows that are sorted by length together: this many batches, or at least one batch and
-# this many characters of JSON.
+# this many characters.
 WINDOW = 16
 CHARACTERS = 1_000_000
 _NAMED = 10  # fields of a row that an error names
 _LABELS = ("label", "labels", "score", "tags", "answer")  # fields of answers
 
-Line = tuple[str, str]  # location and JSON
 Read = list[tuple[Row, Any]]  # rows with the examples that the task parsed
 
 
-def located_lines(source: str, wanted: ColumnSpec = ANY) -> Iterator[Line]:
-    """Yields location and JSON of each row.
+def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
+    """Yields the rows of an input.
 
     Args:
       source: A file or a data set by name. `-` means JSON lines on standard input.
@@ -41,49 +41,29 @@ def located_lines(source: str, wanted: ColumnSpec = ANY) -> Iterator[Line]:
     Raises:
       UserError: There is no such file. When read, see `data.tables.read_table`.
     """
-    name = uncompressed_name(source)
-    ending = name.rpartition(".")[2]
-    decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
-    form = ending if ending in decisive else wanted.format or ending
     if source == "-":
         if sys.stdin is None:
             raise UserError("standard input is closed: name a file with --input=FILE")
-        return _lines(
-            "standard input", decode_lines(sys.stdin.buffer, "standard input")
-        )
-    if not source.startswith(BY_NAME):
+        name = "standard input"
+        return tables.json_rows(name, decode_lines(sys.stdin.buffer, name))
+    ending = uncompressed_name(source).rpartition(".")[2]
+    decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
+    form = ending if ending in decisive else wanted.format or ending
+    by_name = source.startswith(BY_NAME)
+    if not by_name:
         place = storage.storage_path(source)
         if not place.exists() or place.is_dir():
             raise UserError(f"--input={source}: no such file")
-    if form in ("csv", "tsv", "parquet") or source.startswith(BY_NAME):
-        return (
-            (where, json.dumps(fields, default=str))
-            for where, fields in read_rows(source, wanted._replace(format=form))
-        )
-    return _lines(source, _read(source), is_text=form == "txt")
-
-
-def _lines(
-    name: str, numbered: Iterable[tuple[int, str]], *, is_text: bool = False
-) -> Iterator[Line]:
-    for number, line in numbered:
-        if line.strip():
-            row = json.dumps({"text": line}) if is_text else line.strip()
-            yield f"{name}:{number}", row
-
-
-def _read(source: str) -> Iterator[tuple[int, str]]:
-    if uncompressed_name(source) != source:
-        yield from read_lines(source)
-        return
-    with storage.open_binary(
-        storage.storage_path(source)
-    ) as file:  # which may be empty
-        yield from decode_lines(file, source)
+    if by_name or form in ("csv", "tsv", "parquet"):
+        return tables.read_rows(source, wanted._replace(format=form))
+    lines = read_lines(source, may_be_empty=True)
+    if form != "txt":
+        return tables.json_rows(source, lines)
+    return (Record(f"{source}:{n}", {"text": x}) for n, x in lines if x.strip())
 
 
 def row_windows(
-    lines: Iterable[Line],
+    records: Iterable[Record],
     parse: Callable[[Row], Any],
     size: int,
     characters: int = CHARACTERS,
@@ -92,9 +72,8 @@ def row_windows(
     """Yields up to WINDOW batches of rows, and whether they are the last.
 
     Args:
-      lines: Location and text of each row.
       size: Rows of a batch.
-      characters: Maximum characters of a window's JSON, if that is more than one batch.
+      characters: Maximum characters of a window, if that is more than one batch.
       whole: Whether to leave out a window that a wrong row cuts short.
 
     Raises:
@@ -103,9 +82,9 @@ def row_windows(
     rows: Read = []
     count = 0
     try:
-        for line in lines:
-            rows.append(_row(*line, parse))
-            count += len(line[1])
+        for where, row in records:
+            rows.append((row, _parsed(where, row, parse)))
+            count += len(str(row))
             long = count > characters and len(rows) >= size
             if long or len(rows) == WINDOW * size:
                 yield rows, False
@@ -116,13 +95,10 @@ def row_windows(
     yield rows, True
 
 
-def _row(where: str, line: str, parse: Callable[[Row], Any]) -> tuple[Row, Any]:
-    """Returns an input line's JSON object, and the task's parsed example."""
-    row = untrusted.parse_json(line, where)
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: a JSON object is required")
+def _parsed(where: str, row: Row, parse: Callable[[Row], Any]) -> Any:
+    """Returns the task's example of a row."""
     try:
-        return row, parse(row)
+        return parse(row)
     except ValueError as error:
         there = ", ".join(list(row)[:_NAMED]) or "none"
         raise UserError(f"{where}: {error}; the row's fields: {there:.200}") from error
@@ -167,7 +143,7 @@ def row_writer(
             f"--output={target}: only .jsonl, .csv and .tsv are written, not compressed"
         )
     if not target.endswith((".csv", ".tsv")):
-        return lambda row: file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        return lambda row: file.write(_json(row) + "\n")
 
     def tabs(fields: Sequence[str]) -> None:
         cells = (" ".join(re.split("[\t\r\n]", field)) for field in fields)
@@ -245,4 +221,8 @@ def _flat(row: Mapping[str, Any]) -> dict[str, str]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)  # a date of parquet

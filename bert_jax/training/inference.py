@@ -13,7 +13,7 @@ from flax import traverse_util
 from jax.sharding import Mesh
 
 from bert_jax.data.rows import Batch, BatchSize, sorted_groups
-from bert_jax.data.tables import Row
+from bert_jax.data.tables import Record, Row
 from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
 from bert_jax.runtime.clock import Stopwatch
@@ -130,7 +130,7 @@ class Answerer:
 
     def stream(
         self,
-        lines: Iterable[row_files.Line],
+        records: Iterable[Record],
         characters: int = row_files.CHARACTERS,
         *,
         whole: bool = False,
@@ -142,7 +142,9 @@ class Answerer:
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
         size, parse = self.size.rows, self.predictor.parse_row
-        for read, ends in row_files.row_windows(lines, parse, size, characters, whole):
+        for read, ends in row_files.row_windows(
+            records, parse, size, characters, whole
+        ):
             finish = self.start([parsed for _, parsed in read])
             started.append(([row for row, _ in read], finish))
             while len(started) > (0 if ends else 1):
@@ -163,11 +165,9 @@ def of_task(task: Task, folder: Path) -> Answerer:
     Raises:
       UserError: There are no weights, or they lack a part that the task needs.
     """
-    with setup.restored_params(
-        task, folder, task.unused_parameters(predicts=True)
-    ) as restored:
-        predictor = task.predictor(restored.missing)
-    rows = task.config.predict.batch_size
+    unused = task.unused_parameters(predicts=True)
+    restored = setup.restored_params(task, folder, unused)
+    predictor, rows = task.predictor(restored.missing), task.config.predict.batch_size
     params, mesh = restored.params, restored.mesh
     return Answerer(predictor, params, mesh, rows, task.model_config)
 

@@ -1,7 +1,6 @@
 """The start of a run: its resolved config, and the weights of `init_from`."""
 
-import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from jax.sharding import Mesh
@@ -43,14 +42,10 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     words = family.family_of(config).vocabulary is None
     # The task has a rule, or refuses `init_from`, whose list of words has no tokens.
     if words and (config.init_from or config.task.name not in FAMILIES):
-        if config.init_from and not workdir.has_config(folder):
-            weights.find_source(config.init_from)  # fails if there are none
         tokenizer = None
     elif keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path, whole=not words)
     else:
-        if config.init_from:
-            weights.find_source(config.init_from)
         tokenizer = tokenization.of_config(resolved)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)
@@ -109,7 +104,6 @@ class Restored(NamedTuple):
     missing: tuple[str, ...] = ()  # parts that the weights lack, filled with zeros
 
 
-@contextlib.contextmanager
 def restored_params(
     task: Task,
     folder: Path,
@@ -117,8 +111,8 @@ def restored_params(
     uses: Sequence[str] = (),
     *,
     encoder: bool = False,
-) -> Iterator[Restored]:
-    """Yields the checkpoint's or `init_from`'s parameters. Sets `task.facts`.
+) -> Restored:
+    """Returns the checkpoint's or `init_from`'s parameters. Sets `task.fitted`.
 
     Args:
       unused: Parts of the model that may be missing.
@@ -135,16 +129,14 @@ def restored_params(
             raise run_config.nothing_to_ask(folder)
         params, report = loaded
         task.fitted.update(report.facts)
-        yield Restored(
-            mesh, merge.require_complete(params, report, unused), 0, report.missing
-        )
-        return
+        params = merge.require_complete(params, report, unused)
+        return Restored(mesh, params, 0, report.missing)
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
-        if restored is None:
-            raise UserError(
-                f"--workdir={folder}: the run has no best checkpoint; set "
-                "--config.evaluate.checkpoint=last"
-            )
-        task.fitted.update(workdir.read_facts(folder, restored[1]))
-        yield Restored(mesh, *restored)
+    if restored is None:
+        raise UserError(
+            f"--workdir={folder}: the run has no best checkpoint; set "
+            "--config.evaluate.checkpoint=last"
+        )
+    task.fitted.update(workdir.read_facts(folder, restored[1]))
+    return Restored(mesh, *restored)

@@ -141,6 +141,7 @@ def texts_of(args: argparse.Namespace) -> Texts:
 def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     """Returns answers by `--mode=predict` without its files."""
     from bert_jax.config import configuration
+    from bert_jax.data.tables import Record
     from bert_jax.runtime import environment, storage
     from bert_jax.training import inference, run_config, setup
 
@@ -157,8 +158,8 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     answerer = inference.of_task(task, nowhere)
 
     def predict(texts: Texts) -> list[str]:
-        lines = [(f"row {n}", json.dumps({"text": t})) for n, t in enumerate(texts)]
-        every = answerer.stream(lines)
+        rows = [Record(f"row {n}", {"text": t}) for n, t in enumerate(texts)]
+        every = answerer.stream(rows)
         return [answer["label"] for some in every for _, answer in some]
 
     return predict

@@ -16,7 +16,7 @@ FIELDS = {"text": 'a "b",\nc', "id": "7"}
 
 
 def read(path):
-    return [json.loads(text) for _, text in row_files.located_lines(str(path))]
+    return [row.fields for row in row_files.input_rows(str(path))]
 
 
 def test_tables_and_lines_become_rows(tmp_path):
@@ -26,7 +26,7 @@ def test_tables_and_lines_become_rows(tmp_path):
         rows.writeheader()
         rows.writerows([FIELDS, FIELDS | {"id": ""}])
     assert read(table) == [FIELDS, FIELDS | {"id": ""}]
-    (place, _), *_ = row_files.located_lines(str(table))
+    (place, _), *_ = row_files.input_rows(str(table))
     assert place == f"{table}:2"
     tabs = tmp_path / "rows.tsv.gz"
     tabs.write_bytes(gzip.compress(b'text\tid\n"a\t1\n'))
@@ -47,8 +47,8 @@ def test_input_is_not_written():
 def test_table_without_a_header(tmp_path):
     table = tmp_path / "rows.tsv"
     table.write_text("a b\t1\n0\t2\n")
-    found = row_files.located_lines(str(table), ColumnSpec(("0",), ("1",)))
-    assert [(place, json.loads(text)) for place, text in found] == [
+    found = row_files.input_rows(str(table), ColumnSpec(("0",), ("1",)))
+    assert list(found) == [
         (f"{table}:1", {"0": "a b", "1": "1"}),
         (f"{table}:2", {"0": "0", "1": "2"}),
     ]
@@ -141,12 +141,12 @@ def test_format_by_name(tmp_path, name, form, content, expected):
     path = tmp_path / name
     data = content.encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    ((_, row),) = row_files.located_lines(str(path), ColumnSpec(format=form))
-    assert json.loads(row) == expected
-    by_ending = row_files.located_lines(
+    ((_, row),) = row_files.input_rows(str(path), ColumnSpec(format=form))
+    assert row == expected
+    by_ending = row_files.input_rows(
         str(path), ColumnSpec(format=form, overrides=False)
     )
     if "." + form in name or name.endswith((".data", ".txt", ".gz")):
-        assert json.loads(next(by_ending)[1]) == expected
+        assert next(by_ending).fields == expected
     else:
-        assert json.loads(next(by_ending)[1]) == {"text": '"a"', "id": "1"}
+        assert next(by_ending).fields == {"text": '"a"', "id": "1"}

@@ -59,13 +59,12 @@ def parquet_files(source: str, split: str) -> list[pathlib.Path]:
 
 def split_files(source: str, split: str) -> list[pathlib.Path]:
     """Returns `parquet_files`, or raises UserError if there are none."""
-    paths = parquet_files(source, split)
-    if not paths:
-        raise UserError(
-            f"{source}: no parquet files of a split {split}; its page on the Hub shows "
-            "its configs (hf:OWNER/NAME:CONFIG) and splits"
-        )
-    return paths
+    if paths := parquet_files(source, split):
+        return paths
+    raise UserError(
+        f"{source}: no parquet files of a split {split}; its page on the Hub shows its "
+        "configs (hf:OWNER/NAME:CONFIG) and splits"
+    )
 
 
 def split_rows(source: str) -> Iterator[dict[str, Any]]:
