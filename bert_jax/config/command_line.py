@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from bert_jax.config import fields, files
-from bert_jax.config.field import near_names
+from bert_jax.config.field import did_you_mean
 from bert_jax.errors import UserError
 
 # These train nothing.
@@ -69,7 +69,4 @@ def _no_flag(text: str, flags: Collection[str]) -> UserError:
         return UserError(f"{text!r}: flags begin with --")
     name = text.lstrip("-").partition("=")[0]
     known = [*flags, *(f"config.{each}" for each in fields.FIELDS | fields.TASK)]
-    meant = " or ".join(f"--{each}" for each in near_names(name, known))
-    return UserError(
-        f"--{name}: no such flag" + f"; did you mean {meant}?" * bool(meant)
-    )
+    return UserError(f"--{name}: no such flag{did_you_mean(name, known, '--')}")

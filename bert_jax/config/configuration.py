@@ -13,7 +13,7 @@ from ml_collections.config_flags import tuple_parser
 
 from bert_jax import registry
 from bert_jax.config import fields, files
-from bert_jax.config.field import INT32, near_names, require_value
+from bert_jax.config.field import INT32, did_you_mean, require_value
 from bert_jax.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -155,9 +155,8 @@ def _no_field(config: ConfigDict, path: str, shown: str) -> UserError:
     """
     before = "--config." if shown.startswith("--") else "config."
     names = [*config, *(name for name, _ in fields.iter_fields(config))]
-    if likely := near_names(path, names):
-        meant = " or ".join(before + name for name in likely)
-        return UserError(f"{shown}: no such field; did you mean {meant}?")
+    if meant := did_you_mean(path, names, before):
+        return UserError(f"{shown}: no such field{meant}")
     group = config.get(path.partition(".")[0])
     known = group if isinstance(group, ConfigDict) else config
     return UserError(f"{shown}: no such field; there are {', '.join(sorted(known))}")
@@ -222,10 +221,6 @@ def check_config(config: ConfigDict, *, code: bool = True) -> None:
         by_name = name in known and isinstance(known[name].allowed, registry.Registry)
         if code or not by_name:
             require_value(known, name, value)
-    _check_together(config)
-
-
-def _check_together(config: ConfigDict) -> None:
     for is_wrong, text in _conflicts(config):
         if is_wrong:
             raise UserError(f"config.{text}")

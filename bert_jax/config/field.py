@@ -126,12 +126,19 @@ def interval_words(interval: str) -> str:
     return f"{'at least' if interval[0] == '[' else 'more than'} {low}"
 
 
-def near_names(asked: str, names: Collection[str]) -> list[str]:
-    """Returns the names that a misspelled one may mean: the most similar one, or else
-    those in which the part after the group is similar."""
+def did_you_mean(asked: str, names: Collection[str], before: str) -> str:
+    """Returns the end of an error about a misspelled name, empty if it is like none.
+
+    It names the most similar one, or else those in which the part after the group is
+    similar.
+
+    Args:
+      before: Text before each name.
+    """
     ends = {name: name.rpartition(".")[2] for name in names}
     like = difflib.get_close_matches(
         asked.rpartition(".")[2], {*ends.values()}, 1, 0.65
     )
     whole = difflib.get_close_matches(asked, names, 1, 0.8)
-    return whole or [name for name in names if ends[name] in like][:3]
+    likely = whole or [name for name in names if ends[name] in like][:3]
+    return f"; did you mean {' or '.join(before + x for x in likely)}?" * bool(likely)
