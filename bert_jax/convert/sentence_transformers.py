@@ -88,7 +88,7 @@ def read_modules(folder: Path, positions: int) -> Pipeline | None:
     if not modules or modules[0][0] != "Pooling":
         raise _unsupported(folder, "has no Pooling after the Transformer")
     poolings, all_of_it = _poolings(folder / modules[0][1])
-    own = _fields(folder, "config_sentence_transformers.json")
+    own = untrusted.read_optional(folder / "config_sentence_transformers.json")
     default = own.get("default_prompt_name")
     prompt = (own.get("prompts") or {}).get(default) or ""
     if prompt and not all_of_it:
@@ -182,21 +182,17 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
 
 def _limits(folder: Path, positions: int) -> tuple[int, bool]:
     """Returns the maximum tokens of a text, and whether texts are lowercased."""
-    names = sorted(path.name for path in folder.glob("sentence_*_config.json"))
-    fields = _fields(folder, *names[:1])
+    paths = sorted(folder.glob("sentence_*_config.json"))
+    fields = untrusted.read_object(paths[0]) if paths else {}
     length = fields.get("max_seq_length")
     if length is None:
-        length = _fields(folder, "tokenizer_config.json").get("model_max_length")
+        tokenizer = untrusted.read_optional(folder / "tokenizer_config.json")
+        length = tokenizer.get("model_max_length")
     return int(min(length or positions, positions)), bool(fields.get("do_lower_case"))
 
 
-def _fields(folder: Path, name: str = "") -> dict[str, Any]:
-    """Reads a JSON file that may be missing."""
-    return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
-
-
 def _step(folder: Path, kind: str) -> Callable[[Vectors], Vectors]:
-    fields = _fields(folder, "config.json")
+    fields = untrusted.read_optional(folder / "config.json")
     for name in ("module_input_name", "module_output_name"):
         if fields.get(name) not in (None, "sentence_embedding"):
             raise _unsupported(folder, f"has {name}={fields[name]!r:.80}")

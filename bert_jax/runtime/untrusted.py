@@ -14,6 +14,11 @@ def read_json(folder: Path, name: str) -> dict[str, Any]:
     return read_object(folder / name)
 
 
+def read_optional(path: Path, hint: str = "") -> dict[str, Any]:
+    """Reads as `read_object`, or returns an empty object if there is no such file."""
+    return read_object(path, hint) if path.is_file() else {}
+
+
 def read_object(path: Path, hint: str = "") -> dict[str, Any]:
     """Reads an object from any JSON file. `hint` is the end of an error message."""
     try:

@@ -103,7 +103,7 @@ def of_folder(folder: str | Path) -> Tokenizer | None:
     path = _beside(folder)
     if path is None:
         return None
-    fields = _optional(folder, "tokenizer_config.json")
+    fields = untrusted.read_optional(folder / "tokenizer_config.json")
     tokenizer = load(path)
     if path.suffix != ".json":
         _check(folder, fields, tokenizer)
@@ -301,7 +301,7 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
     name = fields.get("tokenizer_class")
     added = fields.get("added_tokens_decoder", {}).values()
     tokens = {token["content"] for token in added}
-    tokens |= _optional(folder, "added_tokens.json").keys()
+    tokens |= untrusted.read_optional(folder / "added_tokens.json").keys()
     outside = sorted(token for token in tokens if tokenizer.token_to_id(token) is None)
     if outside or (isinstance(name, str) and not _CLASSES.fullmatch(name)):
         raise UserError(
@@ -310,11 +310,6 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
             f"{untrusted.short_repr(outside)}); open it with `transformers` and save "
             "it as a tokenizer.json, if it can"
         )
-
-
-def _optional(folder: Path, name: str) -> dict[str, Any]:
-    """Returns the fields of a file, or none if it is missing."""
-    return untrusted.read_json(folder, name) if (folder / name).is_file() else {}
 
 
 def _is_cased(tokenizer: Tokenizer) -> bool:

@@ -79,7 +79,7 @@ def read_config(workdir: Path) -> dict[str, Any]:
     """Reads the fields of the run's config.json. Raises UserError if it is invalid."""
     if not has_config(workdir):
         raise UserError(f"--workdir={workdir}: has no run; train one first")
-    found = _read_json(workdir / "config.json")
+    found = untrusted.read_object(workdir / "config.json")
     if not all(isinstance(found.get(x), dict) for x in ("model", "task", "train")):
         raise UserError(f"{workdir}: not a run's config.json; is this a run's folder?")
     return found
@@ -138,21 +138,21 @@ def agreed_fields(config: ConfigDict) -> dict[str, Any]:
 def read_facts(workdir: Path, step: int) -> dict[str, Any]:
     """Reads a run's fitted values other than weights: from its data (`facts` in
     data.json), and at the checkpoint of a step (task.json)."""
-    facts = _read_json(workdir / "task.json").get(str(step), {})
+    facts = untrusted.read_optional(workdir / "task.json").get(str(step), {})
     return {**read_data(workdir).get("facts", {}), **facts}
 
 
 def write_facts(workdir: Path, facts: dict[str, Any], step: int) -> None:
     """Saves a run's fitted values other than weights at a step, if any."""
     if facts:
-        known = _read_json(workdir / "task.json") | {str(step): facts}
+        known = untrusted.read_optional(workdir / "task.json") | {str(step): facts}
         write_atomically(workdir / "task.json", json.dumps(known, indent=2) + "\n")
 
 
 def read_data(workdir: Path) -> dict[str, Any]:
     """Reads the record of prepared data that `claim_folder` wrote, empty without a
     run."""
-    return _read_json(workdir / "data.json")
+    return untrusted.read_optional(workdir / "data.json")
 
 
 def drop_best(workdir: Path, after: int = -1) -> None:
@@ -160,12 +160,6 @@ def drop_best(workdir: Path, after: int = -1) -> None:
     for path in epath.Path(workdir).glob("best/*"):
         if path.name.isdecimal() and int(path.name) > after:
             path.rmtree()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file. Returns an empty dict if it does not exist."""
-    hint = "; is this a work directory?"
-    return untrusted.read_object(path, hint) if path.exists() else {}
 
 
 def _check_vocabulary(workdir: Path, tokenizer: Tokenizer) -> None:
