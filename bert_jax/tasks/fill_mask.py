@@ -180,21 +180,14 @@ class FillMask(Predictor):
         name = self._tokenizer.id_to_token
         return self._kind.text(marked.get(i) or name(i) or "" for i in kept)
 
-    def _guesses(self, outputs: Outputs, count: int) -> list[list]:
+    def _guesses(self, outputs: Outputs, count: int) -> list[list[Row]]:
+        both = (outputs[name][:count].tolist() for name in ("ids", "probabilities"))
         return [
             [
-                {
-                    "token": self._token(piece),
-                    "id": int(piece),
-                    "probability": float(probability),
-                }
-                for piece, probability in zip(ids, probabilities, strict=True)
+                {"token": self._token(id_), "id": id_, "probability": share}
+                for id_, share in zip(ids, shares, strict=True)
             ]
-            for ids, probabilities in zip(
-                outputs["ids"][:count],
-                outputs["probabilities"][:count],
-                strict=True,
-            )
+            for ids, shares in zip(*both, strict=True)
         ]
 
     def _token(self, piece_id: int | np.integer) -> str:

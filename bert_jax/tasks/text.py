@@ -52,11 +52,14 @@ _MAIN_SCORES = {
     "multilabel": "f1",
     "regression": "spearman",
 }
-# The kinds that each of `config.task.calibration` is for.
-_CALIBRATED = {
-    "temperature": ("classification", "multilabel"),
-    "thresholds": ("multilabel",),
-}
+# Fields, or a value of theirs, that are not for every kind, and the kinds.
+_LIMITED = (
+    ("class_weights", "balanced", ("classification",)),
+    ("label_smoothing", None, ("classification",)),
+    ("label_names", None, ("classification", "multilabel")),
+    ("calibration", "temperature", ("classification", "multilabel")),
+    ("calibration", "thresholds", ("multilabel",)),
+)
 _NAMED = 10  # maximum number of labels that an error lists
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
@@ -87,27 +90,18 @@ class Text(Finetuning):
         self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
         self._smoothing = config.task.get("label_smoothing", 0.0)
-        for name, unset in (("class_weights", "none"), ("label_smoothing", 0.0)):
-            value = config.task.get(name, unset)
-            if value != unset and self.kind != "classification":
-                raise UserError(
-                    f"config.task.{name}={value}: config.task.kind={self.kind} has no "
-                    f"classes; leave it {unset}"
-                )
         self._calibration = config.task.get("calibration", "none")
-        if self.kind not in _CALIBRATED.get(self._calibration, (self.kind,)):
-            raise UserError(
-                f"config.task.calibration={self._calibration}: not for "
-                f"config.task.kind={self.kind}"
-            )
+        for name, limited, kinds in _LIMITED:
+            value = config.task.get(name)
+            is_set = value if limited is None else value == limited
+            if is_set and self.kind not in kinds:
+                raise UserError(
+                    f"config.task.{name}={value}: is for config.task.kind="
+                    f"{' or '.join(kinds)}, not for {self.kind}"
+                )
         self._windows = config.task.get("windows", 1)
         if self._windows > 1:
             windows.check(config, self.max_seq_length - 2)
-        if config.task.get("label_names") and self.kind == "regression":
-            raise UserError(
-                "config.task.label_names: config.task.kind=regression has no classes; "
-                "leave it empty"
-            )
 
     @property
     def kind(self) -> str:
