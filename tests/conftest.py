@@ -39,7 +39,7 @@ from tests import micro_config, shared_cache
 
 shared_cache.write_whole()
 install_import_hook("bert_jax", "beartype.beartype")
-pytest.register_assert_rewrite("runs", "asking", "answers", "extracting")
+pytest.register_assert_rewrite("runs", "asking", "extracting")
 
 
 # Files whose tests are slow without a mark: those outside BERT's own path.

@@ -53,9 +53,15 @@ def compare(found, expected, dtype):
         assert error < 8 * float(jnp.finfo(dtype).eps), (name, error)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("rate", [0.0, 0.1])
-@pytest.mark.parametrize("shape", [(2, 40, 96), (3, 7, 64), (1, 1, 16), (1, 5, 88)])
+@pytest.mark.parametrize(
+    ("shape", "rate", "dtype"),
+    [
+        ((2, 40, 96), 0.1, "float32"),
+        ((3, 7, 64), 0.1, "bfloat16"),
+        ((1, 1, 16), 0.0, "bfloat16"),
+        ((1, 5, 88), 0.0, "float32"),
+    ],
+)
 def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
     """The same elements are dropped. Rows that fill no block are padded."""
     given, gradient = arrays(shape, dtype)

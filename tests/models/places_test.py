@@ -53,8 +53,12 @@ def encoded(config, key, packed=False):
     return run, places
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
-@pytest.mark.parametrize("key", [None, KEY], ids=["evaluation", "dropout"])
+@pytest.mark.parametrize(
+    ("key", "packed"),
+    [(None, False), pytest.param(None, True, marks=pytest.mark.slow),
+     pytest.param(KEY, False, marks=pytest.mark.slow), (KEY, True)],
+    ids=["evaluation-rows", "evaluation-packed", "dropout-rows", "dropout-packed"],
+)  # fmt: skip
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
 def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, packed):
     config = dataclasses.replace(CONFIG, **change)

@@ -133,15 +133,13 @@ environment.end_process(main.main(sys.argv[1:]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victim", [1])
-def test_jax_ends_who_waits_where_another_was_killed(victim):
+def test_jax_ends_who_waits_where_another_was_killed():
     program = ["-c", ONE_ENDS]
-    started = start_together(2, str(victim), "kill", program=program, heartbeat=10)
-    ended = finish_all(started)
-    assert ended[victim][0] == -signal.SIGKILL
-    status, _, err = ended[1 - victim]
+    started = start_together(2, "1", "kill", program=program, heartbeat=10)
+    (status, _, err), (killed, *_) = finish_all(started)
+    assert killed == -signal.SIGKILL
     assert status == -signal.SIGABRT and "another task died" in err
-    assert victim == 0 or "stopped sending heartbeats" in err
+    assert "stopped sending heartbeats" in err
 
 
 @pytest.mark.slow

@@ -4,15 +4,22 @@ Real records, and task fields that are not the defaults, so that whatever is tak
 elsewhere than the run shows. The models are micro.
 """
 
-import functools
 import json
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from answers import by_files, same, varied
-from asking import DATA, FINETUNE, MODEL, TRAINING, contents, make_model
+from asking import (
+    DATA,
+    FINETUNE,
+    MODEL,
+    TRAINING,
+    contents,
+    make_model,
+    same,
+    varied,
+)
 from runs import here as bert
 
 from bert_jax.workdir import metrics
@@ -58,36 +65,18 @@ def runs(shared_data, model, tmp_path_factory):
     return find
 
 
-@pytest.fixture(scope="module")
-def asked_once(runs, tmp_path_factory):
-    """Gives what a run answers, as its files say, and the folder of its export."""
-
-    @functools.cache
-    def find(kind, which="best"):
-        run, folder = runs(kind, which), tmp_path_factory.mktemp(f"{kind}_{which}")
-        assert steps(run.workdir, "best") < steps(run.workdir, "checkpoints")
-        before = stamps(run.workdir)
-        rows = predict(run, folder, f"--workdir={run.workdir}")
-        bert(
-            "--mode=export", f"--workdir={run.workdir}", f"--output={folder / 'model'}"
-        )
-        assert stamps(run.workdir) == before  # readers change nothing
-        kept = by_files(kind, run.workdir / "predictions")
-        assert varied(kept)
-        same(kept, rows, alone(kind))
-        return rows, folder / "model"
-
-    return find
-
-
 def steps(workdir, name):
     return max(int(path.name) for path in (workdir / name).iterdir())
 
 
-def alone(kind):
-    """Which rows of `predict` are answered as in the files: the sentences of a document
-    are answered one by one."""
-    return (lambda index: index % 4 == 0) if kind == "ner" else (lambda index: True)
+def by_files(folder):
+    """The tags of the prediction file, in the form of `predict`."""
+    sentences = (folder / "dev.conll").read_text().strip().split("\n\n")
+    return [
+        {"tags": [line.split("\t")[-1] for line in sentence.split("\n")]}
+        for sentence in sentences
+        if "-DOCSTART-" not in sentence
+    ]
 
 
 def predict(run, folder, *args):
@@ -111,40 +100,44 @@ def own_scores(workdir, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "which"), [("ner", "best")])
-def test_answers_are_the_same_in_every_mode(runs, asked_once, kind, which, tmp_path):
-    """For a run with labels and documents, and one with run-specific facts."""
-    run, (rows, model) = runs(kind, which), asked_once(kind, which)
-    name = {"best": "best", "last": "checkpoints"}[which]
-    step = steps(run.workdir, name)
-    kept = by_files(kind, run.workdir / "predictions")
+def test_answers_are_the_same_in_every_mode(runs, tmp_path):
+    """Of a run with labels, documents and facts of its own."""
+    run = runs("ner")
+    step = steps(run.workdir, "best")
+    assert step < steps(run.workdir, "checkpoints")
+    before = stamps(run.workdir)
+    workdir, model = f"--workdir={run.workdir}", tmp_path / "model"
+    rows = predict(run, tmp_path, workdir)
+    bert("--mode=export", workdir, f"--output={model}")
+    assert stamps(run.workdir) == before  # readers change nothing
+    kept = by_files(run.workdir / "predictions")
+    assert varied(kept)
+    # The sentences of a document are answered one by one.
+    same(kept, rows, lambda index: index % 4 == 0)
     scores = own_scores(run.workdir, step)
-    before = contents(run.workdir / "predictions")
 
-    def says(*args):
-        found = evaluate(*args)
-        assert {k: found.pop(k) for k in ("step", "split")} == {
-            **({"step": step} if f"--workdir={run.workdir}" in args else {"step": 0}),
+    def says(step, *args):
+        assert evaluate(*args) == {
+            "step": step,
             "split": "dev",
+            **{n: pytest.approx(x, abs=1e-5, rel=1e-5) for n, x in scores.items()},
         }
-        assert found == pytest.approx(scores, abs=1e-5, rel=1e-5)
 
-    workdir = f"--workdir={run.workdir}"
     same(rows, predict(run, tmp_path, workdir, f"--config={run.spec}"))
-    says(workdir)
-    assert contents(run.workdir / "predictions").keys() == before.keys()
-    same(kept, by_files(kind, run.workdir / "predictions"))
+    names = contents(run.workdir / "predictions").keys()
+    says(step, workdir)
+    assert contents(run.workdir / "predictions").keys() == names
+    same(kept, by_files(run.workdir / "predictions"))
 
-    # Each is opened with the task's config file in one, without in the other case.
-    sources = (model, run.workdir) if which == "best" else (run.workdir, model)
-    for number, source in enumerate(sources):
-        fresh = f"--workdir={tmp_path / str(number)}"
-        first = [f"--config.init_from={source}"]
-        first += [f"--config={run.spec}"] * number
-        same(rows, predict(run, tmp_path, fresh, *first))
-        if not number:
-            says(fresh, *first)
-            same(kept, by_files(kind, tmp_path / "0" / "predictions"))
+    # With the task's config file in one case, without in the other.
+    fresh = f"--workdir={tmp_path / 'fresh'}"
+    first = f"--config.init_from={model}"
+    same(rows, predict(run, tmp_path, fresh, first))
+    says(0, fresh, first)
+    same(kept, by_files(tmp_path / "fresh" / "predictions"))
+    first = f"--config.init_from={run.workdir}"
+    other = f"--workdir={tmp_path / 'other'}"
+    same(rows, predict(run, tmp_path, other, first, f"--config={run.spec}"))
 
 
 @pytest.mark.slow
