@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -195,17 +195,6 @@ def label_name(value: str) -> str:
 def label_names(label: Any) -> tuple[str, ...]:
     """Returns the names of a row's label, or labels."""
     return label if isinstance(label, tuple) else (str(label),)
-
-
-def rename_labels(rows: list[Row], names: Mapping[Any, str]) -> list[Row]:
-    """Renames labels that have another name in `names`, and returns the rows."""
-    for row in rows if names else ():
-        label = row["label"]
-        if isinstance(label, tuple):
-            row["label"] = tuple(names.get(each, each) for each in label)
-        else:
-            row["label"] = names.get(label, label)
-    return rows
 
 
 def seem_scores(names: Collection[str]) -> bool:

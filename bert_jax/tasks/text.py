@@ -142,7 +142,7 @@ class Text(Finetuning):
         task = self.config.task
         if not (source := task.get(f"{split}_file", "")):
             return None
-        rows = texts.read_texts(
+        return texts.read_texts(
             source,
             self.kind,
             labelled=split != "test",
@@ -152,7 +152,6 @@ class Text(Finetuning):
             separator=task.label_separator,
             form=task.get("format", ""),
         )
-        return self._named(rows)
 
     @property
     def row_columns(self) -> ColumnSpec:
@@ -198,11 +197,10 @@ class Text(Finetuning):
 
     def read_rows(self, split: str) -> list[Row] | None:
         """Returns the rows of a split, whose labels must occur in the training data."""
-        names = self.labels or tuple(self.find_labels())
+        known = self._known_labels()
         rows = self._loaded.pop(split, None) or self.load(split)
         if rows is None:
             return None
-        known = {texts.label_name(name): index for index, name in enumerate(names)}
         missing = sum(row.get("label") is None for row in rows)
         if 0 < missing < len(rows):
             what = f"{split}: records without a label, so that none is scored"
@@ -211,6 +209,19 @@ class Text(Finetuning):
             {"id": index, **row, "label": self._target(row, known)}
             for index, row in enumerate(rows)
         ]
+
+    def _known_labels(self) -> dict[str, int]:
+        """Returns the index of each label, by its name and by its name in the data.
+
+        Without labels before the "=" of `label_names` the latter is 0, 1, ...
+        """
+        names = self.labels or tuple(self.find_labels())
+        known = {texts.label_name(name): index for index, name in enumerate(names)}
+        for index, pair in enumerate(self.config.task.get("label_names", ())):
+            old, _, new = pair.partition("=") if "=" in pair else (str(index), "", pair)
+            if new in names:
+                known[texts.label_name(old)] = names.index(new)
+        return known
 
     def _target(self, row: Row, known: Mapping[str, int]) -> Any:
         """Returns the label by number."""
@@ -228,7 +239,8 @@ class Text(Finetuning):
                 )
         if isinstance(label, str):
             return known[label]
-        return tuple(int(name in label) for name in known)
+        held = {known[name] for name in label}
+        return tuple(int(index in held) for index in range(1 + max(known.values())))
 
     def find_labels(self) -> Sequence[str]:
         """Returns the labels of the training data, or one output for a number.
@@ -275,18 +287,7 @@ class Text(Finetuning):
                 )
             pairs = zip(found, task.label_names, strict=True)
             task.label_names = tuple(f"{label}={name}" for label, name in pairs)
-            self._loaded["train"] = self._named(self._loaded["train"])
         return [name.partition("=")[2] for name in task.label_names]
-
-    def _named(self, rows: list[Row]) -> list[Row]:
-        """Gives labels their names of `label_names`. Without the labels before "=" they
-        are 0, 1, ..., if it is known that these are the model's."""
-        pairs = self.config.task.get("label_names", ())
-        if self.labels and not all("=" in pair for pair in pairs):
-            pairs = [f"{index}={name}" for index, name in enumerate(pairs)]
-        split = [pair.partition("=") for pair in pairs if "=" in pair]
-        names = {texts.label_name(old): new for old, _, new in split}
-        return texts.rename_labels(rows, names)
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Encodes each row as one sequence. A second text without any token counts as
