@@ -7,7 +7,7 @@ from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.run import Run
-from bert_jax.workdir import lock as workdir_lock
+from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import trackers
 
 
@@ -27,7 +27,7 @@ def train(task: Task, folder: Path) -> int:
     """
     trackers.require_package(task.config.train.trackers)
     is_first = processes.is_first()
-    with workdir_lock.lock_workdir(folder) if is_first else contextlib.nullcontext():
+    with workdir.lock_workdir(folder) if is_first else contextlib.nullcontext():
         processes.barrier()
         with Run(task, folder) as run:
             try:

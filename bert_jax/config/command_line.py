@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config import fields, files
@@ -37,7 +38,7 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     parser = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False
     )
-    parser.add_argument("--config", action="append")
+    parser.add_argument("--config", default="")
     parser.add_argument("--workdir", default="")
     parser.add_argument("--mode", default="train", choices=MODES)
     parser.add_argument("--input", default="-")
@@ -52,13 +53,10 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     for text in rest:
         if not re.match("--?config[.]", text):
             raise _no_flag(text, vars(parsed))
-    if len(specs := parsed.config or [""]) > 1:
-        raise UserError("--config=FILE: give it exactly once")
-    (parsed.config,) = specs
     if not 0 <= parsed.port <= 65535:
         raise UserError(f"--port={parsed.port}: must be from 0 to 65535")
-    default = f"runs/{files.config_name(specs[0])}" if specs[0] else "runs"
-    parsed.workdir = parsed.workdir or default
+    name = parsed.config and files.config_name(parsed.config)
+    parsed.workdir = parsed.workdir or str(Path("runs", name))
     return CommandLine(overrides=rest, **vars(parsed))
 
 

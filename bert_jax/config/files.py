@@ -39,13 +39,12 @@ def path_of(spec: str) -> Path:
     return ours if ours.is_file() else Path(text)
 
 
-def load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
+def load_file(spec: str) -> ConfigDict:
     """Returns the config of a file, not checked.
 
     Args:
       spec: `path/to/file.py` or `path/to/file.py:name=value,...`. NAME alone means
         configs/NAME.py.
-      above: Files that extend this one.
 
     Raises:
       UserError: the file is missing or fails.
@@ -53,8 +52,6 @@ def load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
     path = path_of(spec)
     if not path.is_file():
         raise _no_file(spec, path)
-    if path.resolve() in above:
-        raise UserError(f"{path}: extends itself through {above[-1].name}")
     arguments = {}
     for part in filter(None, spec.partition(":")[2].split(",")):
         key, equals, arguments[key] = part.partition("=")
@@ -68,7 +65,7 @@ def load_file(spec: str, above: tuple[Path, ...] = ()) -> ConfigDict:
         function = module["get_config"]
         parameters = list(inspect.signature(function).parameters)
         if "extends" in module:
-            base = load_file(_find(module["extends"], path), (*above, path.resolve()))
+            base = load_file(_find(module["extends"], path))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         unknown = sorted({*arguments} - {*parameters})

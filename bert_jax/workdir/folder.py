@@ -1,9 +1,12 @@
-"""The work directory: the run it belongs to, and the run's vocabulary."""
+"""The work directory: its lock, the run it belongs to, and the run's vocabulary."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import filelock
 from etils import epath
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -14,8 +17,34 @@ from bert_jax.config import configuration
 from bert_jax.config.field import PLAIN
 from bert_jax.config.fields import fields_of as definitions
 from bert_jax.errors import UserError
-from bert_jax.runtime import untrusted
+from bert_jax.runtime import storage, untrusted
 from bert_jax.runtime.storage import Path, write_atomically
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: Path) -> Iterator[None]:
+    """Lets one process at a time train in a work directory, which it creates, and
+    deletes if it stays empty. Raises UserError if another one does. Buckets have no
+    locks."""
+    if storage.in_bucket(workdir):
+        yield
+        return
+    folder = pathlib.Path(workdir)
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(folder / ".lock", timeout=0):
+            try:
+                yield
+            finally:
+                (folder / ".lock").unlink(missing_ok=True)
+    except filelock.Timeout as error:
+        why = "another process is training there; wait for it, or name another folder"
+        raise UserError(f"--workdir={folder}: {why}") from error
+    finally:
+        for path in made:
+            with contextlib.suppress(OSError):  # not empty
+                path.rmdir()
 
 
 def claim_folder(

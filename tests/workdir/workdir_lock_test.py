@@ -10,8 +10,8 @@ from bert_jax import main
 HOLDER = """
 import sys, time
 from bert_jax.runtime import storage
-from bert_jax.workdir import lock as workdir_lock
-with workdir_lock.lock_workdir(storage.storage_path(sys.argv[1])):
+from bert_jax.workdir import folder as workdir
+with workdir.lock_workdir(storage.storage_path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(600)
 """
