@@ -6,9 +6,9 @@ that has just imported its libraries, and then runs as `python ARGUMENTS` does.
 
     python -m tests.fork_server SOCKET
 
-SOCKET is the number of a socket. An order is a message with a number for the run and
-four files: the order as JSON, and the run's standard input, output and error. News goes
-back, a JSON object a message. When the other end closes, runs that still go are killed.
+SOCKET is the number of a socket. An order is a message in JSON with four files: a
+socket, and the run's standard input, output and error. The socket gets the run's id,
+then its status. When the other end of SOCKET closes, runs that still go are killed.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ import socket
 import sys
 import tempfile
 import types
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -33,56 +34,56 @@ import bert_jax
 from bert_jax.runtime import signals
 from tests import shared_cache
 
-ORDER_FILES = 4
+MAX_ORDER = 1 << 20  # bytes
 # Each run executes the first as its program, which the second imports. The third is
 # Apache Beam's.
 NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
 
 
-def serve(orders: socket.socket) -> list[int]:
+def serve(orders: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Forks for each order.
 
-    Returns its files in the forked process, and nothing in this one when the orders
-    end.
+    Returns the order and its streams in the forked process, and nothing in this one
+    when the orders end.
     """
-    running: dict[int, tuple[int, int]] = {}  # by pidfd: process, number of the run
+    running: dict[int, tuple[int, socket.socket]] = {}  # processes by their pidfd
     while True:
         for ready in select.select([orders.fileno(), *running], [], [])[0]:
             if ready != orders.fileno():
-                process, number = running.pop(ready)
+                process, news = running.pop(ready)
                 os.close(ready)
-                _, code, used = os.wait4(process, 0)
-                status = os.waitstatus_to_exitcode(code)
-                seconds = used.ru_utime + used.ru_stime
-                _tell(orders, {"number": number, "status": status, "seconds": seconds})
+                _, code = os.waitpid(process, 0)
+                with news:
+                    _tell(news, os.waitstatus_to_exitcode(code))
                 continue
-            message, files, _, _ = socket.recv_fds(orders, 100, ORDER_FILES)
+            message, files, _, _ = socket.recv_fds(orders, MAX_ORDER, 4)
             if not message:
                 for process, _ in running.values():
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process, signal.SIGKILL)
-                return []
+                return None
+            its_news, *streams = files
             process = os.fork()
             if process == 0:
-                for file in (orders.detach(), *running):
+                others = (news.detach() for _, news in running.values())
+                for file in (orders.detach(), its_news, *running, *others):
                     os.close(file)
-                return files
-            for file in files:
+                return json.loads(message), streams
+            for file in streams:
                 os.close(file)
-            running[os.pidfd_open(process)] = process, int(message)
-            _tell(orders, {"number": int(message), "pid": process})
+            news = socket.socket(fileno=its_news)
+            running[os.pidfd_open(process)] = process, news
+            _tell(news, process)
 
 
-def become(files: list[int]) -> list[str]:
+def become(order: Mapping[str, Any], streams: list[int]) -> list[str]:
     """Sets streams, folder and environment in the forked process.
 
     Returns its arguments.
     """
     with contextlib.suppress(ProcessLookupError):
         os.setpgid(0, 0)
-    with os.fdopen(files[0], encoding="utf-8") as file:
-        order = json.load(file)
-    for number, stream in enumerate(files[1:]):
+    for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin = _open(sys.stdin, "r")
@@ -120,9 +121,9 @@ def run(argv: list[str]) -> None:
     exec(compile(program, "<string>", "exec"), vars(sys.modules["__main__"]))
 
 
-def _tell(orders: socket.socket, news: dict) -> None:
+def _tell(news: socket.socket, number: int) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        orders.send(json.dumps(news).encode())
+        news.send(str(number).encode())
 
 
 def _import() -> None:
@@ -145,9 +146,6 @@ def _import() -> None:
     for module in pkgutil.walk_packages(bert_jax.__path__, "bert_jax."):
         if module.name not in NOT_IMPORTED:
             importlib.import_module(module.name)
-    for name in os.environ.get("ALSO_IMPORT", "").split():
-        with contextlib.suppress(ImportError):  # from an extra
-            importlib.import_module(name)
     shared_cache.write_whole()
 
 
@@ -163,6 +161,6 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # no run scans the objects that all of them share
     its_orders = socket.socket(fileno=int(sys.argv[1]))
-    _tell(its_orders, {"number": -1, "pid": os.getpid()})
-    if its_files := serve(its_orders):
-        run(become(its_files))
+    _tell(its_orders, os.getpid())
+    if its_order := serve(its_orders):
+        run(become(*its_order))

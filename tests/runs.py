@@ -84,7 +84,7 @@ def start(
     key = frozenset(item for item in env.items() if item[0].startswith(_READ_AT_START))
     if key not in _servers:
         _servers[key] = Server(env)
-    return _servers[key].start_with_pipes([*program, *arguments], ROOT, env, stdin)
+    return _servers[key].start([*program, *arguments], env, stdin)
 
 
 def end_servers() -> None:
