@@ -9,36 +9,18 @@ import pytest
 from bert_jax.errors import UserError
 from bert_jax.tasks.glue import data as glue
 
-FOLDERS = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "qnli": "QNLI",
-    "rte": "RTE",
-    "wnli": "WNLI",
-}
-# Lines of header, and the columns of texts and label, as run_classifier.py has them
-# (of the tasks that it lacks, as the data's readmes have them).
+# Folder, lines of header, and the columns of texts and label, as run_classifier.py has
+# them (of the tasks that it lacks, as the data's readmes have them), and the texts' of
+# test.tsv.
 LAYOUT = {
-    "cola": (0, [3], 1),
-    "sst2": (1, [0], 1),
-    "mrpc": (1, [3, 4], 0),
-    "stsb": (1, [7, 8], 9),
-    "qqp": (1, [3, 4], 5),
-    "qnli": (1, [1, 2], 3),
-    "rte": (1, [1, 2], 3),
-    "wnli": (1, [1, 2], 3),
-}
-TEST_LAYOUT = {
-    "cola": [1],
-    "sst2": [1],
-    "mrpc": [3, 4],
-    "stsb": [7, 8],
-    "qnli": [1, 2],
-    "rte": [1, 2],
-    "wnli": [1, 2],
+    "cola": ("CoLA", 0, [3], 1, [1]),
+    "sst2": ("SST-2", 1, [0], 1, [1]),
+    "mrpc": ("MRPC", 1, [3, 4], 0, [3, 4]),
+    "stsb": ("STS-B", 1, [7, 8], 9, [7, 8]),
+    "qqp": ("QQP", 1, [3, 4], 5, None),
+    "qnli": ("QNLI", 1, [1, 2], 3, [1, 2]),
+    "rte": ("RTE", 1, [1, 2], 3, [1, 2]),
+    "wnli": ("WNLI", 1, [1, 2], 3, [1, 2]),
 }
 
 
@@ -58,31 +40,25 @@ def raw(path):
         return list(csv.reader(file, delimiter="\t", quotechar=None, quoting=3))
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_glue_dev_sets(shared_data, name):
-    folder = shared_data(f"glue/{FOLDERS[name]}")
-    notices = Counter()
+@pytest.mark.parametrize("name", LAYOUT)
+def test_glue_dev_and_test_sets(shared_data, name):
+    place, header, texts, label, test_texts = LAYOUT[name]
+    folder, notices = shared_data(f"glue/{place}"), Counter()
     records = read(name, folder, "dev", notices)
-    header, texts, label = LAYOUT[name]
     rows = raw(folder / "dev.tsv")[header:]
-    assert len(records) == len(rows) and not notices
-    for record, row in zip(records, rows, strict=True):
-        expected = [row[column] for column in texts]
-        assert [record["text"], record.get("text_b")][: len(texts)] == expected
-        gold = row[label]
-        assert record["label"] == (float(gold) if name == "stsb" else gold)
+    assert not notices and texts_of(records) == [[x[c] for c in texts] for x in rows]
+    kind = float if name == "stsb" else str
+    assert [record["label"] for record in records] == [kind(x[label]) for x in rows]
+    if test_texts:
+        records, rows = read(name, folder, "test"), raw(folder / "test.tsv")[1:]
+        assert [str(record["id"]) for record in records] == [row[0] for row in rows]
+        assert {record["label"] for record in records} == {None}
+        assert texts_of(records) == [[x[c] for c in test_texts] for x in rows]
 
 
-@pytest.mark.parametrize("name", TEST_LAYOUT)
-def test_glue_test_sets(shared_data, name):
-    folder = shared_data(f"glue/{FOLDERS[name]}")
-    records = read(name, folder, "test")
-    rows = raw(folder / "test.tsv")[1:]
-    assert [str(record["id"]) for record in records] == [row[0] for row in rows]
-    assert {record["label"] for record in records} == {None}
-    for record, row in zip(records, rows, strict=True):
-        expected = [row[column] for column in TEST_LAYOUT[name]]
-        assert [record["text"], record.get("text_b")][: len(expected)] == expected
+def texts_of(records):
+    names = ("text", "text_b")
+    return [[x[name] for name in names if x.get(name) is not None] for x in records]
 
 
 def test_mnli_official_layout_and_pairs_only(shared_data, tmp_path):

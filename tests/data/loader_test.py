@@ -4,27 +4,16 @@ import shutil
 
 import numpy as np
 import pytest
-from preparing import same
+from preparing import of_corpus, same
 
 from bert_jax import tokenization
 from bert_jax.data import loader, prepare
 from bert_jax.tasks.pretraining import Pretraining
-from configs import tiny
 
 
 @pytest.fixture(scope="module")
 def config(corpus, tmp_path_factory):
-    """A small vocabulary, sixteen rows a batch."""
-    config = tiny.get_config("plain")
-    config.corpus.sources = (f"sentences:{corpus}",)
-    config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
-    config.corpus.max_seq_length = 32
-    config.corpus.dev_fraction = 0.2
-    config.tokenizer.vocab_size = 60
-    config.train.batch_size = 16
-    config.train.num_steps = 100
-    config.evaluate.batch_size = 16
-    return config
+    return of_corpus(corpus, tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preparing import same
+from preparing import of_corpus, same
 
 from bert_jax.data import loader, packing, prepare
 from bert_jax.data.packing import PackedRows, group_texts
 from bert_jax.data.rows import Feature, Rows
-from configs import tiny
 
 LENGTH = 48
 
@@ -19,18 +18,9 @@ LENGTH = 48
 @pytest.fixture(scope="module")
 def config(corpus, tmp_path_factory):
     """Short documents: many pairs are shorter than the row."""
-    config = tiny.get_config("plain")
-    config.corpus.sources = (f"sentences:{corpus}",)
-    config.corpus.data_dir = str(tmp_path_factory.mktemp("data"))
-    config.corpus.max_seq_length = LENGTH
-    config.corpus.dev_fraction = 0.2
-    config.corpus.short_seq_prob = 0.5
-    config.corpus.packing = True
-    config.tokenizer.vocab_size = 60
+    config = of_corpus(corpus, tmp_path_factory.mktemp("data"))
+    config.corpus.update(max_seq_length=LENGTH, short_seq_prob=0.5, packing=True)
     config.masking.max_predictions_per_seq = 6
-    config.train.batch_size = 16
-    config.train.num_steps = 100
-    config.evaluate.batch_size = 16
     return config
 
 

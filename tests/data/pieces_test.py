@@ -7,6 +7,7 @@ import pytest
 import runs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from preparing import read
 
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, prepare
@@ -22,13 +23,6 @@ def make_config(shared_data, folder, *books):
     config.corpus.data_dir = str(folder / "data")
     config.tokenizer.vocab_file = str(shared_data(VOCABULARY))
     return config
-
-
-def rows(folder, split):
-    import tensorflow_datasets as tfds
-
-    source = tfds.builder_from_directory(folder).as_data_source(split)
-    return [(row["tokens_a"], row["tokens_b"]) for row in source]
 
 
 FORMS = st.sampled_from(["sentences", "lines", "wrapped"])
@@ -77,14 +71,14 @@ def test_corpus_of_one_file(shared_data, tmp_path):
         "--config.corpus.dev_fraction=0.1",
     )
     folder = out.strip().removeprefix("prepared: ")
-    written = {split: rows(folder, split) for split in ("train", "dev")}
+    written = {split: read(folder, split) for split in ("train", "dev")}
     (book,) = corpus.read_documents((f"text:{path}",), Path())
     tokenizer = tokenization.load(shared_data(VOCABULARY))
     encoded = tokenizer.encode_batch(
         corpus.split_sentences(book, "en"), add_special_tokens=False
     )
     tokens = Counter(token for encoding in encoded for token in encoding.ids)
-    found = Counter(int(t) for split in written.values() for a, _ in split for t in a)
+    found = Counter(int(t) for split in written.values() for a, *_ in split for t in a)
     assert not found - tokens
     # Only the dev sentences that are in train as well ("Yes.") are lost.
     totals = prepare.open_folder(Path(folder)).report["totals"]
@@ -92,5 +86,5 @@ def test_corpus_of_one_file(shared_data, tmp_path):
     kept = totals["train"]["sentences"] + totals["dev"]["sentences"]
     assert kept + left_out == sum(1 for encoding in encoded if encoding.ids)
     assert left_out <= (tokens - found).total() < 10 * left_out
-    share = sum(len(a) for a, _ in written["dev"]) / tokens.total()
+    share = sum(len(a) for a, *_ in written["dev"]) / tokens.total()
     assert 0.02 < share < 0.2

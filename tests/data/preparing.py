@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from bert_jax.data import prepare
-from configs import common
+from configs import common, tiny
 
 WORDS = ["time", "year", "people", "way", "day", "man", "thing", "life", "world"]
 LENGTH = 32
@@ -32,6 +32,18 @@ def make_config(folder, **changes):
     config.corpus.dev_fraction = 0.1
     config.tokenizer.vocab_size = 300
     config.update_from_flattened_dict(changes)
+    return config
+
+
+def of_corpus(corpus, folder):
+    """Makes the config of short rows of a corpus, with a small vocabulary."""
+    config = tiny.get_config("plain")
+    config.corpus.sources = (f"sentences:{corpus}",)
+    config.corpus.data_dir = str(folder)
+    config.corpus.update(max_seq_length=32, dev_fraction=0.2)
+    config.tokenizer.vocab_size = 60
+    config.train.update(batch_size=16, num_steps=100)
+    config.evaluate.batch_size = 16
     return config
 
 
