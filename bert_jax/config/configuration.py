@@ -260,6 +260,18 @@ def _conflicts(config: ConfigDict) -> Iterator[tuple[object, str]]:
         f"model.hidden_size={config.model.hidden_size}: must be even for config.task."
         "bilstm=True, which gives each direction a half",
     )
+    has_windows = "window_overlap" in task and task.windows > 1
+    room = task.get("max_seq_length", 0) - 2  # tokens, without special ones
+    yield (
+        has_windows and room <= task.window_overlap,
+        f"task.window_overlap={task.get('window_overlap')}: must be less than the "
+        f"{room} tokens of a window; lower it, or raise config.task.max_seq_length",
+    )
+    yield (
+        has_windows and (task.get("text_b") or task.texts_per_row > 1),
+        f"task.windows={task.get('windows')}: only single texts in rows of their own "
+        "have windows; leave config.task.text_b and texts_per_row unset",
+    )
     yield (
         corpus.packing and finetunes,
         "corpus.packing=True: packs the rows of pre-training; the rows of "

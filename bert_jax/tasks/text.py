@@ -100,8 +100,6 @@ class Text(Finetuning):
                     f"{' or '.join(kinds)}, not for {self.kind}"
                 )
         self._windows = config.task.get("windows", 1)
-        if self._windows > 1:
-            windows.check(config, self.max_seq_length - 2)
 
     @property
     def kind(self) -> str:

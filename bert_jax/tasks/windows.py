@@ -2,39 +2,6 @@
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
-from ml_collections import ConfigDict
-
-from bert_jax.errors import UserError
-
-# Names of `task.window_logits`.
-COMBINATIONS = ("mean", "max")
-
-
-def check(config: ConfigDict, room: int) -> None:
-    """Checks the fields of a task with windows.
-
-    Args:
-      room: Tokens of a window, without special ones.
-
-    Raises:
-      UserError: The windows do not overlap as asked, or the texts are pairs or share
-        rows.
-    """
-    task = config.task
-    if room <= task.window_overlap:
-        raise UserError(
-            f"config.task.window_overlap={task.window_overlap}: must be less than the "
-            f"{room} tokens of a window; lower it, or raise config.task.max_seq_length"
-        )
-    for name, is_set in (
-        ("text_b", bool(task.get("text_b"))),
-        ("texts_per_row", task.texts_per_row > 1),
-    ):
-        if is_set:
-            raise UserError(
-                f"config.task.windows={task.windows}: single texts in rows of their "
-                f"own alone have windows; leave config.task.{name} unset"
-            )
 
 
 def total_length(room: int, overlap: int, most: int) -> int:
@@ -63,7 +30,7 @@ def combine_logits(
     """Returns the mean or the maximum over a text's windows, without empty ones.
 
     Args:
-      how: One of COMBINATIONS.
+      how: mean or max.
     """
     is_real = input_mask.any(axis=-1)
     is_real = is_real.at[:, 0].set(True)[..., None]  # in an empty row of a batch, too
