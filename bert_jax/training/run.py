@@ -179,7 +179,9 @@ class Run:
         self.weights = setup.init_weights(task, params) if is_new else None
         task.reuse_prepared_data(workdir.read_data(folder))
         with processes.first_alone():
-            self.data = task.training_data()
+            self.data = setup.recording(
+                task.training_data(), self.train_step.constant_values
+            )
             require_dev(task)
             inference.require_score(task, self.mesh, params)
         processes.check_same("the prepared data", self.data.record)
@@ -262,7 +264,7 @@ class Run:
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
-        """Returns (state, batch, seeds, rate) -> (state, metrics), for these shapes."""
+        """Returns the step's program for these shapes. `Step.trace` has arguments."""
         micro_batches = self.task.phase_at(self.step).micro_batches
         return self.train_step.compiled(self.state, batch, micro_batches, self.log)
 

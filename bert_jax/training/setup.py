@@ -1,9 +1,13 @@
 """The start of a run: its resolved config, and the weights of `init_from`."""
 
 import contextlib
+import dataclasses
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -13,7 +17,7 @@ from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Data, Task
 from bert_jax.training import run_config, sharding
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -98,6 +102,22 @@ def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] |
     if not source:
         return None
     return weights.find_source(source).start(task, abstract, name)
+
+
+def recording(data: Data, constants: Any) -> Data:
+    """Adds a digest of the constants to `Data.record`, to notice at a resume whether
+    they have changed."""
+    if not constants:
+        return data
+    digest = hashlib.sha256()
+    for path, array in jax.tree.leaves_with_path(constants):
+        array = np.ascontiguousarray(array)
+        digest.update(
+            f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode()
+        )
+        digest.update(array.view(np.uint8).data)
+    record = {**data.record, "constants": digest.hexdigest()}
+    return dataclasses.replace(data, record=record)
 
 
 class Restored(NamedTuple):

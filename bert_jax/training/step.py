@@ -18,6 +18,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.errors import UserError
 from bert_jax.runtime import processes
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, sharding
@@ -306,13 +307,16 @@ class Step:
 
     Attributes:
       abstract: Shapes, dtypes and shardings of one seed's state.
+      constant_values: The task's constants, as it returned them, without their boxes.
+      abstract_constants: Their shapes, dtypes and shardings.
     """
 
     def __init__(self, task: Task, mesh: Mesh):
         """Computes nothing.
 
         Raises:
-          UserError: The optimizer is wrong, or several seeds where one is needed.
+          UserError: The optimizer is wrong, or several seeds where one is needed, or a
+            constant has the name of a part of the model.
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
@@ -320,7 +324,18 @@ class Step:
             task.config, task.unused_parameters()
         )
         self.abstract = abstract_state(task, self._optimizer, mesh)
+        given = task.constants()
+        if both := given.keys() & self.abstract.params.keys():
+            raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
+        self.constant_values = nn.meta.unbox(given)
+        self.abstract_constants = sharding.abstract_arrays(given, mesh)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
+
+    @functools.cached_property
+    def constants(self) -> dict[str, Any]:
+        """The task's constants on the devices, the same for all seeds."""
+        shardings = sharding.shardings_of(self.abstract_constants)
+        return sharding.place_arrays(self.constant_values, shardings)
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, for all seeds, from random values.
@@ -339,13 +354,7 @@ class Step:
 
         with jax.default_device(_processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
-        params = jax.tree.map(
-            lambda x, where: jax.make_array_from_callback(
-                x.shape, where, x.__getitem__
-            ),
-            drawn,
-            shardings.params,
-        )
+        params = sharding.place_arrays(drawn, shardings.params)
         finish = self.seeds.each(complete)
         return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
 
@@ -360,9 +369,9 @@ class Step:
           micro_batches: Number of parts that the batch is split into.
 
         Returns:
-          A function of (state, batch, `seeds.array`, the learning rate), which donates
-          the state. The rate is an argument, so that runs which differ in it share a
-          program.
+          A function of (state, batch, `seeds.array`, the learning rate, `constants`),
+          which donates the state. The rate is an argument, so that runs which differ in
+          it share a program, and the constants, so that they are not part of it.
         """
         config = self.task.config
         options: dict[str, bool | int] = {}
@@ -379,10 +388,17 @@ class Step:
         )
         with sharding.activate_mesh(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)
-            return jitted.trace(state, batch, self.seeds.array, rate)
+            given = (self.seeds.array, rate, self.abstract_constants)
+            return jitted.trace(state, batch, *given)
 
     def train_step(
-        self, micro_batches: int, state: Any, batch: Any, numbers: Any, rate: Any
+        self,
+        micro_batches: int,
+        state: Any,
+        batch: Any,
+        numbers: Any,
+        rate: Any,
+        constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
         config = self.task.config
@@ -390,9 +406,10 @@ class Step:
         loss: LossFunction
         if task.compares_rows:
             loss = task.batch_loss
-            vectors = optimizers.loss_of_the_rest(task.vectors, frozen)
+            vectors = reading(task.vectors, constants)
+            vectors = optimizers.loss_of_the_rest(vectors, frozen)
         else:
-            loss = task.carried_loss if state.carry else task.loss
+            loss = reading(task.carried_loss if state.carry else task.loss, constants)
             loss, vectors = optimizers.loss_of_the_rest(loss, frozen), None
         one_seed = functools.partial(
             train_step,
@@ -425,6 +442,11 @@ class Step:
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]
+
+
+def reading(function: Callable[..., Any], constants: Any) -> Callable[..., Any]:
+    """Returns a function of the parameters, and more, that also reads constants."""
+    return lambda params, *rest: function({**params, **constants}, *rest)
 
 
 def _processor() -> jax.Device | None:

@@ -48,16 +48,20 @@ def claim_folder(
 
 
 def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
-    """Raises UserError if a run's rows are not those that it began with."""
+    """Raises UserError if a run's rows or constants are not those it began with."""
     began, now = (
-        {"training": each.get("rows")} | each.get("dev", {})
+        {
+            "the training data": each.get("rows"),
+            "the content of Task.constants (a teacher)": each.get("constants"),
+            **{f"the {x} data": digest for x, digest in each.get("dev", {}).items()},
+        }
         for each in (read_data(workdir), data)
     )
     for name, digest in began.items():
         if digest and now.get(name) not in (None, digest):
             raise UserError(
-                f"--workdir={workdir}: the {name} data is not what this run began "
-                "with; restore it, or use another --workdir"
+                f"--workdir={workdir}: {name} is not what this run began with; restore "
+                "it, or use another --workdir"
             )
 
 
