@@ -40,6 +40,15 @@ def _spike(value: int | float) -> str | None:
     return "must be more than 1, or 0 for no spikes" if 0 < value <= 1 else None
 
 
+def _patterns(value: tuple) -> str | None:
+    for pattern in value:
+        try:
+            re.compile(str(pattern))
+        except re.error as error:
+            return f"has {pattern!r}: not a regular expression: {error}"
+    return None
+
+
 def _language(value: str) -> str | None:
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
     return None if is_code else "must be a language code, such as en or de (ISO 639)"
@@ -214,6 +223,9 @@ FIELDS: dict[str, Field] = {
     "optimizer.eps": Field(1e-6),  # added to the root of the squares' mean
     # Largest norm of the whole gradient. 0 means no clipping.
     "optimizer.clip_norm": Field(1.0),
+    # Parameters that learn, by patterns (regular expressions) found in their paths:
+    # ("attention", "sequence_classification"). Empty means all.
+    "optimizer.trainable": Field((), _patterns),
     # Parameters that do not learn, by the beginning of their path: ("bert/embeddings",
     # "bert/encoder/layer_0"). They have no moments, and no part in the gradient's norm.
     "optimizer.frozen": Field(()),

@@ -40,6 +40,8 @@ PRODUCTS = {
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Arrays], Scalars]
+# Whether a parameter learns, by its path. None means that all do.
+Learns = Callable[[str], bool] | None
 # (parameters, batch, key) -> arrays [batch, ...], of which `Task.batch_loss` compares
 # the rows.
 VectorFunction = Callable[..., Arrays]
@@ -76,11 +78,15 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-    params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
+    params: Params,
+    optimizer: optax.GradientTransformation,
+    carry: Any = (),
+    learns: Learns = None,
 ) -> TrainState:
     """Returns the state before the first step."""
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
-    return TrainState(count, params, optimizer.init(params), stats, carry)
+    opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
+    return TrainState(count, params, opt_state, stats, carry)
 
 
 def abstract_state(
@@ -91,10 +97,11 @@ def abstract_state(
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
     """
     params = sharding.abstract_params(task.init_params, mesh)
-    whole = sharding.replicated_sharding(mesh)
+    learns = optimizers.learning_names(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
+    whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, task.init_carry()), params
+        lambda params: init_state(params, optimizer, task.init_carry(), learns), params
     )
     zero1 = task.config.mesh.optimizer == "zero1"
 
@@ -107,7 +114,7 @@ def abstract_state(
         optimizer,
         place,
         state.opt_state,
-        shardings,
+        optimizers.split_learning(shardings, learns)[0],
         transform_non_params=lambda _: whole,
         is_leaf=_is_frozen,
     )
@@ -155,6 +162,8 @@ def train_step(
     micro_batches: int,
     spike_factor: int | float = 0.0,
     vectors: VectorFunction | None = None,
+    learns: Learns = None,
+    constants: Params = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step. An anomaly changes only the counters.
 
@@ -170,19 +179,25 @@ def train_step(
       spike_factor: See `anomaly.detect_anomaly`.
       vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
         any number of parts. None means that it takes (parameters, batch, key).
+      learns: See `optimizer.learning_names`.
+      constants: Arrays that `loss` or `vectors` finds among the parameters.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
       clipping), `learning_rate`, and those of `anomaly.detect_anomaly`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
+    learning, rest = optimizers.split_learning(state.params, learns)
+    others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
     if vectors is None:
+        loss = _beside(loss, others)
         grads, (losses, carry) = _gradients(
-            state.params, batch, key, loss, loss_weights, micro_batches, state.carry
+            learning, batch, key, loss, *divisors, state.carry
         )
     else:
+        vectors = _beside(vectors, others)
         grads, losses = _gradients_of_vectors(
-            state.params, batch, key, vectors, loss, loss_weights, micro_batches
+            learning, batch, key, vectors, loss, *divisors
         )
         carry = state.carry
     metrics = {
@@ -196,16 +211,22 @@ def train_step(
     )
     unless = anomaly.SelectUnlessBad(bad)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        *(grads, state.opt_state, state.params),
+        *(grads, state.opt_state, learning),
         learning_rate=learning_rate,
         unless=unless,
     )
     params, opt_state, carry = unless(
-        (optax.apply_updates(state.params, updates), opt_state, carry),
-        (state.params, state.opt_state, state.carry),
+        (optax.apply_updates(learning, updates), opt_state, carry),
+        (learning, state.opt_state, state.carry),
     )
+    params = optimizers.join(params, rest)
     after = TrainState(state.step + 1, params, opt_state, stats, carry)
     return after, {**metrics, **judged}
+
+
+def _beside(function: Callable[..., Any], others: Params) -> Callable[..., Any]:
+    """Returns a function of parameters, and more, that finds others among them."""
+    return lambda params, *rest: function(optimizers.join(params, others), *rest)
 
 
 def _gradients(
@@ -324,8 +345,10 @@ class Step:
             task.config, task.unused_parameters()
         )
         self.abstract = abstract_state(task, self._optimizer, mesh)
+        params = self.abstract.params
+        self._learns = optimizers.learning_names(task.config.optimizer, params)
         given = task.constants()
-        if both := given.keys() & self.abstract.params.keys():
+        if both := given.keys() & params.keys():
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
         self.constant_values = nn.meta.unbox(given)
         self.abstract_constants = sharding.abstract_arrays(given, mesh)
@@ -343,14 +366,14 @@ class Step:
         The processor draws them: a GPU's compiler takes most of a minute for this, and
         a seed gives the same values on all devices.
         """
-        task, optimizer = self.task, self._optimizer
+        task, optimizer, learns = self.task, self._optimizer, self._learns
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
 
         def draw(seed: Array) -> Any:
             return nn.meta.unbox(task.init_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
-            return init_state(params, optimizer, task.init_carry())
+            return init_state(params, optimizer, task.init_carry(), learns)
 
         with jax.default_device(_processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
@@ -402,20 +425,18 @@ class Step:
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
         config = self.task.config
-        task, frozen = self.task, tuple(config.optimizer.frozen)
+        task = self.task
         loss: LossFunction
+        loss = task.carried_loss if state.carry else task.loss
         if task.compares_rows:
             loss = task.batch_loss
-            vectors = reading(task.vectors, constants)
-            vectors = optimizers.loss_of_the_rest(vectors, frozen)
-        else:
-            loss = reading(task.carried_loss if state.carry else task.loss, constants)
-            loss, vectors = optimizers.loss_of_the_rest(loss, frozen), None
         one_seed = functools.partial(
             train_step,
             learning_rate=rate,
             loss=loss,
-            vectors=vectors,
+            vectors=task.vectors if task.compares_rows else None,
+            learns=self._learns,
+            constants=constants,
             loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,
@@ -442,11 +463,6 @@ class Step:
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]
-
-
-def reading(function: Callable[..., Any], constants: Any) -> Callable[..., Any]:
-    """Returns a function of the parameters, and more, that also reads constants."""
-    return lambda params, *rest: function({**params, **constants}, *rest)
 
 
 def _processor() -> jax.Device | None:
