@@ -104,6 +104,14 @@ FIELDS: dict[str, Field] = {
     "model.remat": _noted("none", ("none", "full", "dots")),
     # Compile one layer and loop over it: compiles faster, may run slower.
     "model.scan_layers": Field(False),
+    # LoRA: rank of the matrices that learn beside the encoder's (docs/fine_tuning.md).
+    # Else only heads do: the rest stays as in init_from. 0 means no LoRA.
+    "model.lora_rank": Field(0),
+    # The product of two such matrices is multiplied by lora_alpha / lora_rank.
+    "model.lora_alpha": Field(8.0, "(0, inf)"),
+    # The encoder's matrices that get them, by the end of their name: query, key, value,
+    # attention/output, intermediate, output (of both kinds)
+    "model.lora_targets": Field(("query", "value"), empty_error),
     # bert, or another folder of families/, by its name. configs/NAME.py and
     # configs/finetune/ with model=NAME set it.
     "model.architecture": _sized("bert", registry.FAMILIES),

@@ -18,6 +18,7 @@ from optax import contrib
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
+from bert_jax.models.layers import kernel_inputs
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
 from bert_jax.training import anomaly
 
@@ -421,7 +422,7 @@ def matrix_axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
         return None
     every = layer_axes(name, rank)
     # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
-    inputs = len(every) - 1 if name.endswith("attention/output/kernel") else 1
+    inputs = kernel_inputs(name.split("/")[:-1])
     return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
 
 

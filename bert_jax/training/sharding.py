@@ -107,6 +107,15 @@ def _check_batches(
             )
 
 
+def processor() -> jax.Device | None:
+    """Returns the CPU device. None means that JAX_PLATFORMS leaves it out, and the
+    first device is used instead."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding with the same array on every device."""
     return NamedSharding(mesh, PartitionSpec())

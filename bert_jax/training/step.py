@@ -19,12 +19,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
+from bert_jax.models import lora
+from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
 from bert_jax.training.seeds import Seeds
+from bert_jax.training.setup import Base
 from bert_jax.types import Arrays, Params, Scalars
 
 # For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
@@ -90,13 +93,19 @@ def init_state(
 
 
 def abstract_state(
-    task: Task, optimizer: optax.GradientTransformation, mesh: Mesh
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    init_params: Callable[[Key[Array, ""]], Params] | None = None,
 ) -> TrainState:
     """Returns shapes, dtypes and shardings of the whole state. Allocates nothing.
 
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
+
+    Args:
+      init_params: Function that returns the run's parameters. None means the task's.
     """
-    params = sharding.abstract_params(task.init_params, mesh)
+    params = sharding.abstract_params(init_params or task.init_params, mesh)
     learns = optimizers.learning_names(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
@@ -329,11 +338,13 @@ class Step:
     Attributes:
       abstract: Shapes, dtypes and shardings of one seed's state.
       constant_values: The task's constants, as it returned them, without their boxes.
-      abstract_constants: Their shapes, dtypes and shardings.
     """
 
-    def __init__(self, task: Task, mesh: Mesh):
+    def __init__(self, task: Task, mesh: Mesh, base: Base | None = None):
         """Computes nothing.
+
+        Args:
+          base: The parameters that do not learn in a run with LoRA.
 
         Raises:
           UserError: The optimizer is wrong, or several seeds where one is needed, or a
@@ -344,21 +355,28 @@ class Step:
         self._optimizer = optimizers.make_optimizer(
             task.config, task.unused_parameters()
         )
-        self.abstract = abstract_state(task, self._optimizer, mesh)
+        self._base = base
+        self._init_params = task.init_params if base is None else base.init_params
+        self.abstract = abstract_state(task, self._optimizer, mesh, self._init_params)
         params = self.abstract.params
         self._learns = optimizers.learning_names(task.config.optimizer, params)
         given = task.constants()
         if both := given.keys() & params.keys():
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
         self.constant_values = nn.meta.unbox(given)
-        self.abstract_constants = sharding.abstract_arrays(given, mesh)
+        self._abstract_constants = sharding.abstract_arrays(given, mesh)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
 
     @functools.cached_property
     def constants(self) -> dict[str, Any]:
-        """The task's constants on the devices, the same for all seeds."""
-        shardings = sharding.shardings_of(self.abstract_constants)
-        return sharding.place_arrays(self.constant_values, shardings)
+        """The task's constants and a base, on the devices, the same for all seeds."""
+        shardings = sharding.shardings_of(self._abstract_constants)
+        placed: dict[str, Any] = sharding.place_arrays(self.constant_values, shardings)
+        return placed if self._base is None else placed | self._base.constants
+
+    def model_params(self, params: Params) -> Params:
+        """Returns the parameters that the model reads, of one seed's."""
+        return params if self._base is None else self._base.merged(params)
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, for all seeds, from random values.
@@ -367,15 +385,16 @@ class Step:
         a seed gives the same values on all devices.
         """
         task, optimizer, learns = self.task, self._optimizer, self._learns
+        init_params = self._init_params
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
 
         def draw(seed: Array) -> Any:
-            return nn.meta.unbox(task.init_params(jax.random.key(seed)))
+            return nn.meta.unbox(init_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
             return init_state(params, optimizer, task.init_carry(), learns)
 
-        with jax.default_device(_processor()):
+        with jax.default_device(sharding.processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
         params = sharding.place_arrays(drawn, shardings.params)
         finish = self.seeds.each(complete)
@@ -411,8 +430,10 @@ class Step:
         )
         with sharding.activate_mesh(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)
-            given = (self.seeds.array, rate, self.abstract_constants)
-            return jitted.trace(state, batch, *given)
+            constants = self._abstract_constants
+            if self._base is not None:
+                constants = constants | self._base.abstract
+            return jitted.trace(state, batch, self.seeds.array, rate, constants)
 
     def train_step(
         self,
@@ -426,15 +447,14 @@ class Step:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
         config = self.task.config
         task = self.task
-        loss: LossFunction
-        loss = task.carried_loss if state.carry else task.loss
-        if task.compares_rows:
-            loss = task.batch_loss
+        loss: LossFunction = task.carried_loss if state.carry else task.loss
+        vectors = self._of_model(task.vectors) if task.compares_rows else None
+        loss = task.batch_loss if task.compares_rows else self._of_model(loss)
         one_seed = functools.partial(
             train_step,
             learning_rate=rate,
             loss=loss,
-            vectors=task.vectors if task.compares_rows else None,
+            vectors=vectors,
             learns=self._learns,
             constants=constants,
             loss_weights=task.loss_weights,
@@ -443,6 +463,18 @@ class Step:
             spike_factor=float(config.train.spike_factor),
         )
         return self.seeds.each(one_seed)(state, batch, numbers)
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Returns the numbers of a seed's parameters: the model's, those that learn."""
+        own, base = self.abstract.params, self._base
+        learning = optimizers.split_learning(own, self._learns)[0]
+        whole = own if base is None else optimizers.join(own, base.abstract)
+        return count_parameters(whole), count_parameters(learning)
+
+    def _of_model(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Turns a function of the model's parameters into one of the run's."""
+        model = self.task.config.model
+        return lambda params, *rest: function(lora.merge(params, model), *rest)
 
     def compiled(
         self,
@@ -463,12 +495,3 @@ class Step:
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]
-
-
-def _processor() -> jax.Device | None:
-    """Returns the CPU device. None means that JAX_PLATFORMS leaves it out, and the
-    first device is used instead."""
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return None

@@ -1,9 +1,12 @@
 """The work directory: the run it belongs to, and the run's vocabulary."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -33,7 +36,7 @@ def claim_folder(
     """
     check_run(workdir, config)
     _check_vocabulary(workdir, tokenizer)
-    _check_data(workdir, data or {})
+    check_data(workdir, data or {})
     if not write:
         if not has_config(workdir):
             why = "does not see what process 0 writes there; share one folder"
@@ -47,12 +50,17 @@ def claim_folder(
     write_atomically(workdir / "config.json", record)
 
 
-def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
-    """Raises UserError if a run's rows or constants are not those it began with."""
+def check_data(workdir: Path, data: Mapping[str, Any]) -> None:
+    """Raises UserError if a run's rows or constants are not those it began with.
+
+    Args:
+      data: Digests as in data.json, some of them or all.
+    """
     began, now = (
         {
             "the training data": each.get("rows"),
             "the content of Task.constants (a teacher)": each.get("constants"),
+            "what config.init_from names (LoRA's base)": each.get("base"),
             **{f"the {x} data": digest for x, digest in each.get("dev", {}).items()},
         }
         for each in (read_data(workdir), data)
@@ -63,6 +71,17 @@ def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
                 f"--workdir={workdir}: {name} is not what this run began with; restore "
                 "it, or use another --workdir"
             )
+
+
+def digest(arrays: Any) -> str:
+    """Returns a digest of a tree of arrays, for `check_data`."""
+    found = hashlib.sha256()
+    for path, array in jax.tree.leaves_with_path(arrays):
+        array = np.ascontiguousarray(array)
+        name = jax.tree_util.keystr(path)
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(array.view(np.uint8).data)
+    return found.hexdigest()
 
 
 def has_config(workdir: Path) -> bool:
