@@ -10,7 +10,7 @@ from bert_jax import family
 from bert_jax.models.heads import count_parameters
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Task
-from bert_jax.training import sharding
+from bert_jax.training import setup, sharding
 from bert_jax.training.sharding import bytes_per_device
 from bert_jax.training.step import Step
 
@@ -29,10 +29,11 @@ def describe(task: Task, target: str) -> None:
 def gather_sizes(task: Task) -> dict[str, Any]:
     """Returns `parameters` (BERT with its pooler, without heads),
     `parameters_with_heads`, `flops_per_step` (for the first phase) and bytes per
-    device. Nothing is allocated."""
+    device: with LoRA, of what learns. Nothing is allocated, but LoRA's base is read."""
     config = task.config
     mesh = sharding.make_mesh(config)
-    abstract = Step(task, mesh).abstract
+    base = setup.read_start(task, mesh)[0] if config.model.lora_rank else None
+    abstract = Step(task, mesh, base).abstract
     params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
     phases = [
         {

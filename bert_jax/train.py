@@ -60,7 +60,8 @@ def train_loop(run: Run) -> None:
         update = run.compiled_step(batch)
         with log.clock("step"):
             rate = run.learning_rates[run.step]
-            run.state, metrics = update(run.state, batch, seeds.array, rate)
+            given = (seeds.array, rate, run.train_step.constants)
+            run.state, metrics = update(run.state, batch, *given)
             run.step += 1
             # At most one step runs while the next batch is put together.
             run.anomalies.add(run.step, metrics)

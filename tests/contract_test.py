@@ -133,7 +133,7 @@ def two_steps(task: Task, devices) -> tuple[list, dict]:
         placed = sharding.place_batch(batch, mesh, size, 1)
         compiled = program.trace(state, placed, 1).lower().compile()
         rate = np.float32(1e-3)
-        state, after = compiled(state, placed, program.seeds.array, rate)
+        state, after = compiled(state, placed, program.seeds.array, rate, {})
         metrics.append(jax.device_get(after))
     kept = {"moments": state.opt_state, "carry": state.carry}
     return metrics, jax.device_get(kept)

@@ -40,6 +40,15 @@ def _spike(value: int | float) -> str | None:
     return "must be more than 1, or 0 for no spikes" if 0 < value <= 1 else None
 
 
+def _patterns(value: tuple) -> str | None:
+    for pattern in value:
+        try:
+            re.compile(str(pattern))
+        except re.error as error:
+            return f"has {pattern!r}: not a regular expression: {error}"
+    return None
+
+
 def _language(value: str) -> str | None:
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
     return None if is_code else "must be a language code, such as en or de (ISO 639)"
@@ -95,6 +104,14 @@ FIELDS: dict[str, Field] = {
     "model.remat": _noted("none", ("none", "full", "dots")),
     # Compile one layer and loop over it: compiles faster, may run slower.
     "model.scan_layers": Field(False),
+    # LoRA: rank of the matrices that learn beside the encoder's (docs/fine_tuning.md).
+    # Else only heads do: the rest stays as in init_from. 0 means no LoRA.
+    "model.lora_rank": Field(0),
+    # The product of two such matrices is multiplied by lora_alpha / lora_rank.
+    "model.lora_alpha": Field(8.0, "(0, inf)"),
+    # The encoder's matrices that get them, by the end of their name: query, key, value,
+    # attention/output, intermediate, output (of both kinds)
+    "model.lora_targets": Field(("query", "value"), empty_error),
     # bert, or another folder of families/, by its name. configs/NAME.py and
     # configs/finetune/ with model=NAME set it.
     "model.architecture": _sized("bert", registry.FAMILIES),
@@ -214,6 +231,9 @@ FIELDS: dict[str, Field] = {
     "optimizer.eps": Field(1e-6),  # added to the root of the squares' mean
     # Largest norm of the whole gradient. 0 means no clipping.
     "optimizer.clip_norm": Field(1.0),
+    # Parameters that learn, by patterns (regular expressions) found in their paths:
+    # ("attention", "sequence_classification"). Empty means all.
+    "optimizer.trainable": Field((), _patterns),
     # Parameters that do not learn, by the beginning of their path: ("bert/embeddings",
     # "bert/encoder/layer_0"). They have no moments, and no part in the gradient's norm.
     "optimizer.frozen": Field(()),

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.convert import sentence_transformers
+from bert_jax.convert import peft, sentence_transformers
 from bert_jax.convert.layout import Weights
 from bert_jax.convert.tensors import WEIGHTS
 from bert_jax.errors import UserError, first_line
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # The field of config.json that names the run a model is from.
 PROVENANCE = "bert_jax"
+ADAPTER = "adapter"  # folder of a run's adapters, in PEFT's form
 
 
 def export_folder(
@@ -59,13 +60,18 @@ def export_folder(
                 _write_tokenizer(weights, tokenizer, new, provenance)
             card = _card(folder.name, weights, provenance)
             (new / "README.md").write_text(card, encoding="utf-8")
-            task = (provenance.get("config") or {}).get("task", {})
+            config = provenance.get("config") or {}
+            task = config.get("task", {})
             if task.get("name") == "embeddings":
                 size = weights.config.hidden_size
                 files = sentence_transformers.files_of_task(task, size)
                 for name, value in files.items():
                     (new / name).parent.mkdir(exist_ok=True)
                     _write_json(new / name, value)
+            if weights.learned:
+                base, model = config["init_from"], config["model"]
+                if not peft.write(weights, base, model["lora_alpha"], new / ADAPTER):
+                    log.warning("exported without %s/: not PEFT's form", ADAPTER)
             new.rename(folder)  # also onto an empty folder
     except OSError as error:
         raise UserError(f"--output={folder}: {error.strerror or error}") from error

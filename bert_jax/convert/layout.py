@@ -37,6 +37,9 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
+    # With LoRA the parameters that have learned, which `params` has merged: adapters
+    # and heads.
+    learned: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     # The run that trained it, as JSON: `step`, `config`, fitted values other than
     # weights (`task`), `scores` of each split, `max_seq_length`. Each may be missing.
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Replaces a run's initial parameters with weights that were read."""
 
 import json
+import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from bert_jax.convert.layout import Weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import stack_layers
+from bert_jax.models.encoder import LAYERS, stack_layers
 from bert_jax.runtime.storage import Path
 
 # Fields that no parameter's shape determines.
@@ -55,11 +56,21 @@ class Report(NamedTuple):
         ):
             # "bert/pooler/kernel" -> bert. Other projects' names are unchanged.
             parts = dict.fromkeys(name.partition("/")[0] for name in names)
+            if what.startswith("new"):  # -> bert/pooler, and one of many layers' names
+                parts = dict.fromkeys(_of_any_layer(name) for name in names)
             rows.append((what, len(names), textwrap.shorten(", ".join(parts), 60)))
         return rows, ("", "arrays", "of")
 
     def to_json(self) -> str:
         return json.dumps(self._asdict(), indent=2) + "\n"
+
+
+def _of_any_layer(name: str) -> str:
+    """Returns the name of a new part: a head's, or the module's in the trunk."""
+    head, *inner = name.split("/")
+    if head != "bert":
+        return head
+    return re.sub(r"layer_\d+", "layer_*", "/".join((head, *inner[:-1])))
 
 
 def merge_weights(
@@ -73,11 +84,12 @@ def merge_weights(
       source: Path of `weights`, for the report and errors.
 
     Returns:
-      Parameters of the same structure and sharding, and the report. Heads and a pooler
-      that the weights lack keep their initial values.
+      Parameters of the same structure and sharding, and the report. Heads, a pooler and
+      a custom layer's parts that the weights lack keep their initial values.
 
     Raises:
-      UserError: The models differ in a shape or in _DECISIVE.
+      UserError: The models differ in a shape or in _DECISIVE. A layer may differ if it
+        `starts_from` the weights'.
     """
     params = weights.params
     if "layers" in initial["bert"]["encoder"]:
@@ -85,6 +97,8 @@ def merge_weights(
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
     own = FAMILIES[config.architecture].fields.items()
     free = {n.removeprefix("model.") for n, f in own if f.weights == "default"}
+    if weights.config.layer in getattr(LAYERS.lookup(config.layer), "starts_from", ()):
+        free.add("layer")
     for field in (*_DECISIVE, *(name for name, _ in config.family_fields)):
         if field not in free and model[field] != saved[field]:
             raise UserError(
@@ -143,16 +157,21 @@ def _placed(array: Any, sharding: jax.sharding.Sharding) -> jax.Array:
 def fill_missing(params: Any, fresh: Any) -> Any:
     """Takes from `fresh` the parameters that were not read.
 
-    If `fresh` has several seeds, each starts from the parameters that were read.
+    If `fresh` has several seeds, each starts from the parameters that were read. With
+    LoRA it lacks the base, which was read, too.
     """
+    found = flatten_dict(params)
 
     def choose(read: Any, new: jax.Array) -> jax.Array:
-        if isinstance(read, jax.ShapeDtypeStruct):
+        if read is None or isinstance(read, jax.ShapeDtypeStruct):
             return new
         read = jnp.broadcast_to(read, new.shape)
         return jax.device_put(read, new.sharding)
 
-    return jax.tree.map(choose, params, fresh)
+    chosen = {
+        path: choose(found.get(path), x) for path, x in flatten_dict(fresh).items()
+    }
+    return unflatten_dict(chosen)
 
 
 def require_complete(params: Any, report: Report, unused: Collection[str] = ()) -> Any:

@@ -18,6 +18,7 @@ from jaxtyping import Float32
 from bert_jax.family import FAMILIES
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import BertConfig
+from bert_jax.models.layers import kernel_inputs
 
 Array = Float32[np.ndarray, "..."]
 Shape = tuple[int, ...]
@@ -52,7 +53,7 @@ class Parameter:
             return self.shape
         if self.path[-1] != "kernel":
             return (math.prod(self.shape),)
-        inputs = 2 if self.path[-3:-1] == ("attention", "output") else 1
+        inputs = kernel_inputs(self.path[:-1])
         return math.prod(self.shape[:inputs]), math.prod(self.shape[inputs:])
 
     @property

@@ -81,6 +81,19 @@ class Tensors:
         open_ = _flax if paths[0].name == FLAX else _safetensors
         return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 
+    @classmethod
+    def of_file(cls, path: Path, prefix: str) -> "Tensors":
+        """Opens a file of safetensors, and takes a prefix off its names."""
+        entries = (
+            entry._replace(name=entry.name.removeprefix(prefix))
+            for entry in _safetensors(path)
+        )
+        return cls(path, entries)
+
+    def put(self, name: str, array: Array) -> None:
+        """Adds a tensor, or changes it."""
+        self.shapes[name], self._reads[name] = array.shape, lambda: array
+
     def read(self, name: str) -> Array:
         """Returns a tensor, as float32."""
         with np.errstate(over="ignore"):

@@ -17,18 +17,27 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import fields
 from bert_jax.config.phases import phases_of
-from bert_jax.convert import export, layout, merge, sentence_transformers, tensors
+from bert_jax.convert import (
+    export,
+    layout,
+    merge,
+    peft,
+    sentence_transformers,
+    tensors,
+)
 from bert_jax.convert.export import PROVENANCE
 from bert_jax.convert.layout import Layout, Weights
 from bert_jax.convert.tensors import Entry, Tensors
 from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES, Family, family_by_name
+from bert_jax.models import lora
 from bert_jax.models.config import KERNELS, BertConfig
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
@@ -249,6 +258,30 @@ class HuggingFace(Source):
         return recorded if isinstance(recorded, dict) and is_ours else {}
 
 
+class Peft(HuggingFace):
+    """A model of another folder, with the adapters that PEFT saved merged into it."""
+
+    def __init__(self, folder: Path):
+        """Reads both configs. Raises UserError if one of them is not supported."""
+        self._adapter = peft.Adapter(folder)
+        base = find_source(self._adapter.base)
+        if type(base) is not HuggingFace:
+            raise UserError(
+                f"{folder / peft.CONFIG}: its base_model_name_or_path, {base.folder}, "
+                "is no folder of Hugging Face's form"
+            )
+        super().__init__(base.folder)
+        self._adapter.complete(self._fields, self._layout)
+
+    def _tensors(self) -> Tensors:
+        tensors = super()._tensors()
+        self._adapter.apply(tensors, self._layout)
+        return tensors
+
+    def _provenance(self) -> dict[str, Any]:
+        return {}  # the base's is of another model
+
+
 class Google(HuggingFace):
     """A checkpoint that Google released, or run_classifier.py or run_squad.py wrote:
     bert_config.json, bert_model.ckpt.* and vocab.txt."""
@@ -362,6 +395,11 @@ class Run(Source):
 
     def read(self, name: str = "") -> Weights:
         config, params, step = read_checkpoint(self.folder, name, self.step)
+        learned: dict[str, Any] = {}
+        if lora.NAME in params:
+            adapters = unstacked(params[lora.NAME])
+            learned = {**unstacked(params), lora.NAME: adapters}
+            params = with_base(self.folder, config, learned)
         vocabulary = tokenization.load(self.folder / "tokenizer.json")
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
@@ -370,7 +408,7 @@ class Run(Source):
         params = {k: v for k, v in params.items() if k not in user_heads}
         heads = params.keys() - {"bert", "bilstm", "crf"}
         architecture = self.family.layout.name_of(heads, model.causal)
-        params = _unstacked(jax.device_get(params))
+        params = unstacked(jax.device_get(params))
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
         attention = "einsum" if ours else model.attention
@@ -380,6 +418,7 @@ class Run(Source):
             params=params,
             architecture=architecture,
             left_over=tuple(sorted(user_heads)),
+            learned=learned,
             labels=_labels(config, params),
             problem_type=_problem_type(config, params),
             provenance={
@@ -468,9 +507,28 @@ def _problem_type(config: ConfigDict, params: Mapping[str, Any]) -> str | None:
     return layout.PROBLEM_TYPES[config.task.get("kind", kind)]
 
 
-def _unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
+def with_base(
+    folder: Path, config: ConfigDict, learned: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the model's parameters of a run with LoRA, merged with its base's.
+
+    Args:
+      folder: The work directory.
+      config: The run's config.
+      learned: The run's own parameters, layers not stacked.
+
+    Raises:
+      UserError: The base is not there, or has changed since the run began.
+    """
+    base = {"bert": find_source(config.init_from).read().params["bert"]}
+    workdir.check_data(folder, {"base": workdir.digest(base)})
+    flat = flatten_dict(base) | flatten_dict(learned)
+    return dict(lora.merge(unflatten_dict(flat), config.model))
+
+
+def unstacked(params: Mapping[str, Any]) -> dict[str, Any]:
     """Converts a scanned encoder's parameters to an unrolled one's."""
-    stacked = params["bert"]["encoder"].get("layers")
+    stacked = params.get("bert", {}).get("encoder", {}).get("layers")
     if stacked is None:
         return dict(params)
     rest = {k: v for k, v in params["bert"]["encoder"].items() if k != "layers"}
@@ -502,11 +560,17 @@ def find_source(path: str | Path) -> Source:
             f"{folder}: no such folder; a work directory, a folder of Hugging Face's "
             "or Google's form, or hf:OWNER/NAME is required"
         ) from error
-    if storage.in_bucket(folder) and names & {Google.CONFIG, *tensors.FILES}:
+    if storage.in_bucket(folder) and names & {
+        Google.CONFIG,
+        peft.CONFIG,
+        *tensors.FILES,
+    }:
         raise UserError(
             f"{folder}: in a bucket only work directories can be read; copy it to this "
             "machine (gcloud storage cp -r) and name the copy"
         )
+    if peft.CONFIG in names:
+        return Peft(folder)
     if names & {*tensors.FILES}:
         return HuggingFace(folder)
     if Google.CONFIG in names:

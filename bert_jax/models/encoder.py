@@ -82,6 +82,8 @@ class EncoderLayer(nn.Module):
     config: BertConfig
     # MODULE(config, name=...) applied to the last layer's output. None means no module.
     final_norm: ClassVar[Callable[..., nn.Module] | None] = None
+    # Other layers from whose weights it also starts, with the names that they share.
+    starts_from: ClassVar[tuple[str, ...]] = ()
 
     @nn.compact
     def __call__(

@@ -1,7 +1,7 @@
 """The building blocks of the model."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -109,6 +109,15 @@ class Dense(nn.Module):
         else:
             bias = jnp.zeros(self.features)  # a constant that XLA leaves out
         return jnp.asarray(kernel), bias
+
+
+def kernel_inputs(module: Sequence[str]) -> int:
+    """Returns the number of a kernel's input axes, which come first in one layer's.
+
+    Args:
+      module: Path of its module, such as (..., "attention", "output").
+    """
+    return 2 if tuple(module[-2:]) == ("attention", "output") else 1
 
 
 class Embedding(nn.Module):

@@ -324,6 +324,21 @@ class Task(abc.ABC):
         """Returns `loss`, for a task with a carry, and the next carry."""
         raise NotImplementedError
 
+    def constants(self) -> dict[str, Any]:
+        """Returns arrays that the loss reads and nobody trains, by default none.
+
+        Their names join those of the parameters: a teacher's arrays, returned as
+        `{"teacher": ...}`, are `params["teacher"]` in `loss`, `carried_loss` and
+        `vectors`. `outputs` and `predictor` get none of them. A run reads them again
+        when it resumes, and checkpoints leave them out.
+
+        Returns:
+          Trees of NumPy arrays by name. An array that is boxed with logical axis names
+          is sharded like a parameter, as are values of another model's:
+          `nn.meta.replace_boxed(model.init(...), values)`. Others are on every device.
+        """
+        return {}
+
     def resolve(self) -> None:
         """Fills in config values that depend on the data."""
         self.config.model.vocab_size = self.model_config.vocab_size

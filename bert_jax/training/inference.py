@@ -278,17 +278,16 @@ def round_kernels(
     return traverse_util.unflatten_dict(flat)
 
 
-def require_score(task: Task, mesh: Mesh, params: Any) -> None:
-    """Scores outputs of zeros on dev, to know which scores the task reports.
-
-    Args:
-      params: Shapes of the parameters. Nothing is computed on the devices.
+def require_score(task: Task, mesh: Mesh) -> None:
+    """Scores outputs of zeros on dev, to know which scores the task reports. Computes
+    nothing on the devices.
 
     Raises:
       UserError: `config.evaluate.score` is not among them.
     """
     if not task.config.evaluate.score:
         return
+    params = sharding.abstract_params(task.init_params, mesh)
     split, known, fetched = task.dev_splits[0], dict[tuple, Any](), []
     step = task.config.train.num_steps
     for batch in task.evaluation_batches(split, step, slice(None)):
@@ -316,12 +315,16 @@ class Evaluator:
         clock: Stopwatch,
         *,
         learns: bool = True,
+        model_params: Callable[[Any], Any] = lambda params: params,
     ):
         """Stores its arguments. Compiles nothing yet.
 
         Args:
           learns: Whether the first dev split's outputs set `task.fitted`.
+          model_params: Function that turns a run's parameters, of one seed, into the
+            model's.
         """
+        self._model_params = model_params
         self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
         self._learns = learns
         self._compiled = Compiled(task.outputs, mesh)
@@ -343,7 +346,7 @@ class Evaluator:
         for seed, one in enumerate(self.seeds.split(params)):
             self.task.fitted = self._facts[seed]
             if seed == len(kept):
-                fetched = self.fetch(one, split, now)
+                fetched = self.fetch(self._model_params(one), split, now)
                 with self.clock("evaluation"):
                     kept.append(self.task.results(split, fetched, learns=learns))
             yield kept[seed]

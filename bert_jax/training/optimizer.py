@@ -11,12 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax.traverse_util import flatten_dict, unflatten_dict
 from jaxtyping import Array, Float, PyTree
 from ml_collections import ConfigDict
 from optax import contrib
 
 from bert_jax.config.phases import phase2_start
 from bert_jax.errors import UserError
+from bert_jax.models.layers import kernel_inputs
 from bert_jax.registry import OPTIMIZERS, SCHEDULES
 from bert_jax.training import anomaly
 
@@ -228,12 +230,12 @@ def make_optimizer(
       UserError: The name is unknown.
     """
     fields = config.optimizer
-    maker, prefixes = OPTIMIZERS.lookup(fields.name), tuple(fields.frozen)
+    maker = OPTIMIZERS.lookup(fields.name)
     mask = functools.partial(decay_mask, unused=unused)
 
     def at(rate: Float[Array, ""] | float) -> optax.GradientTransformation:
         rule = maker(fields, optax.constant_schedule(rate), mask)
-        return leaving_out(optax.chain(_clip(fields.clip_norm), rule), prefixes)
+        return optax.chain(_clip(fields.clip_norm), rule)
 
     def update(
         updates: optax.Updates,
@@ -249,66 +251,62 @@ def make_optimizer(
     return optax.GradientTransformationExtraArgs(at(0.0).init, update)
 
 
-def frozen_mask(params: Any, prefixes: Collection[str]) -> PyTree[bool]:
-    """Returns True for parameters of `config.optimizer.frozen`, prefixes of paths.
+def learning_names(optimizer: ConfigDict, params: Any) -> Callable[[str], bool] | None:
+    """Returns a function that tells from a parameter's path whether it learns. None
+    means that all do.
 
-    They get no gradient, no moments and no weight decay, and have no part in the
-    gradient's norm.
+    Parameters that do not have no gradient, no moments and no weight decay, and no part
+    in the gradient's norm.
+
+    Args:
+      optimizer: Fields of config.optimizer, `trainable` and `frozen`.
+
+    Raises:
+      UserError: One of these names no parameter, or none is left to learn.
     """
-    return map_named(lambda name, _: _is_in(name, prefixes), params)
+    patterns, prefixes = tuple(optimizer.trainable), tuple(optimizer.frozen)
+    if not patterns and not prefixes:
+        return None
 
+    def learns(name: str) -> bool:
+        chosen = not patterns or any(re.search(x, name) for x in patterns)
+        return chosen and not _is_in(name, prefixes)
 
-def loss_of_the_rest(loss: Callable, prefixes: Collection[str]) -> Callable:
-    """Returns a loss function whose gradient is 0 for the frozen parameters."""
-
-    def frozen_loss(params: Any, *rest: Any) -> Any:
-        stop, frozen = jax.lax.stop_gradient, frozen_mask(params, prefixes)
-        kept = jax.tree.map(lambda no, x: stop(x) if no else x, frozen, params)
-        return loss(kept, *rest)
-
-    return frozen_loss if prefixes else loss
-
-
-def leaving_out(
-    optimizer: optax.GradientTransformation, prefixes: Collection[str]
-) -> optax.GradientTransformation:
-    """Restricts the optimizer to parameters that learn. It holds no state for others.
-
-    Its `init` raises UserError if a prefix names no parameter, or all are frozen.
-    """
-    if not prefixes:
-        return optimizer
-
-    def learns(params: Any) -> PyTree[bool]:
-        return jax.tree.map(lambda frozen: not frozen, frozen_mask(params, prefixes))
-
-    masked = optax.chain(
-        optax.masked(optimizer, learns),
-        optax.masked(optax.set_to_zero(), lambda params: frozen_mask(params, prefixes)),
-    )
-
-    def init(params: optax.Params) -> optax.OptState:
-        _check_frozen(params, prefixes)
-        return masked.init(params)
-
-    return optax.GradientTransformationExtraArgs(init, masked.update)
-
-
-def _check_frozen(params: Any, prefixes: Collection[str]) -> None:
-    names = jax.tree.leaves(map_named(lambda name, _: name, params))
-    if not names:  # `optax.tree.map_params` passes a placeholder
-        return
-    for prefix in prefixes:
-        if not any(_is_in(name, (prefix,)) for name in names):
-            raise UserError(
-                f"config.optimizer.frozen: {prefix!r} names no parameter (such as "
-                f"{names[0]}; --mode=describe has all)"
-            )
-    if all(_is_in(name, prefixes) for name in names):
+    names = [*flatten_dict(params, sep="/")]
+    unmatched = {
+        "trainable": [x for x in patterns if not any(re.search(x, n) for n in names)],
+        "frozen": [x for x in prefixes if not any(_is_in(n, (x,)) for n in names)],
+    }
+    for field, (name, *_) in ((f, found) for f, found in unmatched.items() if found):
         raise UserError(
-            f"config.optimizer.frozen={tuple(prefixes)}: names all parameters; leave "
-            "one out"
+            f"config.optimizer.{field}: {name!r} names no parameter (such as "
+            f"{names[0]}; --mode=describe has all)"
         )
+    if not any(map(learns, names)):
+        raise UserError(
+            f"config.optimizer.trainable={patterns} and frozen={prefixes}: no "
+            "parameter learns; leave one of them out"
+        )
+    return learns
+
+
+def split_learning(
+    params: Any, learns: Callable[[str], bool] | None
+) -> tuple[Any, Any]:
+    """Returns the parameters that learn, and the others. See `learning_names`."""
+    if learns is None:
+        return params, {}
+    flat = flatten_dict(params, sep="/")
+    learning = {name: x for name, x in flat.items() if learns(name)}
+    rest = {name: x for name, x in flat.items() if name not in learning}
+    return unflatten_dict(learning, sep="/"), unflatten_dict(rest, sep="/")
+
+
+def join(params: Any, others: Any) -> Any:
+    """Returns one tree with the leaves of two."""
+    if not others:
+        return params
+    return unflatten_dict(flatten_dict(params) | flatten_dict(others))
 
 
 def _clip(norm: float) -> optax.GradientTransformation:
@@ -424,7 +422,7 @@ def matrix_axes(name: str, rank: int) -> contrib.MuonDimensionNumbers | None:
         return None
     every = layer_axes(name, rank)
     # [embed, heads, head_dim], [heads, head_dim, embed], or a matrix as it is.
-    inputs = len(every) - 1 if name.endswith("attention/output/kernel") else 1
+    inputs = kernel_inputs(name.split("/")[:-1])
     return contrib.MuonDimensionNumbers(every[:inputs], every[inputs:])
 
 

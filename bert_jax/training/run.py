@@ -18,7 +18,6 @@ from bert_jax import family, tokenization
 from bert_jax.convert import merge
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task
@@ -169,19 +168,24 @@ class Run:
     def __init__(self, task: Task, folder: Path):
         config = task.config
         self.task, self.folder = task, folder
-        self.train_step = Step(task, sharding.make_mesh(config))
-        self.seeds, self.mesh = self.train_step.seeds, self.train_step.mesh
-        self._abstract = self.seeds.abstract(self.train_step.abstract)
-        self.learning_rates = optimizers.learning_rates(config)
+        self.mesh = sharding.make_mesh(config)
         self.steps_before = workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
-        params = self.train_step.abstract.params
-        self.weights = setup.init_weights(task, params) if is_new else None
+        base = self.weights = None
+        if is_new or config.model.lora_rank:
+            base, start = setup.read_start(task, self.mesh)
+            self.weights = start if is_new else None
+        self.train_step = Step(task, self.mesh, base)
+        self.seeds = self.train_step.seeds
+        self._abstract = self.seeds.abstract(self.train_step.abstract)
+        self.learning_rates = optimizers.learning_rates(config)
         task.reuse_prepared_data(workdir.read_data(folder))
         with processes.first_alone():
-            self.data = task.training_data()
+            self.data = setup.recording(
+                task.training_data(), self.train_step.constant_values, base
+            )
             require_dev(task)
-            inference.require_score(task, self.mesh, params)
+            inference.require_score(task, self.mesh)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
 
@@ -249,7 +253,8 @@ class Run:
         stops = config.train.on_anomaly == "stop"
         self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
         self.evaluator = inference.Evaluator(
-            task, self.seeds, self.mesh, self.log.clock
+            *(task, self.seeds, self.mesh, self.log.clock),
+            model_params=self.train_step.model_params,
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.step, rows)
@@ -262,7 +267,7 @@ class Run:
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:
-        """Returns (state, batch, seeds, rate) -> (state, metrics), for these shapes."""
+        """Returns the step's program for these shapes. `Step.trace` has arguments."""
         micro_batches = self.task.phase_at(self.step).micro_batches
         return self.train_step.compiled(self.state, batch, micro_batches, self.log)
 
@@ -334,11 +339,12 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
     )
     yield f"{run.folder}: {task.config.task.name}, {phases}"
     sizes = task.model_config
-    count = count_parameters(run.state.params) // seeds
+    count, learning = run.train_step.parameter_counts()
     shape = " ".join(f"{axis}={n}" for axis, n in mesh.shape.items())
     yield (
         f"model: {sizes.num_hidden_layers} layers of {sizes.hidden_size}; "
-        f"{count:,}{f' (x {seeds} seeds)' if seeds > 1 else ''} parameters on "
+        f"{count:,}{f' (x {seeds} seeds)' if seeds > 1 else ''} parameters"
+        f"{f', {learning:,} of which learn,' if learning < count else ''} on "
         f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
     yield _tokenizer_line(task, run.data.unknown_share)
@@ -401,7 +407,8 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         print("\n" + terminal.format_table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         with _unless_first_unseen(predictions) as folder:
-            given = {"params": one, "mesh": run.mesh, "config": task.model_config}
+            params = run.train_step.model_params(one)
+            given = {"params": params, "mesh": run.mesh, "config": task.model_config}
             task.show_examples(folder, functools.partial(_answer_few, **given))
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:

@@ -147,6 +147,7 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
         return _released(here.init_from, source)
     config = configuration.complete_config(saved, here.init_from)
     config.init_from, config.mesh = here.init_from, here.mesh
+    config.model.lora_rank = 0  # merged
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
     if config.model.attention in KERNELS:  # other devices may lack it
         config.model.attention = here.model.attention

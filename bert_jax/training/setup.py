@@ -1,9 +1,16 @@
 """The start of a run: its resolved config, and the weights of `init_from`."""
 
+import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from jax.sharding import Mesh
+import flax.linen as nn
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jax.sharding import Mesh, SingleDeviceSharding
+from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -11,8 +18,10 @@ from bert_jax import family, tasks, tokenization
 from bert_jax.convert import merge, weights
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
+from bert_jax.models import lora
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Task
+from bert_jax.tasks.task import Data, Task
+from bert_jax.training import optimizer as optimizers
 from bert_jax.training import run_config, sharding
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir.checkpoint import Checkpoints, checkpoint_name, has_checkpoint
@@ -95,6 +104,95 @@ def init_weights(task: Task, abstract: Any, name: str = "") -> tuple[Any, Any] |
     return weights.find_source(source).start(task, abstract, name)
 
 
+class Base:
+    """The trunk of a run with LoRA: parameters that do not learn, and are not saved.
+
+    Attributes:
+      digest: Their digest, for `workdir.check_data`.
+      abstract: Their shapes, dtypes and shardings.
+    """
+
+    def __init__(self, task: Task, mesh: Mesh, boxed: dict[str, Any]):
+        """Takes them as NumPy arrays, boxed with their logical axis names."""
+        self._task, self._values = task, nn.meta.unbox(boxed)
+        self.abstract = sharding.abstract_arrays(boxed, mesh)
+        self.digest = workdir.digest(weights.unstacked(self._values))
+        whole = sharding.abstract_params(task.init_params, mesh)
+        self._merge = jax.jit(
+            lambda params: lora.merge(params, task.config.model),
+            out_shardings=sharding.shardings_of(whole),
+        )
+
+    @functools.cached_property
+    def constants(self) -> dict[str, Any]:
+        """These parameters on the devices."""
+        shardings = sharding.shardings_of(self.abstract)
+        placed: dict[str, Any] = sharding.place_arrays(self._values, shardings)
+        return placed
+
+    def init_params(self, key: Key[Array, ""]) -> dict:
+        """Returns a run's own initial parameters. See `lora.init_params`."""
+        task = self._task
+        return lora.init_params(task.init_params, self._values, task.config.model, key)
+
+    def merged(self, own: Any) -> Any:
+        """Returns the model's parameters, of a run's own."""
+        return self._merge(optimizers.join(own, self.constants))
+
+
+def read_start(task: Task, mesh: Mesh) -> tuple[Base | None, tuple[Any, Any] | None]:
+    """Reads `config.init_from`, whose trunk does not learn with `model.lora_rank`.
+
+    Returns:
+      The trunk, if it does not learn, and the result of `init_weights`.
+
+    Raises:
+      UserError: See `init_weights`. Also, there are no weights or words to add.
+    """
+    config, boxed = task.config, jax.eval_shape(task.init_params, jax.random.key(0))
+    abstract = sharding.abstract_arrays(boxed, mesh)
+    rank = config.model.lora_rank
+    if not rank:
+        return None, init_weights(task, abstract)
+    if not config.init_from or "bert" not in boxed:
+        raise UserError(
+            f"config.model.lora_rank={rank}: adapts the encoder of trained weights; "
+            "name some with --config.init_from, or set it to 0"
+        )
+    if config.tokenizer.add:
+        raise UserError(
+            f"config.model.lora_rank={rank}: rows of config.tokenizer.add would not "
+            "learn; set it to 0, or add no words"
+        )
+    # The trunk stays on the host: only its digest needs all of it in one process.
+    host = SingleDeviceSharding(sharding.processor() or jax.local_devices()[0])
+    abstract["bert"] = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=host),
+        abstract["bert"],
+    )
+    found = init_weights(task, abstract)
+    assert found is not None
+    values = {
+        path: boxes[path].replace(value=np.asarray(x))
+        for boxes in [flatten_dict(boxed["bert"])]
+        for path, x in flatten_dict(found[0]["bert"]).items()
+        if isinstance(x, jax.Array)
+    }
+    base = {"bert": unflatten_dict(values)}
+    return Base(task, mesh, base), found
+
+
+def recording(data: Data, constants: Any, base: Base | None) -> Data:
+    """Adds digests of the arrays that do not learn to `Data.record`, to notice at a
+    resume whether they have changed."""
+    record = dict(data.record)
+    if constants:
+        record["constants"] = workdir.digest(constants)
+    if base is not None:
+        record["base"] = base.digest
+    return dataclasses.replace(data, record=record)
+
+
 class Restored(NamedTuple):
     """Restored weights, for evaluation and prediction."""
 
@@ -131,6 +229,10 @@ def restored_params(
         task.fitted.update(report.facts)
         params = merge.require_complete(params, report, unused)
         return Restored(mesh, params, 0, report.missing)
+    base, _ = read_start(task, mesh) if task.config.model.lora_rank else (None, None)
+    if base is not None:
+        workdir.check_data(folder, {"base": base.digest})
+        abstract = sharding.abstract_params(base.init_params, mesh)
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
     if restored is None:
@@ -139,4 +241,5 @@ def restored_params(
             "--config.evaluate.checkpoint=last"
         )
     task.fitted.update(workdir.read_facts(folder, restored[1]))
-    return Restored(mesh, *restored)
+    params = restored[0] if base is None else base.merged(restored[0])
+    return Restored(mesh, params, restored[1])

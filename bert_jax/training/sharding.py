@@ -107,6 +107,15 @@ def _check_batches(
             )
 
 
+def processor() -> jax.Device | None:
+    """Returns the CPU device. None means that JAX_PLATFORMS leaves it out, and the
+    first device is used instead."""
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:
+        return None
+
+
 def replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Returns the sharding with the same array on every device."""
     return NamedSharding(mesh, PartitionSpec())
@@ -120,14 +129,17 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
     """Returns shardings of a tree of parameters from their logical axis names.
 
-    A vocabulary that the tensor axis does not divide (30,522 by 4) is not split.
+    A vocabulary that the tensor axis does not divide (30,522 by 4) is not split, nor is
+    an array without names.
 
     Raises:
       UserError: The mesh does not divide another axis.
     """
 
-    def sharding(box: nn.LogicallyPartitioned) -> NamedSharding:
+    def sharding(box: Any) -> NamedSharding:
         kept: list[str | None] = []
+        if not _is_boxed(box):
+            return replicated_sharding(mesh)
         for size, name in zip(box.value.shape, box.names, strict=True):
             axis = _MESH_AXIS.get(name or "")
             if axis is not None and size % mesh.shape[axis]:
@@ -140,9 +152,11 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
             kept.append(axis)
         return NamedSharding(mesh, PartitionSpec(*kept))
 
-    return jax.tree.map(
-        sharding, boxed, is_leaf=lambda x: isinstance(x, nn.LogicallyPartitioned)
-    )
+    return jax.tree.map(sharding, boxed, is_leaf=_is_boxed)
+
+
+def _is_boxed(leaf: Any) -> bool:
+    return isinstance(leaf, nn.LogicallyPartitioned)
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> RowIndex:
@@ -188,13 +202,26 @@ def place_batch(
 
 def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
     """Returns shapes, dtypes and shardings of the parameters. Allocates nothing."""
-    boxed = jax.eval_shape(init_params, jax.random.key(0))
+    return abstract_arrays(jax.eval_shape(init_params, jax.random.key(0)), mesh)
+
+
+def abstract_arrays(boxed: Any, mesh: Mesh) -> Any:
+    """Returns shapes, dtypes and shardings of arrays, boxed as parameters are."""
     return jax.tree.map(
         lambda leaf, sharding: jax.ShapeDtypeStruct(
             leaf.shape, leaf.dtype, sharding=sharding
         ),
         nn.meta.unbox(boxed),
         parameter_shardings(boxed, mesh),
+    )
+
+
+def place_arrays(arrays: Any, shardings: Any) -> Any:
+    """Puts arrays on the devices. Each process has them whole, as NumPy arrays."""
+    return jax.tree.map(
+        lambda x, where: jax.make_array_from_callback(x.shape, where, x.__getitem__),
+        arrays,
+        shardings,
     )
 
 

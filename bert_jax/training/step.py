@@ -18,12 +18,16 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
+from bert_jax.errors import UserError
+from bert_jax.models import lora
+from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes
 from bert_jax.tasks.task import Task
 from bert_jax.training import anomaly, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
 from bert_jax.training.seeds import Seeds
+from bert_jax.training.setup import Base
 from bert_jax.types import Arrays, Params, Scalars
 
 # For XLA's GPU compiler, which otherwise adds an embedding's gradients in any order.
@@ -39,6 +43,8 @@ PRODUCTS = {
 # key, carry) -> named sums and the next carry (`Task.carried_loss`).
 LossFunction = Callable[..., Any]
 WeightFunction = Callable[[Arrays], Scalars]
+# Whether a parameter learns, by its path. None means that all do.
+Learns = Callable[[str], bool] | None
 # (parameters, batch, key) -> arrays [batch, ...], of which `Task.batch_loss` compares
 # the rows.
 VectorFunction = Callable[..., Arrays]
@@ -75,25 +81,36 @@ class TrainState(NamedTuple):
 
 
 def init_state(
-    params: Params, optimizer: optax.GradientTransformation, carry: Any = ()
+    params: Params,
+    optimizer: optax.GradientTransformation,
+    carry: Any = (),
+    learns: Learns = None,
 ) -> TrainState:
     """Returns the state before the first step."""
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
-    return TrainState(count, params, optimizer.init(params), stats, carry)
+    opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
+    return TrainState(count, params, opt_state, stats, carry)
 
 
 def abstract_state(
-    task: Task, optimizer: optax.GradientTransformation, mesh: Mesh
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    init_params: Callable[[Key[Array, ""]], Params] | None = None,
 ) -> TrainState:
     """Returns shapes, dtypes and shardings of the whole state. Allocates nothing.
 
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
+
+    Args:
+      init_params: Function that returns the run's parameters. None means the task's.
     """
-    params = sharding.abstract_params(task.init_params, mesh)
-    whole = sharding.replicated_sharding(mesh)
+    params = sharding.abstract_params(init_params or task.init_params, mesh)
+    learns = optimizers.learning_names(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
+    whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, task.init_carry()), params
+        lambda params: init_state(params, optimizer, task.init_carry(), learns), params
     )
     zero1 = task.config.mesh.optimizer == "zero1"
 
@@ -106,7 +123,7 @@ def abstract_state(
         optimizer,
         place,
         state.opt_state,
-        shardings,
+        optimizers.split_learning(shardings, learns)[0],
         transform_non_params=lambda _: whole,
         is_leaf=_is_frozen,
     )
@@ -154,6 +171,8 @@ def train_step(
     micro_batches: int,
     spike_factor: int | float = 0.0,
     vectors: VectorFunction | None = None,
+    learns: Learns = None,
+    constants: Params = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step. An anomaly changes only the counters.
 
@@ -169,19 +188,25 @@ def train_step(
       spike_factor: See `anomaly.detect_anomaly`.
       vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
         any number of parts. None means that it takes (parameters, batch, key).
+      learns: See `optimizer.learning_names`.
+      constants: Arrays that `loss` or `vectors` finds among the parameters.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
       clipping), `learning_rate`, and those of `anomaly.detect_anomaly`.
     """
     key = jax.random.fold_in(jax.random.key(seed), state.step)
+    learning, rest = optimizers.split_learning(state.params, learns)
+    others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
     if vectors is None:
+        loss = _beside(loss, others)
         grads, (losses, carry) = _gradients(
-            state.params, batch, key, loss, loss_weights, micro_batches, state.carry
+            learning, batch, key, loss, *divisors, state.carry
         )
     else:
+        vectors = _beside(vectors, others)
         grads, losses = _gradients_of_vectors(
-            state.params, batch, key, vectors, loss, loss_weights, micro_batches
+            learning, batch, key, vectors, loss, *divisors
         )
         carry = state.carry
     metrics = {
@@ -195,16 +220,22 @@ def train_step(
     )
     unless = anomaly.SelectUnlessBad(bad)
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
-        *(grads, state.opt_state, state.params),
+        *(grads, state.opt_state, learning),
         learning_rate=learning_rate,
         unless=unless,
     )
     params, opt_state, carry = unless(
-        (optax.apply_updates(state.params, updates), opt_state, carry),
-        (state.params, state.opt_state, state.carry),
+        (optax.apply_updates(learning, updates), opt_state, carry),
+        (learning, state.opt_state, state.carry),
     )
+    params = optimizers.join(params, rest)
     after = TrainState(state.step + 1, params, opt_state, stats, carry)
     return after, {**metrics, **judged}
+
+
+def _beside(function: Callable[..., Any], others: Params) -> Callable[..., Any]:
+    """Returns a function of parameters, and more, that finds others among them."""
+    return lambda params, *rest: function(optimizers.join(params, others), *rest)
 
 
 def _gradients(
@@ -306,21 +337,46 @@ class Step:
 
     Attributes:
       abstract: Shapes, dtypes and shardings of one seed's state.
+      constant_values: The task's constants, as it returned them, without their boxes.
     """
 
-    def __init__(self, task: Task, mesh: Mesh):
+    def __init__(self, task: Task, mesh: Mesh, base: Base | None = None):
         """Computes nothing.
 
+        Args:
+          base: The parameters that do not learn in a run with LoRA.
+
         Raises:
-          UserError: The optimizer is wrong, or several seeds where one is needed.
+          UserError: The optimizer is wrong, or several seeds where one is needed, or a
+            constant has the name of a part of the model.
         """
         self.task, self.mesh = task, mesh
         self.seeds = Seeds(task.config)
         self._optimizer = optimizers.make_optimizer(
             task.config, task.unused_parameters()
         )
-        self.abstract = abstract_state(task, self._optimizer, mesh)
+        self._base = base
+        self._init_params = task.init_params if base is None else base.init_params
+        self.abstract = abstract_state(task, self._optimizer, mesh, self._init_params)
+        params = self.abstract.params
+        self._learns = optimizers.learning_names(task.config.optimizer, params)
+        given = task.constants()
+        if both := given.keys() & params.keys():
+            raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
+        self.constant_values = nn.meta.unbox(given)
+        self._abstract_constants = sharding.abstract_arrays(given, mesh)
         self._compiled: dict[tuple, jax.stages.Compiled] = {}
+
+    @functools.cached_property
+    def constants(self) -> dict[str, Any]:
+        """The task's constants and a base, on the devices, the same for all seeds."""
+        shardings = sharding.shardings_of(self._abstract_constants)
+        placed: dict[str, Any] = sharding.place_arrays(self.constant_values, shardings)
+        return placed if self._base is None else placed | self._base.constants
+
+    def model_params(self, params: Params) -> Params:
+        """Returns the parameters that the model reads, of one seed's."""
+        return params if self._base is None else self._base.merged(params)
 
     def first_state(self) -> TrainState:
         """Creates the state before the first step, for all seeds, from random values.
@@ -328,24 +384,19 @@ class Step:
         The processor draws them: a GPU's compiler takes most of a minute for this, and
         a seed gives the same values on all devices.
         """
-        task, optimizer = self.task, self._optimizer
+        task, optimizer, learns = self.task, self._optimizer, self._learns
+        init_params = self._init_params
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
 
         def draw(seed: Array) -> Any:
-            return nn.meta.unbox(task.init_params(jax.random.key(seed)))
+            return nn.meta.unbox(init_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
-            return init_state(params, optimizer, task.init_carry())
+            return init_state(params, optimizer, task.init_carry(), learns)
 
-        with jax.default_device(_processor()):
+        with jax.default_device(sharding.processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
-        params = jax.tree.map(
-            lambda x, where: jax.make_array_from_callback(
-                x.shape, where, x.__getitem__
-            ),
-            drawn,
-            shardings.params,
-        )
+        params = sharding.place_arrays(drawn, shardings.params)
         finish = self.seeds.each(complete)
         return jax.jit(finish, out_shardings=shardings, donate_argnums=0)(params)
 
@@ -360,9 +411,9 @@ class Step:
           micro_batches: Number of parts that the batch is split into.
 
         Returns:
-          A function of (state, batch, `seeds.array`, the learning rate), which donates
-          the state. The rate is an argument, so that runs which differ in it share a
-          program.
+          A function of (state, batch, `seeds.array`, the learning rate, `constants`),
+          which donates the state. The rate is an argument, so that runs which differ in
+          it share a program, and the constants, so that they are not part of it.
         """
         config = self.task.config
         options: dict[str, bool | int] = {}
@@ -379,32 +430,51 @@ class Step:
         )
         with sharding.activate_mesh(self.mesh):
             rate = jax.ShapeDtypeStruct((), jnp.float32)
-            return jitted.trace(state, batch, self.seeds.array, rate)
+            constants = self._abstract_constants
+            if self._base is not None:
+                constants = constants | self._base.abstract
+            return jitted.trace(state, batch, self.seeds.array, rate, constants)
 
     def train_step(
-        self, micro_batches: int, state: Any, batch: Any, numbers: Any, rate: Any
+        self,
+        micro_batches: int,
+        state: Any,
+        batch: Any,
+        numbers: Any,
+        rate: Any,
+        constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
         config = self.task.config
-        task, frozen = self.task, tuple(config.optimizer.frozen)
-        loss: LossFunction
-        if task.compares_rows:
-            loss = task.batch_loss
-            vectors = optimizers.loss_of_the_rest(task.vectors, frozen)
-        else:
-            loss = task.carried_loss if state.carry else task.loss
-            loss, vectors = optimizers.loss_of_the_rest(loss, frozen), None
+        task = self.task
+        loss: LossFunction = task.carried_loss if state.carry else task.loss
+        vectors = self._of_model(task.vectors) if task.compares_rows else None
+        loss = task.batch_loss if task.compares_rows else self._of_model(loss)
         one_seed = functools.partial(
             train_step,
             learning_rate=rate,
             loss=loss,
             vectors=vectors,
+            learns=self._learns,
+            constants=constants,
             loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,
             spike_factor=float(config.train.spike_factor),
         )
         return self.seeds.each(one_seed)(state, batch, numbers)
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Returns the numbers of a seed's parameters: the model's, those that learn."""
+        own, base = self.abstract.params, self._base
+        learning = optimizers.split_learning(own, self._learns)[0]
+        whole = own if base is None else optimizers.join(own, base.abstract)
+        return count_parameters(whole), count_parameters(learning)
+
+    def _of_model(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Turns a function of the model's parameters into one of the run's."""
+        model = self.task.config.model
+        return lambda params, *rest: function(lora.merge(params, model), *rest)
 
     def compiled(
         self,
@@ -425,12 +495,3 @@ class Step:
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]
-
-
-def _processor() -> jax.Device | None:
-    """Returns the CPU device. None means that JAX_PLATFORMS leaves it out, and the
-    first device is used instead."""
-    try:
-        return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:
-        return None

@@ -1,12 +1,15 @@
 """The work directory: its lock, the run it belongs to, and the run's vocabulary."""
 
 import contextlib
+import hashlib
 import json
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import filelock
+import jax
+import numpy as np
 from etils import epath
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
@@ -62,7 +65,7 @@ def claim_folder(
     """
     check_run(workdir, config)
     _check_vocabulary(workdir, tokenizer)
-    _check_data(workdir, data or {})
+    check_data(workdir, data or {})
     if not write:
         if not has_config(workdir):
             why = "does not see what process 0 writes there; share one folder"
@@ -76,18 +79,38 @@ def claim_folder(
     write_atomically(workdir / "config.json", record)
 
 
-def _check_data(workdir: Path, data: Mapping[str, Any]) -> None:
-    """Raises UserError if a run's rows are not those that it began with."""
+def check_data(workdir: Path, data: Mapping[str, Any]) -> None:
+    """Raises UserError if a run's rows or constants are not those it began with.
+
+    Args:
+      data: Digests as in data.json, some of them or all.
+    """
     began, now = (
-        {"training": each.get("rows")} | each.get("dev", {})
+        {
+            "the training data": each.get("rows"),
+            "the content of Task.constants (a teacher)": each.get("constants"),
+            "what config.init_from names (LoRA's base)": each.get("base"),
+            **{f"the {x} data": digest for x, digest in each.get("dev", {}).items()},
+        }
         for each in (read_data(workdir), data)
     )
     for name, digest in began.items():
         if digest and now.get(name) not in (None, digest):
             raise UserError(
-                f"--workdir={workdir}: the {name} data is not what this run began "
-                "with; restore it, or use another --workdir"
+                f"--workdir={workdir}: {name} is not what this run began with; restore "
+                "it, or use another --workdir"
             )
+
+
+def digest(arrays: Any) -> str:
+    """Returns a digest of a tree of arrays, for `check_data`."""
+    found = hashlib.sha256()
+    for path, array in jax.tree.leaves_with_path(arrays):
+        array = np.ascontiguousarray(array)
+        name = jax.tree_util.keystr(path)
+        found.update(f"{name} {array.dtype} {array.shape}".encode())
+        found.update(array.view(np.uint8).data)
+    return found.hexdigest()
 
 
 def has_config(workdir: Path) -> bool:

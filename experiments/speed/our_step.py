@@ -167,7 +167,7 @@ class OurStep:
         metrics: dict[str, Any] = {}
         for _ in range(steps):
             self._state, metrics = self.compiled(
-                self._state, self._placed(), self._seeds.array, self._rate
+                *(self._state, self._placed(), self._seeds.array, self._rate, {})
             )
         return float(metrics["loss"])
 

@@ -1,17 +1,25 @@
-"""Frozen parameters: without gradient, moments and decay, whatever the optimizer."""
+"""Parameters that do not learn: no gradient, moments and decay, for any optimizer."""
+
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from ml_collections import ConfigDict
 
+from bert_jax.config import configuration
 from bert_jax.errors import UserError
 from bert_jax.training import optimizer
+from bert_jax.training.step import init_state, train_step
 from configs import tiny
 
 NAMES = ("bert_adam", "adamw", "lamb", "adagrad", "openai_adam")
+CHOICES = {
+    "frozen": {"frozen": ("bert/layer_0", "head")},
+    "trainable": {"trainable": (r"layer_\d\d", "/layer_1/")},
+    "both": {"trainable": ("bert",), "frozen": ("bert/layer_0",)},
+}
 
 
 def params():
@@ -33,47 +41,101 @@ def config(**fields) -> ConfigDict:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_frozen_parts_stay_and_the_rest_learns(name):
-    """As if the frozen parameters were no parameters: the same clipping too."""
-    whole, prefixes = params(), ("bert/layer_0", "head")
-    rest = {"bert": {n: whole["bert"][n] for n in ("layer_01", "layer_1")}}
+def loss(p, batch, key):
+    total = sum(jnp.sum(x**2) for x in jax.tree.leaves(p["bert"]))
+    rest = sum(jnp.sum(x**3) for x in jax.tree.leaves(p))
+    return {"loss": (50.0 * total + rest) * jnp.sum(batch["x"])}
 
-    def loss(p):
-        total = sum(jnp.sum(x**2) for x in jax.tree.leaves(p["bert"]))
-        return 50.0 * total + sum(jnp.sum(x**3) for x in jax.tree.leaves(p))
 
-    some = optimizer.make_optimizer(config(name=name, frozen=prefixes))
-    alone = optimizer.make_optimizer(config(name=name))
-    held = optimizer.loss_of_the_rest(loss, prefixes)
-    state, other = some.init(whole), alone.init(rest)
-    moments = [x.shape for x in jax.tree.leaves(state) if x.shape]
-    assert moments == [x.shape for x in jax.tree.leaves(other) if x.shape]
-    first = whole
-    for _ in range(3):
-        grads = jax.grad(held)(whole)
-        assert not np.any(grads["bert"]["layer_0"]["kernel"])
-        updates, state = some.update(grads, state, whole, learning_rate=0.1)
-        whole = optax.apply_updates(whole, updates)
-        updates, other = alone.update(
-            jax.grad(loss)(rest), other, rest, learning_rate=0.1
-        )
-        rest = optax.apply_updates(rest, updates)
-    for name in ("layer_01", "layer_1"):
-        np.testing.assert_allclose(
-            whole["bert"][name]["kernel"], rest["bert"][name]["kernel"], rtol=1e-6
-        )
-        assert np.any(whole["bert"][name]["kernel"] != first["bert"][name]["kernel"])
-    np.testing.assert_array_equal(
-        whole["bert"]["layer_0"]["kernel"], first["bert"]["layer_0"]["kernel"]
+def three_steps(config, start, held=None):
+    """The state before and after three steps, and their gradients' norms."""
+    make = optimizer.make_optimizer(config)
+    learns = optimizer.learning_names(config.optimizer, start)
+    step = functools.partial(
+        train_step,
+        loss=loss,
+        loss_weights=lambda batch: {"loss": jnp.sum(batch["x"])},
+        optimizer=make,
+        micro_batches=2,
+        learns=learns,
+        constants=held,
     )
-    np.testing.assert_array_equal(whole["head"]["bias"], first["head"]["bias"])
+    first = state = init_state(start, make, learns=learns)
+    norms = []
+    for _ in range(3):
+        state, metrics = step(state, {"x": jnp.ones(4)}, 0, 0.1)
+        norms.append(metrics["grad_norm"])
+    return first, state, norms
 
 
-def test_prefix_must_name_something_and_leave_something():
-    wrong = optimizer.make_optimizer(config(frozen=("bert/layer",)))
-    with pytest.raises(UserError, match="'bert/layer' names no parameter "):
-        wrong.init(params())
-    with pytest.raises(UserError, match="names all parameters"):
-        optimizer.make_optimizer(config(frozen=("bert", "head"))).init(params())
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("name", NAMES)
+def test_frozen_parts_stay_and_the_rest_learns(name, choice):
+    """As if the frozen parameters were no parameters: the same clipping too."""
+    whole = params()
+    rest = {"bert": {n: whole["bert"][n] for n in ("layer_01", "layer_1")}}
+    held = {"bert": {"layer_0": whole["bert"]["layer_0"]}, "head": whole["head"]}
+    first, some, norms = three_steps(config(name=name, **CHOICES[choice]), whole)
+    before, alone, expected = three_steps(config(name=name), rest, held)
+    np.testing.assert_allclose(norms, expected, rtol=1e-6)
+    assert jax.tree.map(jnp.shape, some.opt_state) == jax.tree.map(
+        jnp.shape, alone.opt_state
+    )
+    for layer in ("layer_01", "layer_1"):
+        found = some.params["bert"][layer]["kernel"]
+        other = alone.params["bert"][layer]["kernel"]
+        np.testing.assert_allclose(found, other, rtol=1e-6)
+        assert np.any(found != before.params["bert"][layer]["kernel"])
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        (some.params["bert"]["layer_0"], some.params["head"]),
+        (first.params["bert"]["layer_0"], first.params["head"]),
+    )
+
+
+def test_gradients_of_frozen_parameters_are_not_computed():
+    def products(**fields):
+        def apply(p, batch, key):
+            hidden = batch["x"] @ p["bert"]["layer_0"]["kernel"]
+            return {"loss": jnp.sum(jnp.tanh(hidden) @ p["head"]["kernel"])}
+
+        start = {
+            "bert": {"layer_0": {"kernel": jnp.ones((3, 4))}},
+            "head": {"kernel": jnp.ones((4, 2))},
+        }
+        own = config(**fields)
+        make = optimizer.make_optimizer(own)
+        learns = optimizer.learning_names(own.optimizer, start)
+        step = functools.partial(
+            train_step,
+            loss=apply,
+            loss_weights=lambda batch: {"loss": jnp.float32(4)},
+            optimizer=make,
+            micro_batches=1,
+            learns=learns,
+        )
+        state = init_state(start, make, learns=learns)
+        given = (state, {"x": jnp.ones((2, 3))}, 0, 0.1)
+        return str(jax.make_jaxpr(step)(*given)).count("dot_general")
+
+    # Two products forward, and one for the head's gradient. The layer's takes two more.
+    assert (products(), products(trainable=("head",))) == (5, 3)
+
+
+def test_names_must_match_something_and_leave_something():
+    def learns(**fields):
+        return optimizer.learning_names(config(**fields).optimizer, params())
+
+    with pytest.raises(UserError, match=r"frozen: 'bert/layer' names no parameter "):
+        learns(frozen=("bert/layer",))
+    with pytest.raises(UserError, match=r"trainable: 'lora' names no parameter "):
+        learns(trainable=("head", "lora"))
+    with pytest.raises(UserError, match="no parameter learns; leave one"):
+        learns(frozen=("bert", "head"))
+    with pytest.raises(UserError, match="no parameter learns; leave one"):
+        learns(trainable=("head",), frozen=("head",))
+    assert learns() is None
+    pattern = "--config.optimizer.trainable=('(',)"
+    with pytest.raises(UserError, match=r"trainable.*not a regular expression"):
+        configuration.load_config("configs/tiny.py", [pattern])

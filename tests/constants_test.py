@@ -1,0 +1,161 @@
+"""`Task.constants`, by a task of one's own: an encoder that is read and not trained."""
+
+import itertools
+import shutil
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from runs import finish, losses, run_killed, start, write_pairs
+
+from bert_jax import tasks
+from bert_jax.config import configuration
+from bert_jax.errors import UserError
+from bert_jax.training import sharding
+from bert_jax.training.step import Step
+from tests import micro_config
+
+TAUGHT = '''
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from bert_jax.convert import weights
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
+from bert_jax.tasks import TASKS
+from bert_jax.tasks.text import Text
+
+COLUMNS = ("input_ids", "input_mask", "segment_ids")
+
+
+class Taught(Text):
+    """Classifies texts, the logits near the first numbers of a teacher's vectors."""
+
+    def constants(self):
+        read = weights.read_weights(self.config.task.teacher)
+        self.teacher = BertWithHeads(read.config)
+        init = functools.partial(init_with_heads, self.teacher)
+        boxed = jax.eval_shape(init, jax.random.key(0))
+        values = {"bert": read.params["bert"]}
+        return {"teacher": nn.meta.replace_boxed(boxed, values)}
+
+    def loss(self, params, batch, key):
+        losses = super().loss(params, batch, key)
+        inputs = [batch[name] for name in COLUMNS]
+        taught = self.teacher.apply({"params": params["teacher"]}, *inputs)["pooled"]
+        logits = self.logits(params, batch)["logits"]
+        errors = jnp.mean((logits - taught[:, : logits.shape[-1]]) ** 2, axis=-1)
+        return losses | {"distance": jnp.sum(batch["row_weights"] * errors)}
+
+    def loss_weights(self, batch):
+        weights = super().loss_weights(batch)
+        return weights | {"distance": sum(weights.values())}
+
+
+TASKS["taught"] = Taught
+'''
+
+
+@pytest.fixture
+def taught(plain, tmp_path):
+    """The task's config file, next to its data and its teacher."""
+    write_pairs(tmp_path, "fox", "cat")
+    shutil.copytree(plain, tmp_path / "teacher")
+    path = micro_config.finetuning(
+        *(tmp_path / "taught.py", plain, "finetune/text:size=tiny"),
+        f"""config.task.name = "taught"
+        config.task.teacher = "{tmp_path / "teacher"}"
+        config.train.num_steps = 16
+        config.train.log_every = 1
+        config.checkpoint.save_every = 5""",
+    )
+    path.write_text(path.read_text() + TAUGHT)
+    return path
+
+
+def create(path, **fields):
+    given = [f"--config.{name.replace('__', '.')}={x}" for name, x in fields.items()]
+    config = configuration.load_config(str(path), given)
+    config.tokenizer.vocab_file = f"{path.parent / 'teacher' / 'tokenizer.json'}"
+    config.model.vocab_size, config.model.hidden_size = 0, 16
+    task = tasks.create_task(config)
+    task.resolve()
+    return task
+
+
+def two_steps(path, devices, micro_batches=1, scale=1.0, **fields):
+    """The metrics of two steps, and the parameters after them."""
+    task = create(path, **fields)
+    step = Step(task, sharding.make_mesh(task.config, devices=devices))
+    step.constant_values = jax.tree.map(lambda x: scale * x, step.constant_values)
+    state, found = step.first_state(), []
+    for batch in itertools.islice(task.batches(0, slice(None), 0), 2):
+        placed = sharding.place_batch(batch, step.mesh, 16)
+        traced = step.trace(state, placed, micro_batches)
+        assert max(np.size(x) for x in (*traced.jaxpr.consts, 0)) < 100
+        given = (step.seeds.array, np.float32(1e-3), step.constants)
+        state, metrics = traced.lower().compile()(state, placed, *given)
+        found.append(jax.device_get(metrics))
+    assert "teacher" not in state.params
+    return found, jax.device_get(state.params), step
+
+
+@pytest.mark.slow
+def test_eight_devices_and_micro_batches_compute_as_one(taught):
+    whole = {"model__hidden_dropout_prob": 0.0}
+    whole |= {"model__attention_probs_dropout_prob": 0.0}
+    one, params, _ = two_steps(taught, jax.devices()[:1], **whole)
+    other, *_ = two_steps(taught, jax.devices()[:1], scale=0.0, **whole)
+    assert one[0]["distance"] != pytest.approx(other[0]["distance"], rel=1e-3)
+    split = {f"mesh__{axis}": 2 for axis in ("data", "fsdp", "tensor")}
+    eight, same, step = two_steps(taught, jax.devices(), 2, **whole, **split)
+    for before, after in zip(one, eight, strict=True):
+        for name, value in before.items():
+            np.testing.assert_allclose(after[name], value, rtol=1e-4, err_msg=name)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-4), same, params)
+    query = step.constants["teacher"]["bert"]["encoder"]["layer_0"]["attention"]
+    assert query["query"]["kernel"].sharding.shard_shape((32, 2, 16)) == (16, 1, 16)
+
+
+@pytest.mark.slow
+def test_killed_run_reads_its_constants_again(taught, tmp_path):
+    """To the last bit. None of them is in a checkpoint."""
+    finish(start(f"--config={taught}", f"--workdir={tmp_path / 'straight'}"))
+    run_killed("bert_jax.tasks.text:Text", taught, tmp_path / "run")
+    _, err = finish(start(f"--config={taught}", f"--workdir={tmp_path / 'run'}"))
+    assert "resuming at step 10" in err
+    expected = losses(tmp_path / "straight")
+    np.testing.assert_array_equal(losses(tmp_path / "run"), expected)
+    saved = tmp_path / "run" / "checkpoints" / "16" / "params"
+    assert {*ocp.StandardCheckpointer().restore(saved)} == {
+        "bert",
+        "sequence_classification",
+    }
+
+
+@pytest.mark.slow
+def test_seeds_share_constants_and_others_are_noticed(taught, tmp_path):
+    short, two = "--config.train.num_steps=2", "--config.train.seeds=2"
+    for name, own in (("run", two), ("0", "--config.seed=0"), ("1", "--config.seed=1")):
+        finish(start(f"--config={taught}", f"--workdir={tmp_path / name}", short, own))
+    alone = [losses(tmp_path / name) for name in "01"]
+    np.testing.assert_allclose(losses(tmp_path / "run"), np.mean(alone, 0), rtol=1e-5)
+    shutil.rmtree(tmp_path / "teacher")
+    shutil.copytree(tmp_path / "0", tmp_path / "teacher")
+    run = f"--workdir={tmp_path / 'run'}"
+    more = ("--config.train.num_steps=4", "--config.train.extend=True")
+    _, err = finish(start(f"--config={taught}", run, two, *more), 2)
+    assert err.splitlines()[-1] == (
+        f"error: --workdir={tmp_path / 'run'}: the content of Task.constants (a "
+        "teacher) is not what this run began with; restore it, or use another --workdir"
+    )
+
+
+def test_constant_named_like_a_part_of_the_model(taught, monkeypatch):
+    task = create(taught)
+    monkeypatch.setattr(type(task), "constants", lambda self: {"bert": {}})
+    with pytest.raises(UserError, match=r"Task\.constants: bert is a part"):
+        Step(task, sharding.make_mesh(task.config))

@@ -1,0 +1,77 @@
+"""A layer of one's own that starts from BERT's weights: its own part learns."""
+
+import json
+
+import numpy as np
+import pytest
+from runs import run, write_pairs
+
+from bert_jax.convert import weights
+from tests import micro_config
+
+LAYER = '''
+import flax.linen as nn
+
+from bert_jax.models.encoder import LAYERS, EncoderLayer
+from bert_jax.models.layers import Dense
+
+
+class Bottleneck(EncoderLayer):
+    """BERT's layer, and a small one after it (Houlsby et al. 2019)."""
+
+    starts_from = ("post_norm",)
+
+    @nn.compact
+    def __call__(self, hidden, index, mask, key, positions=None):
+        hidden, _ = super().__call__(hidden, index, mask, key, positions)
+        inner = Dense(self.config, (4,), ("embed", "mlp"), name="down")(hidden)
+        up = Dense(self.config, (self.config.hidden_size,), ("mlp", "embed"), name="up")
+        hidden = hidden + up(nn.relu(inner))
+        return hidden, hidden
+
+
+LAYERS["bottleneck"] = Bottleneck
+'''
+
+
+@pytest.fixture
+def config(plain, tmp_path):
+    write_pairs(tmp_path, "fox", "cat")
+    path = micro_config.finetuning(
+        *(tmp_path / "own.py", plain, "finetune/text:size=tiny"),
+        """config.model.layer = "bottleneck"
+        config.train.num_steps = 4""",
+    )
+    path.write_text(path.read_text() + LAYER)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scanned", [False, True])
+def test_new_part_alone_learns_beside_the_weights(config, plain, tmp_path, scanned):
+    chosen = "('/(down|up)/', 'sequence_classification')"
+    given = (
+        f"--config.optimizer.trainable={chosen}",
+        f"--config.model.scan_layers={scanned}",
+    )
+    _, err = run(config, tmp_path / "run", *given)
+    layer = "layers" if scanned else "layer_*"
+    assert f"bert/encoder/{layer}/down, bert/encoder/{layer}/up" in err
+    report = json.loads((tmp_path / "run" / "init_from.json").read_text())
+    encoder = "bert/encoder/" + ("layers" if scanned else "layer_0")
+    assert f"{encoder}/up/kernel" in report["initialised"]
+    assert f"{encoder}/attention/query/kernel" in report["taken"]
+    before, after = (weights.read_weights(x).params for x in (plain, tmp_path / "run"))
+    ours, theirs = (x["bert"]["encoder"]["layer_0"] for x in (after, before))
+    for name in ("attention", "output"):
+        for one, two in zip(*map(leaves, (ours[name], theirs[name])), strict=True):
+            np.testing.assert_array_equal(one, two)
+    assert np.any(ours["up"]["bias"])  # zeros before
+    _, err = run(config, tmp_path / "wrong", "--config.model.layer=post_norm",
+                 f"--config.init_from={tmp_path / 'run'}", status=2)  # fmt: skip
+    assert "config.model.layer='post_norm', but" in err
+
+
+def leaves(tree):
+    return [leaf for inner in tree.values() for leaf in (
+        leaves(inner) if isinstance(inner, dict) else [inner])]  # fmt: skip
