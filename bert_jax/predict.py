@@ -1,6 +1,6 @@
 """`--mode=predict`: rows in, rows with answers out."""
 
-import contextlib
+import functools
 import hashlib
 import logging
 import zlib
@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax import attentions
 from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import live_line
@@ -24,9 +23,6 @@ log = logging.getLogger(__name__)
 def predict(task: Task, folder: Path, source: str, target: str) -> None:
     """Reads rows and writes them with their answers, in the same order.
 
-    With `config.predict.attentions` also writes the attention probabilities to a file
-    of that name.
-
     Args:
       folder: The work directory with the checkpoint.
       source: JSON lines, or another file of tasks/row_files.py. `-` means standard
@@ -34,28 +30,21 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
       target: A file of the same kinds. It appears once it is complete, and the same
         call resumes it (tasks/partial_output.py). `-` means standard output.
     """
-    keeps = task.config.predict.attentions
     lines = row_files.located_lines(source, task.row_columns)
-    with contextlib.ExitStack() as stack:
-        answerer = inference.of_task(task, folder)
-        # The file of attentions has every row, or is not there.
-        work = None if keeps else lambda: _work(task, answerer.params)
-        output = stack.enter_context(partial_output.open_output(source, target, work))
-        if keeps:
-            answerer = stack.enter_context(attentions.keep_attentions(answerer, task))
+    answerer = inference.of_task(task, folder)
+    work = functools.partial(_work, task, answerer.params)
+    with partial_output.open_output(source, target, work) as output:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()
-        progress = live_line(shows, initial=output.rows, unit=" rows")
-        stack.enter_context(progress)
-        count, rest = output.rows, output.rest(lines)
-        for some in answerer.stream(rest, whole=output.resumes):
-            for row, answer in some:
-                write(row_files.answered_row(row, row_files.round_numbers(answer)))
-                count += 1
-            progress.update(count - output.rows)
-            output.commit(count - output.rows)
+        with live_line(shows, initial=output.rows, unit=" rows") as progress:
+            rest = output.rest(lines)
+            for some in answerer.stream(rest, whole=output.resumes):
+                for row, answer in some:
+                    write(row_files.answered_row(row, row_files.round_numbers(answer)))
+                output.commit(len(some))
+                progress.update(len(some))
         if source != "-":
-            said = "1 row" if count == 1 else f"{count:,} rows"
+            said = "1 row" if output.rows == 1 else f"{output.rows:,} rows"
             log.info("%s: %s answered", source, said)
 
 

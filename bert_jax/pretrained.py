@@ -12,7 +12,6 @@ from jaxtyping import Array, Float
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.attentions import of_layers
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
@@ -367,11 +366,20 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         if attentions:
-            trunk = kept.get("intermediates", {}).get("bert", {})
-            outputs["attentions"] = of_layers(
-                trunk, self.config.attention, "attentions=True"
-            )
+            outputs["attentions"] = self._attentions(kept.get("intermediates"))
         return outputs
+
+    def _attentions(self, kept: Any) -> list[Float[Array, "batch heads from to"]]:
+        if not kept:
+            raise UserError(
+                f"attentions=True: config.model.attention={self.config.attention} "
+                "returns None for its probabilities; return them, or leave it out"
+            )
+        layers = kept["bert"]["encoder"]
+        return [
+            layers[f"layer_{index}"]["attention"]["probabilities"][0]
+            for index in range(len(layers))
+        ]
 
 
 class _Texts(Predictor):

@@ -1,47 +1,25 @@
-"""A picture of one head, and wrong requests in one line."""
-
-import json
+"""A picture of one head of a model."""
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
+import bert_jax
 from experiments.insight import attention_plot
 
-TOKENS = ["[CLS]", "the", "$x^2$", "<b>", "fox", "[SEP]"]
+TEXT = "the $x^2$ <b> fox"
 
 
-def about_row(*names):
-    about = json.dumps({"tokens": TOKENS, "segments": [0] * len(TOKENS)})
-    return dict.fromkeys(names or ["attentions_0"], about)
-
-
-@pytest.fixture
-def source(tmp_path):
-    """Row 0 in two parts, and a head in which every token looks at the next one."""
+def test_map_is_that_head(plain, tmp_path):
+    """Its values are those that `bert_jax.load` gives."""
     pytest.importorskip("matplotlib", reason="needs the report extra (matplotlib)")
-    count = len(TOKENS)
-    tensors = {}
-    for name in ("attentions_0", "attentions_0_1", "attentions_12"):
-        tensors[name] = np.zeros((2, 3, count, count), np.float16)
-        tensors[name][1, 2] = np.roll(np.eye(count), 1, axis=1)
-    save_file(tensors, tmp_path / "who.safetensors", about_row(*tensors))
-    return tmp_path / "who.safetensors"
-
-
-def draw(source, target, status=0, **options):
-    named = {"layer": 1, "head": 2, **options}
-    given = [f"--input={source}", f"--output={target}"]
-    given += [f"--{name}={value}" for name, value in named.items()]
-    assert attention_plot.main(given) == status
-
-
-def test_map_is_that_head(source, tmp_path):
-    """A picture with one black square a token, which another head has not."""
-    draw(source, tmp_path / "one.png", part=1)
-    draw(source, tmp_path / "none.png", layer=0)
-    reader = pytest.importorskip("matplotlib.image")
-    one, none = (reader.imread(tmp_path / name) for name in ("one.png", "none.png"))
-    assert one.shape == none.shape
-    darker = (one[..., 0] < 0.1).mean() - (none[..., 0] < 0.1).mean()
-    assert 1 / 6 / 4 < darker < 1 / 6  # share of the picture, mostly the map
+    given = [f"--weights={plain}", f"--text={TEXT}", "--layer=0", "--head=1"]
+    assert attention_plot.main([*given, f"--output={tmp_path / 'one.pdf'}"]) == 0
+    assert (tmp_path / "one.pdf").read_bytes().startswith(b"%PDF")
+    options = [f"--output={tmp_path / 'one.pdf'}", *given]
+    model = bert_jax.load(plain)
+    read = model.encode([TEXT])
+    ids = read["input_ids"], read["input_mask"], read["segment_ids"]
+    wanted = model.apply(*ids, attentions=True)["attentions"][0][0, 1]
+    tokens, heads = attention_plot.read(attention_plot.parse(options))
+    assert tokens == read["tokens"][0] and [*heads] == ["layer 0, head 1"]
+    np.testing.assert_array_equal(heads["layer 0, head 1"], wanted)

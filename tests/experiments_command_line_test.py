@@ -29,7 +29,9 @@ WRONG = {
         "train.seeds is set here"
     ),
     f"insight.probes --init_from={MINI} --train=x": "--train and --dev go together",
-    "insight.attention_plot --input=x --layer=1 --output=x.png": "--input=x: not a",
+    f"insight.attention_plot --weights={MINI} --text=a --layer=9 --output=x.png": (
+        "--layer=9: the model has"
+    ),
     "speed.gpu_suite --output=x --only=nothing": "'nothing' is none of ablation",
     "speed.train_step --sizes=2/100": "HIDDEN must be a multiple of 64",
     "speed.train_step --lengths=8,1000": "--lengths=1000: must be from 8 to 512",

@@ -269,9 +269,6 @@ FIELDS: dict[str, Field] = {
     "predict.top_k": _free(5, COUNT),  # guesses for each [MASK]
     # Rows computed together, on a CPU at most 16
     "predict.batch_size": _free(32, COUNT),
-    # A name: with the answers, also write the attention weights to NAME.safetensors.
-    # Empty means not to.
-    "predict.attentions": _free("", path=True),
     # The layers that --mode=extract writes: 0 is the embeddings' output, 1, 2, ... are
     # the layers, -1 is the last layer and -2 the one before.
     "predict.layers": _free((-1, -2, -3, -4), empty_error, items=int),

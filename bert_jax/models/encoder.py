@@ -77,7 +77,7 @@ class Embeddings(nn.Module):
 
 class EncoderLayer(nn.Module):
     """BERT's entry of LAYERS: attention and feed-forward, each followed by dropout,
-    residual and LayerNorm. predict.attentions looks for a layer's `attention`."""
+    residual and LayerNorm. `bert_jax.load` looks for a layer's `attention`."""
 
     config: BertConfig
     # MODULE(config, name=...) applied to the last layer's output. None means no module.

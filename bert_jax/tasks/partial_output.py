@@ -102,9 +102,7 @@ class Output:
 
 
 @contextlib.contextmanager
-def open_output(
-    source: str, target: str, work: Callable[[], Work] | None
-) -> Iterator[Output]:
+def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[Output]:
     """Opens an output, which replaces `target` once it is complete.
 
     If source and target are files, rows are first written to a part file. Pipes,
@@ -113,13 +111,12 @@ def open_output(
     Args:
       source: The input, which is read again when the work is resumed.
       work: Function that returns the settings that an earlier attempt must share with
-        this one. None means that the output cannot be resumed.
+        this one.
 
     Raises:
       UserError: The part file belongs to other work, or to another program.
     """
-    is_resumable = work is not None and _is_resumable(source, target)
-    if work is None or not processes.of_first(is_resumable):
+    if not processes.of_first(_is_resumable(source, target)):
         with row_files.open_output(target) as file:
             yield Output(file)
         return

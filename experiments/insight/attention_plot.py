@@ -1,26 +1,23 @@
 """A picture of attention: one head, or all heads of a layer.
 
-    python -m experiments.insight.attention_plot --input=who.safetensors --row=0 \
-        --layer=1 [--head=3] --output=who.png
+    python -m experiments.insight.attention_plot --weights=runs/tiny \
+        --text="A text." --layer=1 [--head=3] --output=who.png
 
-The input is the file that `--mode=predict --config.predict.attentions=who` wrote. Row,
-part (of a row in several windows, or with several choices), layer and head count from
-0. Each head is a heat map in gray: each line is a token and its attention to the
-others, for a single head with the numbers in percent where there is room. The output is
-.png, .pdf or .svg.
+The weights are what `bert_jax.load` opens. Layer and head count from 0. Each head is a
+heat map in gray: each line is a token and its attention to the others, for a single
+head with the numbers in percent where there is room. The output is .png, .pdf or .svg.
 Needs matplotlib: pip install -e '.[report]'.
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
 
+import bert_jax
 from bert_jax.errors import UserError
 from bert_jax.runtime.storage import output_path, write_atomically
 from experiments.lib import command_line, plots
@@ -37,14 +34,7 @@ PIXELS = 6000  # the most pixels of a side: those of 512 tokens at DPI would tak
 @command_line.command
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns the exit status."""
-    parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
-    parser.add_argument("--input", required=True, type=Path, help="NAME.safetensors")
-    parser.add_argument("--row", type=int, default=0, help="of the input; default 0")
-    parser.add_argument("--part", type=int, default=0, help="of the row; default 0")
-    parser.add_argument("--layer", type=int, required=True)
-    parser.add_argument("--head", type=int, help="default: all")
-    parser.add_argument("--output", required=True, type=Path)
-    options = parser.parse_args(argv)
+    options = parse(argv)
     kind = options.output.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         endings = ", ".join(f".{name}" for name in FORMATS)
@@ -55,35 +45,38 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Reads the arguments."""
+    parser = command_line.Parser("experiments.insight.attention_plot", __doc__)
+    parser.add_argument("--weights", required=True, help="a run or another folder")
+    parser.add_argument("--text", required=True)
+    parser.add_argument("--text_b", help="a second text")
+    parser.add_argument("--layer", type=int, required=True)
+    parser.add_argument("--head", type=int, help="default: all")
+    parser.add_argument("--output", required=True, type=Path)
+    return parser.parse_args(argv)
+
+
 def read(options: argparse.Namespace) -> tuple[list[str], dict[str, Heads]]:
-    """Reads the tokens of a row, and the heads of a layer by name.
+    """Computes the tokens of the text, and the heads of a layer by name.
 
     Raises:
-      UserError: It is not such a file, or it has no such row, layer or head.
+      UserError: There are no such weights, or no such layer or head.
     """
-    place, row, part = options.input, options.row, options.part
-    name = f"attentions_{row}_{part}" if part else f"attentions_{row}"
-    try:
-        with safe_open(place, "numpy") as file:
-            about = file.metadata() or {}
-            if name not in about:
-                names = ", ".join(sorted(about)[:5]) or "none"
-                raise UserError(f"{place}: has no {name}; it has {names}")
-            found, tokens = file.get_slice(name), json.loads(about[name])["tokens"]
-            layers, heads, *_ = found.get_shape()
-            wanted = range(heads) if options.head is None else (options.head,)
-            both = (("layer", options.layer, layers), ("head", wanted[0], heads))
-            for flag, value, count in both:
-                if not 0 <= value < count:
-                    raise UserError(f"--{flag}={value}: {place} has {count}, from 0")
-            values = found[options.layer].astype(np.float32)
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise UserError(
-            f"--input={place}: not a safetensors file of "
-            f"--config.predict.attentions ({' '.join(str(error).split())})"
-        ) from error
-    title = f"layer {options.layer}, head "
-    return tokens, {f"{title}{head}": values[head] for head in wanted}
+    model = bert_jax.load(options.weights)
+    second = None if options.text_b is None else [options.text_b]
+    read = model.encode([options.text], second)
+    given = read["input_ids"], read["input_mask"], read["segment_ids"]
+    layers = model.apply(*given, attentions=True)["attentions"]
+    heads = layers[0].shape[1]
+    wanted = range(heads) if options.head is None else (options.head,)
+    both = (("layer", options.layer, len(layers)), ("head", wanted[0], heads))
+    for flag, value, count in both:
+        if not 0 <= value < count:
+            raise UserError(f"--{flag}={value}: the model has {count}, from 0")
+    values, title = np.asarray(layers[options.layer][0]), f"layer {options.layer}"
+    found = {f"{title}, head {head}": values[head] for head in wanted}
+    return read["tokens"][0], found
 
 
 def picture(tokens: list[str], heads: Mapping[str, Heads], kind: str) -> bytes:

@@ -116,10 +116,6 @@ def test_predict_answers_as_evaluation(folder, trained, tmp_path):
     assert [json.loads(line)["label"] for line in again.splitlines()] == [
         answer["label"] for answer in answers
     ]
-    _, error = here(f"--workdir={workdir}", "--mode=predict", fields[1],
-                    f"--config.predict.attentions={tmp_path / 'page'}",
-                    status=2)  # fmt: skip
-    assert "this model is an ELMo" in error and error.count("\n") == 1
     alone = tmp_path / "alone.jsonl"
     rows = [{"text": text, "text_b": ""} for text in ("", "go")]
     alone.write_text("".join(json.dumps(row) + "\n" for row in rows))

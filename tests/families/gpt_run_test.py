@@ -92,9 +92,6 @@ def test_gpt_fine_tuned_run_answers_in_every_mode(finetuned, tmp_path):
         metrics.read_metrics(folder / "run", "dev")[-1]["accuracy"]
     )
     here("--mode=evaluate", at)
-    kept = f"--config.predict.attentions={tmp_path / 'kept'}"
-    here("--mode=predict", at, source, f"--output={tmp_path / 'o.jsonl'}", kept)
-    assert (tmp_path / "kept.safetensors").exists()
     vectors = "--config.predict.vectors=cls"
     written = tmp_path / "vectors.jsonl"
     flags = (vectors, "--config.predict.layers=(-1,)", f"--output={written}")
