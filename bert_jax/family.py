@@ -47,7 +47,7 @@ class Family:
     initializer = LazyImport("flax.linen.initializers:truncated_normal")
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
-    attends = True  # its layers have attention, which `predict.attentions` shows
+    attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
 
     # The `config.field.Field`s that only its configs have, or that differ in them.

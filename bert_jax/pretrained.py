@@ -20,6 +20,7 @@ from bert_jax.data.rows import Feature, Rows
 from bert_jax.errors import UserError
 from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
+from bert_jax.models.encoder import attention_probabilities
 from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
@@ -366,20 +367,10 @@ class Bert:
         if not has_pooler:
             del outputs["pooled"]
         if attentions:
-            outputs["attentions"] = self._attentions(kept.get("intermediates"))
-        return outputs
-
-    def _attentions(self, kept: Any) -> list[Float[Array, "batch heads from to"]]:
-        if not kept:
-            raise UserError(
-                f"attentions=True: config.model.attention={self.config.attention} "
-                "returns None for its probabilities; return them, or leave it out"
+            outputs["attentions"] = attention_probabilities(
+                kept.get("intermediates", {})
             )
-        layers = kept["bert"]["encoder"]
-        return [
-            layers[f"layer_{index}"]["attention"]["probabilities"][0]
-            for index in range(len(layers))
-        ]
+        return outputs
 
 
 class _Texts(Predictor):

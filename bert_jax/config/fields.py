@@ -61,6 +61,9 @@ FIELDS: dict[str, Field] = {
     # Google's, or hf:OWNER/NAME (docs/weights.md). The model's sizes and the tokenizer
     # are then theirs. Empty means random values.
     "init_from": Field("", path=True),
+    # Layers of `init_from` to keep, in order, such as (0, 2, 4, 7, 9, 11) of 12, as in
+    # DistilBERT. Empty means all.
+    "init_layers": Field((), "[0, 10000)", items=int),
     # Rows of the embedding matrix. 0 means the tokenizer's size.
     "model.vocab_size": _sized(0),
     "model.hidden_size": _sized(768, SIZE),  # numbers in each token's vector
@@ -333,6 +336,20 @@ TASK: dict[str, Field] = {
     "task.max_seq_length": Field(128, LENGTH),
     # A BiLSTM between BERT and the classifier, hidden_size / 2 each way (section 5.1).
     "task.bilstm": Field(False),
+    # Weights of a trained model whose outputs are learned too, of any form that
+    # init_from reads (docs/fine_tuning.md). Empty means none.
+    "task.teacher": _data(),
+    # The weight of the teacher's outputs in the loss. The labels have the rest.
+    "task.teacher_share": Field(0.5, SHARE),
+    # Divides both models' logits before they are compared (Hinton et al. 2015).
+    "task.teacher_temperature": Field(2.0, "(0, inf)"),
+    # Weight of 1 - the cosine of the last layers' vectors (Sanh et al. 2019). 0 means
+    # that they are not compared.
+    "task.teacher_cosine": Field(0.0),
+    # The same for the squared error of every layer's vectors (Jiao et al. 2020).
+    "task.teacher_hidden": Field(0.0),
+    # The same for the squared error of every layer's attention scores.
+    "task.teacher_attention": Field(0.0),
     # True pads every batch to max_seq_length, as in Google's code. False pads it to its
     # longest row.
     "task.pad_to_max": Field(False),
@@ -442,7 +459,12 @@ TASK: dict[str, Field] = {
     "task.dimensions": Field((), SIZE, items=int),
 }
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
-_ALL = "max_seq_length bilstm pad_to_max"
+_TEACHER = (
+    "teacher teacher_share teacher_temperature teacher_cosine teacher_hidden "
+    "teacher_attention"
+)
+_ROWS = "max_seq_length bilstm pad_to_max"
+_ALL = f"{_ROWS} {_TEACHER}"
 _FILES = f"{_ALL} train_file dev_file test_file"
 _CLASSES = "labels texts_per_row"
 _TEXTS = (
@@ -450,7 +472,7 @@ _TEXTS = (
     "calibration"
 )
 TASKS = {
-    "pretraining": "objective nsp_loss word_initializer",
+    "pretraining": f"objective nsp_loss word_initializer {_TEACHER}",
     **dict.fromkeys(GLUE, f"{_ALL} data_dir {_CLASSES}"),
     "imdb": f"{_ALL} data_dir {_CLASSES} {_TEXTS}",
     "text": f"{_FILES} {_CLASSES} {_TEXTS} format text text_b label class_weights "
@@ -460,8 +482,9 @@ TASKS = {
     "squad": f"{_ALL} train_file dev_file null_answers doc_stride max_query_length "
     "n_best_size max_answer_length",
     "swag": _FILES,
-    "embeddings": f"{_FILES} retrieval_file format text text_b negative score "
-    "max_score loss temperature margin pooling normalized dimensions",
+    "embeddings": f"{_ROWS} train_file dev_file test_file retrieval_file format text "
+    "text_b negative score max_score loss temperature margin pooling normalized "
+    "dimensions",
 }
 # Fields that the user's own config files have added to `task`.
 OWN: dict[str, Field] = {}

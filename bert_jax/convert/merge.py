@@ -1,5 +1,6 @@
 """Replaces a run's initial parameters with weights that were read."""
 
+import dataclasses
 import json
 import re
 import textwrap
@@ -197,6 +198,32 @@ def require_complete(params: Any, report: Report, unused: Collection[str] = ()) 
         return leaf
 
     return jax.tree.map(filled, params)
+
+
+def keep_layers(weights: Weights, layers: Sequence[int], source: str | Path) -> Weights:
+    """Returns the weights of some layers, in this order, and of everything else.
+
+    Args:
+      layers: Values of `config.init_layers`.
+
+    Raises:
+      UserError: There is no such layer.
+    """
+    encoder = dict(weights.params["bert"]["encoder"])
+    count = weights.config.num_hidden_layers
+    found = [encoder.pop(f"layer_{index}") for index in range(count)]
+    if max(layers) >= count:
+        raise UserError(
+            f"config.init_layers={tuple(layers)}: {source} has the layers 0 to "
+            f"{count - 1}"
+        )
+    encoder |= {f"layer_{new}": found[old] for new, old in enumerate(layers)}
+    trunk = {**weights.params["bert"], "encoder": encoder}
+    return dataclasses.replace(
+        weights,
+        config=dataclasses.replace(weights.config, num_hidden_layers=len(layers)),
+        params={**weights.params, "bert": trunk},
+    )
 
 
 def add_rows(

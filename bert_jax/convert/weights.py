@@ -160,6 +160,8 @@ class Source:
         if words and saved is not None:
             params = merge.add_rows(weights.params, saved, words, task.config)
             weights = dataclasses.replace(weights, params=params)
+        if layers := task.config.init_layers:
+            weights = merge.keep_layers(weights, layers, given)
         labels = tuple(task.config.task.get("labels", ()))
         unnamed = layout.default_labels(len(labels))  # as good as the same
         if labels and weights.labels not in (labels, unnamed):

@@ -156,9 +156,14 @@ def found_in(sentences: Iterable[Sequence[str]]) -> str:
     """Returns the scheme of SCHEMES that all sentences keep to, the first such one."""
     kept = list(SCHEMES)
     for tags in sentences:
-        pairs = list(zip([None, *tags], [*tags, None], strict=True))
-        kept = [s for s in kept if all(_may_follow(s, *pair) for pair in pairs)]
+        kept = [scheme for scheme in kept if keeps_to(scheme, tags)]
     return kept[0]
+
+
+def keeps_to(scheme: str, tags: Sequence[str]) -> bool:
+    """Returns whether a sentence's tags keep to a scheme of SCHEMES."""
+    pairs = zip([None, *tags], [*tags, None], strict=True)
+    return all(_may_follow(scheme, *pair) for pair in pairs)
 
 
 def allowed(labels: Sequence[str], scheme: str) -> Allowed:

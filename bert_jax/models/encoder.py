@@ -1,7 +1,7 @@
 """Embeddings, the post-LayerNorm encoder and the pooler (modeling.py, BertModel)."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from bert_jax.errors import UserError
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.layers import (
@@ -239,6 +240,25 @@ def stack_layers(params: dict, num_layers: int) -> dict:
     rest = {name: encoder[name] for name in encoder if not name.startswith("layer_")}
     bert = {**params["bert"], "encoder": {**rest, "layers": stacked}}
     return {**params, "bert": bert}
+
+
+def attention_probabilities(
+    kept: Mapping[str, Any],
+) -> list[Float[Array, "batch heads from to"]]:
+    """Returns each layer's probabilities from `intermediates` of a model with a trunk
+    `bert`. Raises UserError if its attention returns none."""
+    layers = kept.get("bert", {}).get("encoder")
+    if layers is None:
+        raise UserError(
+            "the attention of config.model.attention returns None for its "
+            "probabilities; return them, set einsum, or leave out what reads them"
+        )
+    if "layers" in layers:  # scanned
+        return [*layers["layers"]["attention"]["probabilities"][0]]
+    return [
+        layers[f"layer_{index}"]["attention"]["probabilities"][0]
+        for index in range(len(layers))
+    ]
 
 
 class Packed(NamedTuple):

@@ -26,6 +26,7 @@ from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks import distillation
 from bert_jax.tasks.task import Data, Predictor, Results, Task, write_rows
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -251,27 +252,74 @@ class Finetuning(Task, Predictor):
         return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
+        return self.losses(params, self.apply(params, batch, key), batch)
+
+    def losses(
+        self, params: Any, outputs: dict[str, Any], batch: Arrays
+    ) -> dict[str, Array]:
+        """Returns the loss of the model's outputs, with a teacher its losses too."""
         # Losses and weights are per text, however rows are shared.
-        texts = packing.by_text(batch)
-        losses = self.row_losses(self.logits(params, batch, key), texts)
-        return {self.loss_name: jnp.sum(self.row_weights(texts) * losses)}
+        texts, logits = packing.by_text(batch), self.logits_of(outputs, batch)
+        weights = self.row_weights(texts)
+        losses = {self.loss_name: jnp.sum(weights * self.row_losses(logits, texts))}
+        if not self.config.task.get("teacher"):
+            return losses
+        theirs = self.teacher.outputs(params, batch)
+        targets = self.teacher.task.logits_of(theirs, batch)
+        soft = jnp.sum(weights * self.soft_losses(logits, targets, texts))
+        return self.teacher.join(losses, soft, outputs, theirs, batch)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
-        return {self.loss_name: jnp.sum(self.row_weights(packing.by_text(batch)))}
+        total = jnp.sum(self.row_weights(packing.by_text(batch)))
+        others = distillation.loss_weights(self.config.task, total, batch)
+        return {self.loss_name: total, **others}
+
+    @functools.cached_property
+    def teacher(self) -> distillation.Teacher:
+        """The teacher of `config.task.teacher`."""
+        return distillation.Teacher(self)
+
+    def constants(self) -> dict[str, Any]:
+        has_teacher = self.config.task.get("teacher")
+        return {"teacher": self.teacher.values} if has_teacher else {}
+
+    def soft_losses(
+        self, logits: Arrays, targets: Arrays, batch: Arrays
+    ) -> Float[Array, "batch *tokens"]:
+        """Returns the distances from a teacher's logits, of the shape of `row_losses`.
+
+        By default each of the logits' last axis has the classes.
+        """
+        del batch
+        heat = self.config.task.teacher_temperature
+        each = [
+            distillation.soft_loss(logits[name], targets[name], heat) for name in logits
+        ]
+        return jnp.mean(jnp.stack(each), axis=0)
+
+    def apply(
+        self, params: Any, batch: Arrays, key: DropoutKey = None
+    ) -> dict[str, Any]:
+        """Returns the model's outputs for a batch."""
+        inputs = [batch[n] for n in ("input_ids", "input_mask", "segment_ids")]
+        packed = Packed.from_batch(batch)
+        rest = (key,) if packed is None else (key, packed)
+        layers = bool(distillation.used_terms(self.config.task))
+        return distillation.apply_model(
+            self.model, params, (*inputs, *rest), layers=layers
+        )
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
+        """Returns `logits_of` the model's outputs."""
+        return self.logits_of(self.apply(params, batch, key), batch)
+
+    def logits_of(self, outputs: dict[str, Any], batch: Arrays) -> dict[str, Array]:
         """Returns the head's logits, float32, for shared rows [texts, labels]."""
-        inputs = (batch[n] for n in ("input_ids", "input_mask", "segment_ids"))
-        if (packed := Packed.from_batch(batch)) is None:
-            outputs = self.model.apply({"params": params}, *inputs, key)
-        else:
-            outputs = self.model.apply({"params": params}, *inputs, key, packed)
-        assert isinstance(outputs, dict)
-        trunk = ("hidden_states", "pooled")
+        trunk = ("hidden_states", "pooled", *distillation.LAYERS)
         logits = {k: v for k, v in outputs.items() if k not in trunk}
-        if packed is None:
+        if "sequence_ids" not in batch:
             return logits
         return {k: v.reshape(-1, v.shape[-1]) for k, v in logits.items()}
 

@@ -27,11 +27,13 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path
+from bert_jax.tasks import distillation
 from bert_jax.tasks.fill_mask import FillMask, format_guesses
 from bert_jax.tasks.objectives import (
     NEXT_SENTENCE,
     OBJECTIVES,
     lm_results,
+    masked_targets,
     token_scores,
 )
 from bert_jax.tasks.task import (
@@ -208,26 +210,48 @@ class Pretraining(Task):
 
     def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
         """Returns the model's outputs. `key` is for dropout, None for evaluation."""
-        outputs = self.model.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch.get("masked_lm_positions"),
-            key,
-            Packed.from_batch(batch),
-        )
-        assert isinstance(outputs, dict)
-        return outputs
+        names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+        inputs = (*map(batch.get, names), key, Packed.from_batch(batch))
+        layers = bool(distillation.used_terms(self.config.task))
+        return distillation.apply_model(self.model, params, inputs, layers=layers)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        """Returns the sums of the objective's losses, and the next sentence loss."""
+        """Returns the sums of the objective's losses, and the next sentence loss. A
+        teacher's are of the language model alone, as in DistilBERT."""
         outputs = self.apply(params, batch, key)
+        losses = self._losses(outputs, batch)
+        if not self.config.task.get("teacher"):
+            return losses
+        theirs = self.teacher.outputs(params, batch)
+        name, task = f"{self.objective.prefix}_logits", self.config.task
+        soft = distillation.soft_loss(
+            outputs[name], theirs[name], task.teacher_temperature
+        )
+        total = jnp.sum(masked_targets(batch).weights * soft)
+        return self.teacher.join(losses, total, outputs, theirs, batch)
+
+    def _losses(self, outputs: Arrays, batch: Arrays) -> Scalars:
         return _joined(part.losses(outputs, batch) for part in self._parts)
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each sum."""
+        weights = self._divisors(batch)
+        if not self.config.task.get("teacher"):
+            return weights
+        tokens = jnp.sum(masked_targets(batch).weights)
+        return weights | distillation.loss_weights(self.config.task, tokens, batch)
+
+    def _divisors(self, batch: Arrays) -> Scalars:
         return _joined(part.weights(batch) for part in self._parts)
+
+    @functools.cached_property
+    def teacher(self) -> distillation.Teacher:
+        """The teacher of `config.task.teacher`."""
+        return distillation.Teacher(self)
+
+    def constants(self) -> dict[str, Any]:
+        has_teacher = self.config.task.get("teacher")
+        return {"teacher": self.teacher.values} if has_teacher else {}
 
     def outputs(
         self, params: Any, batch: Arrays
@@ -236,8 +260,7 @@ class Pretraining(Task):
         tokens', whatever is trained, and the objective's further ones."""
         unigrams = jnp.asarray(self._unigram_log_probs)
         outputs = self.apply(params, batch, None)
-        sums = _joined(part.losses(outputs, batch) for part in self._parts)
-        totals = self.loss_weights(batch)
+        sums, totals = self._losses(outputs, batch), self._divisors(batch)
         pieces = token_scores(self.objective.prefix, outputs, batch, unigrams)
         scores = _joined(part.scores(outputs, batch) for part in self._parts)
         return {

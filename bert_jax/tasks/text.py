@@ -26,10 +26,10 @@ from bert_jax.runtime import terminal
 from bert_jax.runtime.storage import Path, write_atomically
 from bert_jax.scores import calibration
 from bert_jax.scores import classification as scores
-from bert_jax.tasks import windows
+from bert_jax.tasks import distillation, windows
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning
-from bert_jax.types import Arrays, DropoutKey
+from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
@@ -326,10 +326,8 @@ class Text(Finetuning):
         shape = super().row_shape
         return shape if self._windows == 1 else (self._windows, *shape)
 
-    def logits(
-        self, params: Any, batch: Arrays, key: DropoutKey = None
-    ) -> dict[str, Array]:
-        found = super().logits(params, batch, key)
+    def logits_of(self, outputs: dict[str, Any], batch: Arrays) -> dict[str, Array]:
+        found = super().logits_of(outputs, batch)
         if self._windows == 1:
             return found
         mask, how = batch["input_mask"], self.config.task.window_logits
@@ -349,6 +347,21 @@ class Text(Finetuning):
 
             return optax.sigmoid_binary_cross_entropy(outputs, labels).mean(axis=-1)
         return jnp.square(outputs[:, 0] - labels)
+
+    def soft_losses(
+        self, logits: Arrays, targets: Arrays, batch: Arrays
+    ) -> Float[Array, "batch"]:
+        """Returns the divergence of classes, or the mean of the labels', or for numbers
+        the squared difference."""
+        if self.kind == "classification":
+            return super().soft_losses(logits, targets, batch)
+        outputs, theirs = logits["logits"], targets["logits"]
+        if self.kind == "regression":
+            return jnp.square(outputs[:, 0] - theirs[:, 0])
+        heat = self.config.task.teacher_temperature
+        # A label is one of two classes, whose logits are 0 and its own.
+        own, its = (jnp.stack([0 * x, x], axis=-1) for x in (outputs, theirs))
+        return distillation.soft_loss(own, its, heat).mean(axis=-1)
 
     def row_weights(self, batch: Arrays) -> Float[Array, "batch"]:
         """Returns 1 per row, or its class's weight (`task.class_weights=balanced`)."""

@@ -146,8 +146,8 @@ def _of_weights_alone(overrides: Sequence[str]) -> ConfigDict:
     if saved is None:
         return _released(here.init_from, source)
     config = configuration.complete_config(saved, here.init_from)
-    config.init_from, config.mesh = here.init_from, here.mesh
-    config.model.lora_rank = 0  # merged
+    config.init_from, config.init_layers = here.init_from, ()
+    config.mesh, config.model.lora_rank = here.mesh, 0  # merged
     config.model.dtype, config.model.epilogue = here.model.dtype, here.model.epilogue
     if config.model.attention in KERNELS:  # other devices may lack it
         config.model.attention = here.model.attention
@@ -203,6 +203,8 @@ def _decided(folder: Path, config: ConfigDict, is_inference: bool) -> dict[str, 
     source = weights.find_source(config.init_from)
     _check_family(config, source.family)
     sizes, saved = source.shape(), source.recorded() if is_inference else None
+    if config.init_layers:
+        sizes["model.num_hidden_layers"] = len(config.init_layers)
     if not is_inference and config.tokenizer.add:
         sizes["model.vocab_size"] += len(config.tokenizer.add)
     if saved is None:

@@ -107,7 +107,7 @@ class ElmoFinetuning(Finetuning):
         head."""
         return init_system(self.model, key)
 
-    def logits(
+    def apply(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """Returns the head's outputs."""

@@ -68,14 +68,14 @@ class ElmoSwag(ElmoFinetuning, Swag):
         """A context and an ending."""
         return True
 
-    def logits(
+    def apply(
         self, params: Any, batch: Arrays, key: DropoutKey = None
     ) -> dict[str, Array]:
         """Returns `logits`: the score of each ending."""
         shape = batch["input_ids"].shape  # [batch, endings, words]
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
-        outputs = super().logits(params, rows, key)
+        outputs = super().apply(params, rows, key)
         return {"logits": outputs["logits"].reshape(shape[:2])}
 
     def flops(self, shapes: Shapes) -> int:

@@ -84,11 +84,10 @@ class GptFinetuning(Finetuning):
             key,
         )
         assert isinstance(outputs, dict)
-        logits = {k: v for k, v in outputs.items() if k.endswith("logits")}
-        task_loss = jnp.sum(self.row_weights(batch) * self.row_losses(logits, batch))
-        means = lm_losses(logits["lm_logits"], batch)
+        means = lm_losses(outputs.pop("lm_logits"), batch)
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
-        return {self.loss_name: task_loss, LM_LOSS: self._lm_coef * total}
+        losses = self.losses(params, outputs, batch)
+        return {**losses, LM_LOSS: self._lm_coef * total}
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Adds the number of sequences: each counts the same, whatever its length."""

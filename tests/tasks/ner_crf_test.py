@@ -11,6 +11,7 @@ from runs import run
 from scipy import special
 
 import bert_jax
+from bert_jax.errors import UserError
 from bert_jax.models.architectures import CRF_SCALE
 
 LONG = "".join(f"{c}\tO\n" for c in "abcdefghij")
@@ -84,3 +85,11 @@ def test_run_with_a_crf_is_loaded_with_it_and_exported_without(plain, tmp_path):
     for model in (ours, theirs):
         (answer,) = model.predict([{"words": ["the", "fox"]}])
         assert len(answer["tags"]) == 2
+
+
+def test_scheme_that_the_tags_break_is_refused(tmp_path):
+    """Sentences of BIO's tags, which end no entity with E."""
+    task = task_in(tmp_path)(dev=LONG, crf=True, tag_scheme="BIOES")
+    message = "tag_scheme=BIOES: 2 of 2 training sentences .* theirs is BIO; leave"
+    with pytest.raises(UserError, match=message):
+        task.training_data()

@@ -109,9 +109,26 @@ class Ner(Finetuning):
         See `Data.record`.
         """
         data = super().training_data()
+        self._check_scheme()
         sentences = [row["words"] for row in self.examples("train")]
         data.record["facts"] = {"words": word_splitting.learn_rule(sentences)}
         return data
+
+    def _check_scheme(self) -> None:
+        """Raises UserError if most training sentences break `task.tag_scheme`. A few
+        always may, by mistakes of the annotators."""
+        scheme = self.config.task.get("tag_scheme")
+        if not (self.crf and scheme):
+            return
+        tags = [row["tags"] or () for row in self.examples("train")]
+        tagged = [each for each in tags if {*each} - {"O"}]
+        broken = sum(not crf.keeps_to(scheme, each) for each in tagged)
+        if 2 * broken > len(tagged):
+            raise UserError(
+                f"config.task.tag_scheme={scheme}: {broken:,} of {len(tagged):,} "
+                f"training sentences with entities break it; theirs is "
+                f"{crf.found_in(tags)}; leave it empty to use that"
+            )
 
     @functools.cached_property
     def split_words(self) -> Callable[[str], Spans]:

@@ -167,14 +167,18 @@ class Squad(Finetuning):
         Google's code includes padding in the softmax. Without it the loss does not
         depend on the batch's length.
         """
-        real = batch["input_mask"] > 0
+        masked = _without_padding(logits, batch)
+        start, end = (
+            of_classes(masked[f"{side}_logits"], batch[f"{side}_positions"])
+            for side in ("start", "end")
+        )
+        return (start + end) / 2
 
-        def loss(side: str) -> Float[Array, "batch"]:
-            scores = logits[f"{side}_logits"]
-            masked = jnp.where(real, scores, jnp.finfo(scores.dtype).min)
-            return of_classes(masked, batch[f"{side}_positions"])
-
-        return (loss("start") + loss("end")) / 2
+    def soft_losses(
+        self, logits: Arrays, targets: Arrays, batch: Arrays
+    ) -> Float[Array, "batch"]:
+        ours, theirs = (_without_padding(x, batch) for x in (logits, targets))
+        return super().soft_losses(ours, theirs, batch)
 
     def decode_answers(
         self,
@@ -339,3 +343,9 @@ def _texts_and_odds(
         {example["id"]: answer.best.text for example, answer in pairs},
         {example["id"]: answer.null_odds for example, answer in pairs},
     )
+
+
+def _without_padding(logits: Arrays, batch: Arrays) -> Arrays:
+    """Returns the logits, whose exponential is 0 at padding."""
+    real = batch["input_mask"] > 0
+    return {k: jnp.where(real, x, jnp.finfo(x.dtype).min) for k, x in logits.items()}

@@ -1,0 +1,282 @@
+"""Distillation: a task's model also learns what a trained one, the teacher, returns.
+
+Each term is a loss of its own, next to the task's:
+
+- `teacher_loss`: how far the outputs are from the teacher's at a temperature (Hinton et
+  al. 2015). It and the labels' losses are weighted by `config.task.teacher_share`.
+- `teacher_cosine_loss`: 1 minus the cosine of the last layers' vectors (Sanh et al.
+  2019).
+- `teacher_hidden_loss` and `teacher_attention_loss`: squared errors of every layer's
+  vectors and attention scores (Jiao et al. 2020).
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Array, Float, Int
+from ml_collections import ConfigDict
+
+from bert_jax.convert import layout, merge, weights
+from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
+from bert_jax.models.encoder import attention_probabilities
+from bert_jax.tasks.task import Task
+from bert_jax.types import Arrays, Scalars
+
+# Losses of the encoders' layers. Each has a weight, `config.task.teacher_...`.
+LAYER_TERMS = ("cosine", "hidden", "attention")
+# Outputs that they compare.
+LAYERS = ("states", "probabilities")
+# The modules whose outputs are the states.
+_CAPTURED = (("bert", "embeddings"), ("bert", "encoder"))
+
+
+class Teacher:
+    """The model of `config.task.teacher`, for the loss of a task.
+
+    Attributes:
+      task: The same task with the teacher's model.
+      values: The teacher's parameters, boxed, for `Task.constants`.
+    """
+
+    def __init__(self, task: Task):
+        """Reads the weights.
+
+        Raises:
+          UserError: They have another vocabulary, other labels or no head for the task,
+            or their layers cannot be compared.
+        """
+        from bert_jax.tasks import create_task  # which imports the tasks
+
+        path = task.config.task.teacher
+        source = weights.find_source(path)
+        read = source.read()
+        merge.check_tokenizer(task.tokenizer, source.tokenizer(read.config), path)
+        labels = tuple(task.config.task.get("labels", ()))
+        if read.labels not in ((), labels, layout.default_labels(len(labels))):
+            raise UserError(
+                f"config.task.teacher={path}: its labels are {', '.join(read.labels)}, "
+                f"but the task has {', '.join(labels)}; train it on the same labels"
+            )
+        self.config = task.config.task
+        self.task: Any = create_task(_config(task.config, source), task.tokenizer)
+        self._check_layers(task)
+        boxed = jax.eval_shape(self.task.init_params, jax.random.key(0))
+        found, needed = flatten_dict(read.params), flatten_dict(nn.meta.unbox(boxed))
+        unused = self.task.unused_parameters(predicts=True)
+        for name, leaf in needed.items():
+            if name not in found and "/".join(name).startswith(unused):
+                found[name] = np.zeros(leaf.shape, np.float32)
+            elif name not in found or found[name].shape != leaf.shape:
+                raise UserError(
+                    f"config.task.teacher={path}: a {read.architecture} without "
+                    f"{'/'.join(name)} of shape {leaf.shape}, which the task requires; "
+                    "train it on this task first"
+                )
+        kept = unflatten_dict({name: found[name] for name in needed})
+        self.values = nn.meta.replace_boxed(boxed, kept)
+
+    def _check_layers(self, task: Task) -> None:
+        """Raises UserError if a weighted term cannot compare the two encoders."""
+        ours, theirs = task.model_config, self.task.model_config
+        for model in (ours, theirs):
+            family = FAMILIES[model.architecture]
+            if used_terms(self.config) and not family.attends:
+                raise UserError(
+                    f"config.task.teacher_{used_terms(self.config)[0]}: compares the "
+                    f"layers of Transformers, not those of {family.title}; set it 0"
+                )
+        compared = {
+            "hidden_size": ("cosine", "hidden"),
+            "num_attention_heads": ("attention",),
+        }
+        for name, terms in compared.items():
+            used = [term for term in terms if self.config[f"teacher_{term}"]]
+            own, its = getattr(ours, name), getattr(theirs, name)
+            if used and own != its:
+                raise UserError(
+                    f"config.task.teacher_{used[0]}: config.model.{name}={own}, but "
+                    f"the teacher's is {its}; make it the same, or set the weight 0"
+                )
+        if theirs.num_hidden_layers % ours.num_hidden_layers:
+            raise UserError(
+                f"config.model.num_hidden_layers={ours.num_hidden_layers}: must divide "
+                f"the teacher's {theirs.num_hidden_layers}"
+            )
+
+    def outputs(self, params: Any, batch: Arrays) -> dict[str, Any]:
+        """Returns the outputs of its model.
+
+        Args:
+          params: Parameters of the step, which have `teacher`.
+        """
+        found: dict[str, Any] = self.task.apply(params["teacher"], batch, None)
+        return found
+
+    def join(
+        self,
+        labelled: Scalars,
+        soft: Float[Array, ""],
+        ours: Mapping[str, Any],
+        theirs: Mapping[str, Any],
+        batch: Arrays,
+    ) -> Scalars:
+        """Returns all losses, each times its weight.
+
+        Args:
+          labelled: The task's losses by name, summed over rows.
+          soft: Sum of the outputs' losses at the temperature.
+          ours: The model's outputs, with those of its layers if they are compared.
+          theirs: The teacher's outputs.
+        """
+        share = self.config.teacher_share
+        losses = {name: (1 - share) * value for name, value in labelled.items()}
+        losses["teacher_loss"] = share * soft
+        for term in used_terms(self.config):
+            each = _TERMS[term](ours, theirs, _token_mask(batch))
+            losses[f"teacher_{term}_loss"] = self.config[f"teacher_{term}"] * each
+        return losses
+
+
+def _config(config: ConfigDict, source: weights.Source) -> ConfigDict:
+    """Returns the student's config with the teacher's model."""
+    found = config.copy_and_resolve_references()
+    with found.unlocked():
+        found.update_from_flattened_dict(source.shape())
+    found.model.scan_layers = False
+    return found
+
+
+def used_terms(config: ConfigDict) -> list[str]:
+    """Returns the terms of LAYER_TERMS that have a weight.
+
+    Args:
+      config: `config.task` of a task that may have a teacher.
+    """
+    if not config.get("teacher"):
+        return []
+    return [term for term in LAYER_TERMS if config[f"teacher_{term}"]]
+
+
+def loss_weights(
+    config: ConfigDict, outputs: Float[Array, ""], batch: Arrays
+) -> Scalars:
+    """Returns the divisors of the teacher's losses, none without a teacher.
+
+    Args:
+      config: `config.task`.
+      outputs: Number of compared outputs.
+    """
+    if not config.get("teacher"):
+        return {}
+    tokens = jnp.sum(_token_mask(batch)).astype(jnp.float32)
+    terms = {f"teacher_{term}_loss": tokens for term in used_terms(config)}
+    return {"teacher_loss": outputs, **terms}
+
+
+def apply_model(
+    model: nn.Module, params: Any, inputs: Any, *, layers: bool
+) -> dict[str, Any]:
+    """Returns a model's outputs.
+
+    Args:
+      layers: Whether to add those of its layers: `states`, the embeddings' output and
+        each layer's [batch, length, hidden], and `probabilities`, each layer's [batch,
+        heads, length, length].
+    """
+    if not layers:
+        outputs = model.apply({"params": params}, *inputs)
+        assert isinstance(outputs, dict)
+        return outputs
+    outputs, kept = model.apply(
+        {"params": params},
+        *inputs,
+        mutable=["intermediates"],
+        capture_intermediates=lambda module, method: (
+            method == "__call__" and module.path in _CAPTURED
+        ),
+    )
+    trunk = kept["intermediates"]["bert"]
+    first, (_, states) = (
+        trunk[name].pop("__call__")[0] for name in ("embeddings", "encoder")
+    )
+    return {
+        **outputs,
+        "states": [first, *states],
+        "probabilities": attention_probabilities({"bert": trunk}),
+    }
+
+
+def soft_loss(
+    ours: Float[Array, "*batch classes"],
+    theirs: Float[Array, "*batch classes"],
+    temperature: float,
+) -> Float[Array, "*batch"]:
+    """Returns the divergence of the teacher's probabilities from the student's, in
+    nats, times the squared temperature.
+
+    With that factor its gradient is as large at every temperature (Hinton et al.).
+    """
+    own, its = (jax.nn.log_softmax(x / temperature) for x in (ours, theirs))
+    return temperature**2 * jnp.sum(jnp.exp(its) * (its - own), axis=-1)
+
+
+def _token_mask(batch: Arrays) -> Int[Array, "rows length"]:
+    """Returns 1 for each token of rows, windows or choices, 0 for padding."""
+    return batch["input_mask"].reshape(-1, batch["input_mask"].shape[-1])
+
+
+def _pairs(ours: Any, theirs: Any) -> list[tuple[Array, Array]]:
+    """Pairs each layer's output with that of the teacher's layer at the same fraction
+    of the depth."""
+    step = len(theirs) // len(ours)
+    return list(zip(ours, theirs[step - 1 :: step], strict=True))
+
+
+def _cosine_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+    own, its = (
+        x["states"][-1].astype(jnp.float32) for x in (ours, theirs)
+    )  # [rows, length, hidden]
+    lengths = jnp.linalg.norm(own, axis=-1) * jnp.linalg.norm(its, axis=-1)
+    cosines = jnp.sum(own * its, axis=-1) / jnp.maximum(lengths, 1e-12)
+    return jnp.sum(mask * (1 - cosines))
+
+
+def _hidden_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+    """Returns the sum over tokens of the mean over layers and numbers."""
+    (first, *own), (its_first, *its) = ours["states"], theirs["states"]
+    pairs = [(first, its_first), *_pairs(own, its)]
+    errors = [
+        jnp.mean(jnp.square((a - b).astype(jnp.float32)), axis=-1) for a, b in pairs
+    ]
+    return jnp.sum(mask * sum(errors)) / len(pairs)
+
+
+def _attention_loss(ours: Any, theirs: Any, mask: Int[Array, "rows length"]) -> Array:
+    """Returns the sum over queries of the mean over layers, heads and keys.
+
+    The scores are those of the probabilities' logarithms: without a constant for each
+    query, which softmax does not see.
+    """
+
+    def error(own: Array, its: Array) -> Float[Array, "rows length"]:
+        seen = its > 0  # not padding, nor another sequence of the row
+        count = jnp.maximum(jnp.sum(seen, axis=-1, keepdims=True), 1)
+        tiny = math.exp(-80)  # below it float32 has no exact logarithm
+        logs = [jnp.log(jnp.where(seen, jnp.maximum(x, tiny), 1.0)) for x in (own, its)]
+        apart = logs[0] - logs[1]
+        mean = jnp.sum(apart, axis=-1, keepdims=True) / count
+        squares = jnp.where(seen, jnp.square(apart - mean), 0.0)
+        return jnp.mean(jnp.sum(squares / count, axis=-1), axis=1)  # over heads
+
+    pairs = _pairs(ours["probabilities"], theirs["probabilities"])
+    return jnp.sum(mask * sum(error(*pair) for pair in pairs)) / len(pairs)
+
+
+_TERMS = {"cosine": _cosine_loss, "hidden": _hidden_loss, "attention": _attention_loss}

@@ -1,0 +1,198 @@
+"""Distillation: its losses against torch and by hand, for each task, and whole runs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from contract_tasks import CONTRACT, create
+from flax import linen as nn
+from micro_data import KINDS
+from runs import here, run, write_pairs
+
+from bert_jax.convert import export, layout, weights
+from bert_jax.convert.layout import Weights
+from bert_jax.tasks import distillation
+from tests import micro_config
+
+TERMS = {f"task.teacher_{term}": 0.5 for term in distillation.LAYER_TERMS}
+ALL = slice(None)
+MASK = jnp.array([[1, 1, 1, 0], [1, 1, 0, 0]])
+
+
+def normal(*shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(len(shape)), shape)
+
+
+def test_soft_loss_is_torchs_divergence():
+    torch = pytest.importorskip("torch")
+    ours, theirs = 3 * normal(2, 5, 7)
+    found = distillation.soft_loss(ours, theirs, 2.0)
+    one, two = (
+        torch.log_softmax(torch.tensor(np.array(x)) / 2, dim=-1) for x in (ours, theirs)
+    )
+    each = torch.nn.functional.kl_div(one, two, reduction="none", log_target=True)
+    np.testing.assert_allclose(found, 4 * each.sum(-1).numpy(), rtol=1e-5)
+
+
+def test_cosine_loss_is_torchs():
+    torch = pytest.importorskip("torch")
+    ours, theirs = normal(2, 2, 4, 8)
+    found = distillation._cosine_loss({"states": [ours]}, {"states": [theirs]}, MASK)
+    tokens = [torch.tensor(np.array(x[MASK > 0])) for x in (ours, theirs)]
+    loss = torch.nn.CosineEmbeddingLoss(reduction="sum")
+    expected = loss(*tokens, torch.ones(5))
+    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-5)
+
+
+def test_hidden_loss_compares_every_second_layer():
+    student, teacher = normal(3, 2, 4, 8), normal(5, 2, 4, 8)  # embeddings first
+    found = distillation._hidden_loss(
+        {"states": [*student]}, {"states": [*teacher]}, MASK
+    )
+    errors = np.square(student - teacher[::2])[:, MASK > 0].mean(axis=-1)
+    np.testing.assert_allclose(found, errors.mean(axis=0).sum(), rtol=1e-5)
+
+
+def test_attention_loss_is_the_squared_error_of_scores():
+    """But for each query's constant, and at padding."""
+    scores = 4 * normal(2, 2, 2, 3, 4, 4)  # [models, layers, batch, heads, from, to]
+    seen = np.broadcast_to(MASK[:, None, None] > 0, scores.shape[1:])
+    models = [jax.nn.softmax(np.where(seen, x, -np.inf), axis=-1) for x in scores]
+    ours, theirs = ({"probabilities": [*x]} for x in models)
+    expected = 0.0
+    for batch, length in enumerate((3, 2)):
+        apart = (scores[0] - scores[1])[:, batch, :, :length, :length]
+        apart = apart - apart.mean(axis=-1, keepdims=True)
+        expected += np.square(apart).mean(axis=(0, 1, 3)).sum()
+    found = distillation._attention_loss(ours, theirs, MASK)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    gradient = jax.grad(
+        lambda x: distillation._attention_loss({"probabilities": x}, theirs, MASK)
+    )
+    assert all(np.isfinite(x).all() for x in gradient(ours["probabilities"]))
+
+
+def as_arrays(boxed, scale: float = 1.0):
+    return jax.tree.map(lambda x: scale * jnp.asarray(x), nn.meta.unbox(boxed))
+
+
+def save(task, params, folder: Path, **changes) -> Path:
+    """Writes a task's model as a Hugging Face folder."""
+    config = task.model_config
+    name = layout.BERT.name_of(params.keys() - {"bert"}, config.causal)
+    labels = tuple(task.config.task.get("labels", ()))
+    model = Weights(config, params, name, labels, **changes)
+    export.export_folder(model, task.tokenizer, folder, {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "text",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in (
+                *("text_multilabel", "text_regression", "two_texts_a_row", "squad2"),
+                *("swag", "ner", "pretraining", "packed_in_two_phases"),
+            )
+        ),
+    ],
+)
+def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
+    """And another model is at some, in each term, in batches with padding."""
+    monkeypatch.chdir(tmp_path)
+    kinds = CONTRACT if name in CONTRACT else KINDS
+    monkeypatch.setattr("contract_tasks.CONTRACT", kinds)
+    fields = {"train.batch_size": 16} | {f: 0 for f in TERMS}
+    params = as_arrays(create(name, fields).init_params(jax.random.key(1)), 3.0)
+    folder = save(create(name, fields), params, tmp_path / "teacher")
+    task = create(name, {**fields, **TERMS, "task.teacher": folder})
+    batch = jax.tree.map(jnp.asarray, next(task.batches(0, ALL, 0)))
+    given = {"teacher": as_arrays(task.constants()["teacher"])}
+    same = task.loss({**given["teacher"], **given}, batch, None)
+    other = as_arrays(task.init_params(jax.random.key(2)), 3.0)
+    apart = task.loss({**other, **given}, batch, None)
+    divisors = task.loss_weights(batch)
+    assert same.keys() == apart.keys() == divisors.keys()
+    names = {"teacher_loss", *(f"teacher_{x}_loss" for x in distillation.LAYER_TERMS)}
+    assert names < same.keys()
+    for loss in names:
+        assert abs(same[loss]) < 1e-5 * divisors[loss], loss
+        assert apart[loss] > 1e-4 * divisors[loss], loss
+
+
+@pytest.fixture
+def taught(plain, tmp_path):
+    """A config file for fine-tuning on pairs."""
+    write_pairs(tmp_path, "fox", "cat")
+    return micro_config.finetuning(
+        tmp_path / "taught.py",
+        plain,
+        "finetune/text:size=tiny",
+        """config.task.text_b = "text_b"
+        config.train.log_every = 1""",
+    )
+
+
+@pytest.mark.slow
+def test_student_of_one_layer_learns_from_two(taught, tmp_path):
+    """Then it answers without the teacher and its layers' origin, and is exported."""
+    short, teacher = "--config.train.num_steps=4", tmp_path / "teacher"
+    run(taught, teacher, short, "--config.init_layers=(0, 0)")  # two equal layers
+    saved = weights.read_weights(teacher)
+    assert saved.config.num_hidden_layers == 2
+    start = (f"--config.init_from={teacher}", "--config.init_layers=(1,)")
+    given = (f"--config.task.teacher={teacher}", "--config.task.teacher_share=1")
+    terms = [f"--config.{name}={value}" for name, value in TERMS.items()]
+    rest = (*given, *terms, "--config.optimizer.learning_rate=0.0")
+    run(taught, tmp_path / "student", short, *start, *rest)
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
+    ]
+    first = next(line for line in lines if "teacher_loss" in line)
+    assert first["classification_loss"] == 0 < first["teacher_loss"]
+    assert {f"teacher_{x}_loss" for x in distillation.LAYER_TERMS} < first.keys()
+    shutil.rmtree(teacher)
+    kept = weights.read_weights(tmp_path / "student").params["bert"]["encoder"]
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        kept["layer_0"],
+        saved.params["bert"]["encoder"]["layer_1"],
+    )
+    folder, out = tmp_path / "folder", tmp_path / "out.jsonl"
+    student = f"--workdir={tmp_path / 'student'}"
+    here("--mode=export", student, f"--output={folder}")
+    asks = ("--mode=predict", f"--input={tmp_path / 'dev.jsonl'}", f"--output={out}")
+    here(*asks, student)
+    answers = out.read_text()
+    out.unlink()
+    here(*asks, f"--config.init_from={folder}")
+    assert out.read_text() == answers and answers.count("\n") == 37
+
+
+@pytest.mark.slow
+def test_teacher_that_does_not_fit_is_refused_in_a_line(taught, plain, tmp_path):
+    short = "--config.train.num_steps=1"
+    run(taught, tmp_path / "teacher", short)
+    rows = (tmp_path / "train.jsonl").read_text().replace('"two"', '"second"')
+    (tmp_path / "train.jsonl").write_text(rows)
+    rows = (tmp_path / "dev.jsonl").read_text().replace('"two"', '"second"')
+    (tmp_path / "dev.jsonl").write_text(rows)
+    teacher = f"--config.task.teacher={tmp_path / 'teacher'}"
+    for arguments, message in (
+        ([teacher], "its labels are one, two, but the task has one, second; train"),
+        ([f"--config.task.teacher={plain}"], "without sequence_classification/"),
+        (["--config.init_layers=(1,)"], "has the layers 0 to 0"),
+        (
+            [f"--config.task.teacher={tmp_path / 'none'}"],
+            f"{tmp_path / 'none'}: no such folder",
+        ),
+    ):
+        _, err = run(taught, tmp_path / "run", short, *arguments, status=2)
+        assert message in err.splitlines()[-1]
