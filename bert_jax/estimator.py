@@ -13,7 +13,7 @@ import contextlib
 import io
 import logging
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def fit(self, X: Iterable[str], y: Iterable[Any]) -> "BertClassifier":
+    def fit(self, X: Any, y: Any) -> "BertClassifier":
         """Fine-tunes on texts and their classes.
 
         Raises:
@@ -105,11 +105,11 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         self._open(folder)
         return self
 
-    def predict(self, X: Iterable[str]) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """Returns the most probable class of each text."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
-    def predict_proba(self, X: Iterable[str]) -> Float[np.ndarray, "texts classes"]:
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "texts classes"]:
         """Returns the probability of each class."""
         check_is_fitted(self, "model_")
         found = self.model_.predict(_texts(X))
@@ -147,7 +147,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def _texts(given: Iterable[str]) -> list[str]:
+def _texts(given: Any) -> list[str]:
     """Returns texts of a list, an array or a column. Raises ValueError for others."""
     if isinstance(given, str):
         raise ValueError("a list of texts is required, not one text")
