@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from bert_jax.api import fit, load, make_config
 
 __all__ = ("fit", "load", "make_config")
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import orjson
 from ml_collections import ConfigDict
 
 from bert_jax import family, main
@@ -57,12 +58,19 @@ def make_config(
     )
 
 
-def fit(config: ConfigDict, workdir: str | Path) -> Trained:
+def fit(
+    config: ConfigDict, workdir: str | Path, train: Any = None, dev: Any = None
+) -> Trained:
     """Trains, as `--mode=train --workdir=DIR` does: starts, resumes, or only reports.
 
     With `init_from` the model has the sizes of these weights, whatever the config has.
     Ctrl-C, or Jupyter's button to interrupt, saves the step it stopped at. The same
     call resumes from there.
+
+    Args:
+      train: Rows in place of `config.task.train_file`: a list of dicts, a data frame of
+        pandas, or a table of Arrow. They are saved in the work directory.
+      dev: The same for `config.task.dev_file`.
 
     Returns:
       The scores and the model.
@@ -82,7 +90,12 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
         [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
     )
     main.set_up_logging()
-    config = configuration.override_and_check(config.copy_and_resolve_references())
+    config = config.copy_and_resolve_references()
+    for split, rows in (("train", train), ("dev", dev)):
+        if rows is not None:
+            path = Path(line.workdir, "rows", f"{split}.jsonl")
+            config.task[f"{split}_file"] = _save_rows(path, rows)
+    config = configuration.override_and_check(config)
     try:
         with signals.handle_signals():
             step = main.run_mode(line, config)
@@ -97,3 +110,23 @@ def fit(config: ConfigDict, workdir: str | Path) -> Trained:
     has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)
+
+
+def _save_rows(path: Path, rows: Any) -> str:
+    """Writes rows as JSON lines, and returns the path.
+
+    Raises:
+      TypeError: They are of none of the kinds that `fit` takes.
+    """
+    if hasattr(rows, "to_pylist"):  # Arrow
+        rows = rows.to_pylist()
+    elif hasattr(rows, "to_dict"):  # pandas
+        rows = rows.to_dict("records")
+    rows = list(rows)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"a row must be a dict, not {type(row).__name__}")
+    lines = [orjson.dumps(dict(row), option=orjson.OPT_SERIALIZE_NUMPY) for row in rows]
+    storage.make_folder(path.parent)
+    storage.write_atomically(path, b"".join(line + b"\n" for line in lines).decode())
+    return str(path)

@@ -36,6 +36,8 @@ OTHERS = {
     "gcloud": "Google Cloud's own",
     "sky": "SkyPilot's own",
     "xpk": "Google's own",
+    "xprof": "Google's own",
+    "docker": "Docker's own",
     "scontrol": "Slurm's own",
     ".venv/bin/lint-imports": "./launch.sh test runs it",
     "curl": "tests/serving/serve_test.py sends the same request",

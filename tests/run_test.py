@@ -16,7 +16,9 @@ def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
     """All variants at once, of two layers. The mesh alone: contract_test.py."""
     finish(start(f"--config={micro}", f"--workdir={tmp_path / 'one'}", DEEP))
     layers = ("--config.model.scan_layers", "--config.model.remat=full")
-    run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers)
+    profile = "--config.train.profile_steps=(2, 4)"
+    run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers, profile)
+    assert [*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]
     one, other = losses(tmp_path / "one"), losses(tmp_path / "run")
     assert len(one) == 20
     np.testing.assert_allclose(other[0], one[0], rtol=1e-6)

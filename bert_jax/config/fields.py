@@ -49,6 +49,11 @@ def _patterns(value: tuple) -> str | None:
     return None
 
 
+def _rising(value: tuple[int, ...]) -> str | None:
+    is_pair = not value or (len(value) == 2 and 0 <= value[0] < value[1])
+    return None if is_pair else "must be two numbers of steps, the first one smaller"
+
+
 def _language(value: str) -> str | None:
     is_code = re.fullmatch("[a-z]{2,3}(-[a-z]{2,10})*", value)
     return None if is_code else "must be a language code, such as en or de (ISO 639)"
@@ -256,6 +261,9 @@ FIELDS: dict[str, Field] = {
     # Services that get the metrics too: wandb, mlflow ('.[wandb]', '.[mlflow]'). Empty
     # means only metrics.jsonl and TensorBoard's files in the work directory.
     "train.trackers": Field((), ("wandb", "mlflow"), resume=True),
+    # Steps whose profile to write to `profile` in the work directory, such as (10, 15):
+    # after ten steps, until fifteen are done. Empty means none.
+    "train.profile_steps": Field((), _rising, items=int, resume=True),
     # Steps between evaluations. 0 means only at the end.
     "train.eval_every": Field(10_000),
     # Also evaluate at the end of each epoch (fine-tuning)

@@ -17,6 +17,7 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import storage
 
 PREFIX = "hf:"
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
 # Nothing that runs code when it is read: no pickles, no programs.
 _FILES = (
@@ -35,6 +36,8 @@ def model_folder(text: str | os.PathLike[str]) -> storage.Path:
     name = os.fspath(text)
     if name.startswith(PREFIX):
         return download_snapshot(name, "model", _FILES)
+    if name.startswith("pretrained/") and not os.path.exists(name):
+        return _ROOT / name  # the models of this repository, from any folder
     return storage.storage_path(name)
 
 

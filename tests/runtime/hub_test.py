@@ -100,3 +100,11 @@ def test_hub_folder_that_cannot_be_had_is_one_line(fake_hub, exported, monkeypat
     refuses("hf:people/closed", "gated repo")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refuses(f"hf:{NAME}", "not in the cache")
+
+
+def test_models_of_the_repository_are_found_from_any_folder(tmp_path, monkeypatch):
+    """Unless the folder has one of that name."""
+    monkeypatch.chdir(tmp_path)
+    assert (hub.model_folder("pretrained/mini") / "model.safetensors").is_file()
+    (tmp_path / "pretrained" / "mini").mkdir(parents=True)
+    assert str(hub.model_folder("pretrained/mini")) == "pretrained/mini"

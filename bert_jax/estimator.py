@@ -1,0 +1,174 @@
+"""A classifier of texts for scikit-learn, with its conventions (the extra `sklearn`).
+
+    from bert_jax.estimator import BertClassifier
+
+    model = BertClassifier().fit(texts, labels)
+    model.predict_proba(["a text"])
+
+It works in pipelines, `cross_val_score` and `GridSearchCV` (with `n_jobs=1`: training
+needs the main thread and takes all cores), and can be pickled.
+"""
+
+import contextlib
+import io
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from bert_jax import api
+from bert_jax.convert import weights
+from bert_jax.pretrained import load
+
+
+class BertClassifier(ClassifierMixin, BaseEstimator):
+    """A fine-tuned BERT.
+
+    Attributes:
+      classes_: The classes, sorted, in the order of `predict_proba`'s columns.
+      model_: The model, with everything that `bert_jax.load` offers.
+    """
+
+    def __init__(
+        self,
+        init_from: str = "pretrained/mini",
+        *,
+        config: str = "finetune/text",
+        num_epochs: float = 3.0,
+        learning_rate: float | None = None,
+        batch_size: int = 32,
+        max_seq_length: int = 128,
+        fields: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+        random_state: int = 0,
+    ):
+        """Stores its arguments.
+
+        Args:
+          init_from: Weights to start from (docs/weights.md).
+          config: A config file of text classification, with its arguments, such as
+            "finetune/text:size=tiny".
+          num_epochs: Passes over the training texts.
+          learning_rate: Largest rate. None means the config's.
+          batch_size: Texts of a step.
+          max_seq_length: Tokens of a text, of which the rest is cut.
+          fields: Other config fields by name, such as {"optimizer.name": "adamw"}.
+          verbose: Whether to print what `--mode=train` prints.
+          random_state: Seed of the head, the order of the texts and dropout.
+        """
+        self.init_from = init_from
+        self.config = config
+        self.num_epochs = num_epochs
+        self.learning_rate = learning_rate
+        self.batch_size = batch_size
+        self.max_seq_length = max_seq_length
+        self.fields = fields
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> "BertClassifier":
+        """Fine-tunes on texts and their classes.
+
+        Raises:
+          ValueError: There are not as many classes as texts, or only one class.
+          UserError: See `bert_jax.fit`.
+        """
+        texts, labels = _texts(X), np.asarray(y)
+        if labels.shape != (len(texts),):
+            raise ValueError(f"{len(texts)} texts, but y has the shape {labels.shape}")
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"one class, {self.classes_[:1]}: at least two are needed")
+        # By number: in JSON other types would become texts.
+        pairs = zip(texts, numbers.tolist(), strict=True)
+        rows = [{"text": text, "label": str(number)} for text, number in pairs]
+        given = {
+            "init_from": self.init_from,
+            "train.num_epochs": float(self.num_epochs),
+            "train.batch_size": self.batch_size,
+            "task.max_seq_length": self.max_seq_length,
+            "seed": self.random_state,
+            **dict(self.fields or {}),
+        }
+        if self.learning_rate is not None:
+            given["optimizer.learning_rate"] = float(self.learning_rate)
+        with tempfile.TemporaryDirectory() as workdir, _quiet(not self.verbose):
+            api.fit(api.make_config(self.config, given), workdir, train=rows)
+            folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
+            weights.find_source(workdir).export(Path(folder.name))
+        self._open(folder)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Returns the most probable class of each text."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "texts classes"]:
+        """Returns the probability of each class."""
+        check_is_fitted(self, "model_")
+        found = self.model_.predict(_texts(X))
+        names = [str(number) for number in range(len(self.classes_))]
+        shares = [[row["scores"][name] for name in names] for row in found]
+        return np.array(shares).reshape(-1, len(names))
+
+    def _open(self, folder: tempfile.TemporaryDirectory) -> None:
+        """Loads the model of a folder, which is removed with this object."""
+        self._folder, self.model_ = folder, load(folder.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the attributes, with the folder's files in place of the model."""
+        state = dict(super().__getstate__())
+        if "_folder" in state:
+            del state["model_"]
+            root = Path(state.pop("_folder").name)
+            files = (path for path in root.rglob("*") if path.is_file())
+            state["_files"] = {str(x.relative_to(root)): x.read_bytes() for x in files}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.pop("_files", None)
+        super().__setstate__(state)
+        if files is not None:
+            folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
+            for name, content in files.items():
+                Path(folder.name, name).write_bytes(content)
+            self._open(folder)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+def _texts(given: Any) -> list[str]:
+    """Returns texts of a list, an array or a column. Raises ValueError for others."""
+    if isinstance(given, str):
+        raise ValueError("a list of texts is required, not one text")
+    texts = list(given)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"text {number}: {text!r:.60} is not a string")
+    return [str(text) for text in texts]  # NumPy's strings are a class of their own
+
+
+@contextlib.contextmanager
+def _quiet(active: bool) -> Iterator[None]:
+    """Hides what training prints, if active."""
+    if not active:
+        yield
+        return
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    hidden = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(hidden), contextlib.redirect_stderr(hidden):
+            yield
+    finally:
+        logging.disable(before)

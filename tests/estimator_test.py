@@ -1,0 +1,83 @@
+"""The classifier for scikit-learn, and rows in place of files."""
+
+import json
+import pickle
+import random
+
+import numpy as np
+import pyarrow
+import pytest
+from sklearn import model_selection, pipeline, preprocessing
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+import bert_jax
+from bert_jax.estimator import BertClassifier
+
+WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
+
+
+def rows(count: int) -> list[dict]:
+    """Texts whose last word shows their class."""
+    rng, found = random.Random(0), []
+    for _ in range(count):
+        label = rng.choice([3, 10])
+        words = [*rng.choices(WORDS, k=4), "fox" if label == 3 else "cat"]
+        found.append({"text": " ".join(words), "label": label})
+    return found
+
+
+@pytest.fixture
+def model(plain):
+    small = {"optimizer.learning_rate": 1e-2}
+    return BertClassifier(
+        f"{plain}",
+        config="finetune/text:size=tiny",
+        num_epochs=6.0,
+        batch_size=16,
+        max_seq_length=16,
+        fields=small,
+    )
+
+
+@pytest.mark.slow
+def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
+    texts = np.array([row["text"] for row in rows(96)])
+    labels = [row["label"] for row in rows(96)]
+    model.fit(texts, labels)
+    assert not any(capfd.readouterr())
+    assert model.classes_.tolist() == [3, 10] and model.score(texts, labels) > 0.9
+    found = model.predict_proba(texts[:5])
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict_proba(texts[:5]), found)
+    stripped = preprocessing.FunctionTransformer(lambda x: [y.strip() for y in x])
+    steps = pipeline.make_pipeline(stripped, clone(model))
+    search = model_selection.GridSearchCV(
+        steps, {"bertclassifier__num_epochs": [1, 12]}, cv=2
+    )
+    assert search.fit(texts, labels).best_score_ > 0.8
+    with pytest.raises(ValueError, match="text 1: 3 is not a string"):
+        model.predict(["a", 3])
+    with pytest.raises(ValueError, match="one class"):
+        clone(model).fit(texts, np.zeros(96))
+
+
+@pytest.mark.filterwarnings("ignore:Can't test estimator")
+def test_classifier_keeps_scikit_learns_conventions(model):
+    check_estimator(model)
+
+
+@pytest.mark.slow
+def test_fit_takes_rows(plain, tmp_path):
+    """A list, or a table of Arrow. The second call resumes."""
+    fields = {"init_from": plain, "task.max_seq_length": 16, "train.num_steps": 3}
+    config = bert_jax.make_config("finetune/text", fields, size="tiny")
+    table = pyarrow.Table.from_pylist(rows(20))
+    for _ in range(2):
+        found = bert_jax.fit(config, tmp_path / "run", train=rows(40), dev=table)
+    assert found.step == 3 and "accuracy" in found.scores["dev"]
+    saved = (tmp_path / "run" / "rows" / "dev.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in saved] == rows(20)
+    with pytest.raises(TypeError, match="a row must be a dict, not str"):
+        bert_jax.fit(config, tmp_path / "other", train=["a text"])
