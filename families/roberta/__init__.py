@@ -4,7 +4,7 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import Family, LazyImport, require_values
+from bert_jax.family import FAMILIES, Family, LazyImport, require_values
 
 PAD = 1  # the id of padding, and the position that padding has
 
@@ -68,10 +68,9 @@ def _pretraining(task: Any) -> Any:
     def checked(config: Any, tokenizer: Any = None) -> Any:
         require_values(
             config,
-            "a RoBERTa",
+            FAMILIES[config.model.architecture].title,
             ("corpus.nsp", False, "is trained without sentence pairs"),
             ("task.objective", "mlm", "predicts masked pieces"),
-            hint=", as configs/roberta.py does",
         )
         return task(config, tokenizer)
 
