@@ -31,6 +31,7 @@ class DistilBert(Family):
 
     def fill_defaults(self, config: Any) -> None:
         config.corpus.nsp = False
+        config.model.type_vocab_size = 1
 
 
 FAMILY = DistilBert()

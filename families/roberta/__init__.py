@@ -39,6 +39,7 @@ class Roberta(Family):
 
     def fill_defaults(self, config: Any) -> None:
         config.corpus.nsp = False
+        config.model.type_vocab_size = 1
 
 
 def check_padding(tokenizer: Any) -> None:
