@@ -11,7 +11,6 @@ from tokenizers import (
     normalizers,
     pre_tokenizers,
     processors,
-    trainers,
 )
 
 from bert_jax import tokenization
@@ -21,7 +20,7 @@ from bert_jax.tokenization.wordpiece import WORDPIECE
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
 PIECES = 120
-POSITIONS = 64
+POSITIONS = 96
 # The prefix of each family's classes, and its fields of config.json.
 ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xlm_roberta": ("XLMRoberta", {"type_vocab_size": 1, "layer_norm_eps": 1e-5}),
@@ -53,6 +52,7 @@ def make_model(
     import torch
     import transformers
 
+    transformers.utils.logging.disable_progress_bar()
     prefix, own = ENCODERS[family]
     names = (
         "num_hidden_layers",
@@ -63,27 +63,30 @@ def make_model(
     sizes: dict[str, Any] = dict(zip(names, SIZES[size], strict=True))
     if family == "distilbert":
         sizes = {_DISTIL[name]: value for name, value in sizes.items()}
+    labelled = "Classification" in architecture
     offset = FAMILIES[family].layout.first_position
     given = {
         "vocab_size": PIECES,
         "max_position_embeddings": POSITIONS + offset,
         **sizes,
         **own,
-        "num_labels": 3 if "Classification" in architecture else 2,
+        **({} if "id2label" in fields else {"num_labels": 3 if labelled else 2}),
         **fields,
     }
     config = getattr(transformers, f"{prefix}Config")(**given)
     model = getattr(transformers, architecture)(config).eval()
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             values = torch.randn_like(parameter)
             if "norm" in name.lower() and name.endswith("weight"):
                 values = values.uniform_(0.5, 2.0)
+            elif "embed" in name and values.ndim > 1 and size != "base":
+                pass
             elif values.ndim > 1:  # outputs about as large as inputs
                 values *= (0.5 if size == "base" else 1.0) * values.shape[1] ** -0.5
             else:
-                values *= 0.25
+                values *= 0.1
             parameter.copy_(values)
     return model
 
@@ -119,18 +122,15 @@ def make_tokenizer(family: str) -> Tokenizer:
         if family == "albert":
             special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
             first, last, middle = "[CLS]", "[SEP]", "[SEP]"
-        made = Tokenizer(models.Unigram())
+        words = {f"\u2581{word}": -4.0 for word in TEXT.split()}
+        letters = {letter: -8.0 for letter in sorted({*TEXT, "\u2581"} - {*" \n"})}
+        pieces = dict.fromkeys(special, 0.0) | words | letters
+        unknown = special.index("<unk>")
+        made = Tokenizer(models.Unigram([*pieces.items()], unknown, False))
         made.normalizer = normalizers.NFKC()
         made.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
         )
-        trainer = trainers.UnigramTrainer(
-            vocab_size=PIECES,
-            special_tokens=special,
-            unk_token="<unk>",
-            show_progress=False,
-        )
-        made.train_from_iterator(TEXT.split("\n") * 4, trainer)
         made.decoder = decoders.Metaspace()
     made.add_special_tokens(special)
     ids = [(token, made.token_to_id(token)) for token in (first, last)]
