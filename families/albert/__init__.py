@@ -3,10 +3,8 @@
 See docs/families.md.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.field import SIZE, Field
 from bert_jax.family import Family, LazyImport, require_values
 
 
@@ -19,10 +17,7 @@ class Albert(Family):
     vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
     layout = LazyImport("families.albert.layout:LAYOUT")
     model_type = "albert"
-    # Numbers in a row of the embeddings, which a linear layer follows.
-    fields: Mapping[str, Any] = {
-        "model.embedding_size": Field(128, SIZE, weights="fixed")
-    }
+    fields = LazyImport("families.albert.fields:FIELDS")
 
     def check(self, config: Any) -> None:
         require_values(

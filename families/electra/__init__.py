@@ -3,10 +3,8 @@
 The embeddings may be narrower than the layers. See docs/families.md.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
-from bert_jax.config.field import SIZE, Field
 from bert_jax.family import Family, LazyImport, require_values
 
 
@@ -19,11 +17,7 @@ class Electra(Family):
     with_heads = LazyImport("families.electra.model:ElectraWithHeads")
     layout = LazyImport("families.electra.layout:LAYOUT")
     model_type = "electra"
-    # Numbers in a row of the embeddings. If they are not `hidden_size`, a linear layer
-    # follows.
-    fields: Mapping[str, Any] = {
-        "model.embedding_size": Field(128, SIZE, weights="fixed")
-    }
+    fields = LazyImport("families.electra.fields:FIELDS")
 
     def check(self, config: Any) -> None:
         require_values(

@@ -13,7 +13,7 @@ from bert_jax.types import DropoutKey
 
 
 class Electra(Bert):
-    """The part that every task shares: 13,548,800 parameters for Small, 108,891,648 for
+    """The part that every task shares: 13,483,008 parameters for Small, 108,891,648 for
     Base."""
 
     has_pooler: ClassVar[bool] = False

@@ -1,6 +1,8 @@
 """XLM-R, CamemBERT, DistilBERT, ELECTRA, MPNet and ALBERT against `transformers`."""
 
 import json
+import math
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -239,3 +241,58 @@ def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
             rtol=0,
             atol=1e-5 * abs(alone).max(),
         )
+
+
+def test_bert_with_another_kind_of_vocabulary_and_spare_rows(tmp_path):
+    """As the multilingual MiniLMs: BERT's layers, XLM-R's vocabulary."""
+    import torch
+    import transformers
+
+    tokenizer = make_tokenizer("xlm_roberta")
+    config = transformers.BertConfig(
+        vocab_size=tokenizer.get_vocab_size() + 35,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "saved")
+    tokenizer.save(str(tmp_path / "saved" / "tokenizer.json"))
+    weights.find_source(tmp_path / "saved").export(tmp_path / "out")
+    for folder in (tmp_path / "saved", tmp_path / "out"):
+        (answer,) = bert_jax.load(folder).predict(["the quick dog"])
+        ids = torch.tensor([tokenizer.encode("the quick dog").ids])
+        shares = model(ids).logits.softmax(-1)[0].tolist()
+        assert [*answer["scores"].values()] == pytest.approx(shares, abs=1e-5)
+
+
+BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+RELEASED = [
+    ("xlm_roberta", {"vocab_size": 250002, "max_position_embeddings": 514}, 278043648),
+    ("camembert", {"vocab_size": 32005, "max_position_embeddings": 514}, 110621952),
+    ("distilbert", {}, 66362880),
+    ("electra", {}, 13483008),
+    ("electra", {"embedding_size": 768, **BASE}, 108891648),
+    ("mpnet", {"max_position_embeddings": 514}, 109486464),
+    ("albert", BASE, 11683584),
+]
+
+
+@pytest.mark.parametrize(("family", "fields", "count"), RELEASED)
+def test_released_sizes_have_as_many_parameters(family, fields, count):
+    import torch
+    import transformers
+
+    prefix = ENCODERS[family][0]
+    if family in ("xlm_roberta", "camembert"):
+        fields = {"type_vocab_size": 1, **fields}
+    with torch.device("meta"):
+        config = getattr(transformers, f"{prefix}Config")(**fields)
+        theirs = getattr(transformers, f"{prefix}Model")(config)
+    assert sum(x.numel() for x in theirs.parameters()) == count
+    layout = FAMILIES[family].layout
+    model = layout.config(config.to_dict(), Path("config.json"))
+    parts = ["bert", *(["pooler"] if hasattr(theirs, "pooler") else [])]
+    shapes = [x.shape for part in parts for x in layout.parameters(part, model)]
+    assert sum(map(math.prod, shapes)) == count
