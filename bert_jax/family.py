@@ -93,8 +93,8 @@ class Family:
 
     def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
         """Returns the FLOPs of the pre-training heads on one row, forward."""
-        hidden = config.hidden_size
-        masked_lm = 2 * predictions * (hidden * hidden + hidden * config.vocab_size)
+        hidden, width = config.hidden_size, config.embedding_size
+        masked_lm = 2 * predictions * width * (hidden + config.vocab_size)
         return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
 
     def task(self, name: str, task: Any) -> Any:

@@ -134,10 +134,10 @@ class Bert:
             raise ValueError(
                 f"shapes differ: {ids.shape} {mask.shape} {segments.shape}"
             )
-        for name, array, size in (
-            ("input_ids", ids, config.vocab_size),
-            ("segment_ids", segments, config.type_vocab_size),
-        ):
+        limits = [("input_ids", ids, config.vocab_size)]
+        if FAMILIES[config.architecture].has_segments:
+            limits.append(("segment_ids", segments, config.type_vocab_size))
+        for name, array, size in limits:
             # JAX would clamp an index out of range without an error.
             if array.size and not 0 <= array.min() <= array.max() < size:
                 raise ValueError(f"{name} must be in [0, {size})")

@@ -14,8 +14,15 @@ from ml_collections import ConfigDict
 from configs import common
 
 
-def get_config() -> ConfigDict:
+def get_config(model: str = "bert") -> ConfigDict:
+    """Returns the config of continued pre-training.
+
+    Args:
+      model: The family of the weights, bert or another one (docs/families.md).
+    """
     config = common.get_config()
+    if model != "bert":
+        common.set_family(config, model)
     # Single texts have no second sentence.
     config.corpus.nsp = False
     config.corpus.packing = True

@@ -7,8 +7,21 @@ differ.
 
 from ml_collections import ConfigDict
 
-from bert_jax.config import configuration
+from bert_jax.config import configuration, fields
+from bert_jax.registry import FAMILIES
 
 
 def get_config() -> ConfigDict:
     return configuration.with_defaults()
+
+
+def set_family(config: ConfigDict, model: str) -> None:
+    """Sets the family of a model whose sizes are those of its weights.
+
+    Args:
+      model: A family's name (docs/families.md).
+    """
+    config.model.architecture = model
+    config.model.update(fields.of_model(FAMILIES[model]))
+    config.model.vocab_size = 0
+    FAMILIES[model].fill_defaults(config)

@@ -137,7 +137,8 @@ def _write_tokenizer(
 ) -> None:
     family = FAMILIES[weights.config.architecture]
     heads = family.layout.architectures[weights.architecture]
-    tokenizer, fields, special = family.vocabulary.saved(tokenizer, heads)
+    kind = tokenization.kind_of(tokenizer)
+    tokenizer, fields, special = kind.saved(tokenizer, heads)
     segments = ("token_type_ids",) if family.has_segments else ()
     tokenizer_config = {
         # A class of the model's would build its own tokenizer from the vocabulary:

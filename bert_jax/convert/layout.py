@@ -141,8 +141,8 @@ class Layout:
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     }
     buffers = r"(bert\.)?embeddings\.position_ids"  # saved, and no parameters
-    # Our fields of the model, their names in config.json, and the values of a file that
-    # leaves them out, as in `transformers`' BertConfig.
+    # Our fields of the model (a family's too), their names in config.json, and the
+    # values of a file that leaves them out, as in `transformers`' BertConfig.
     fields: Mapping[str, tuple[str, int | float]] = {
         "vocab_size": ("vocab_size", 30522),
         "hidden_size": ("hidden_size", 768),
@@ -173,6 +173,8 @@ class Layout:
         "add_cross_attention": False,
     }
     first_position = 0  # the row of the table of positions where texts begin
+    # Pattern of a layer's number in names. Empty means that layers are not numbered.
+    numbers = r"\b(?:layers?|h)[._](\d+)\b"
     has_direction = True  # `is_decoder` is True if attention is causal
 
     def parameters(
@@ -308,7 +310,8 @@ class Layout:
         parts = self._parts(architecture, tensors, config, len(labels))
         known = self._check_tied(tensors)
         self.adapt(tensors, config)
-        _check_layers(tensors, config, self.fields["num_hidden_layers"][0])
+        if self.numbers:
+            self._check_layers(tensors, config.num_hidden_layers)
         wanted = [
             parameter
             for part in ("bert", *parts)
@@ -355,6 +358,15 @@ class Layout:
             if part not in parts and names & tensors.shapes.keys():
                 parts.append(part)
         return parts
+
+    def _check_layers(self, tensors: Tensors, configured: int) -> None:
+        """Raises UserError if the config has another number of layers than the file."""
+        count = len({*re.findall(self.numbers, "\n".join(tensors.shapes))})
+        if count != configured:
+            raise UserError(
+                f"{tensors.where}: has {count} layers, but the config has "
+                f"{self.fields['num_hidden_layers'][0]}={configured}"
+            )
 
     def _check_tied(self, tensors: Tensors) -> set[str]:
         """Returns the names of copies of tied parameters. Raises UserError if one
@@ -417,17 +429,6 @@ class Layout:
 
 
 BERT = Layout()
-
-
-def _check_layers(tensors: Tensors, config: BertConfig, field: str) -> None:
-    """Raises UserError if the config has another number of layers than the file."""
-    names = "\n".join(tensors.shapes)
-    numbers = re.findall(r"\b(?:layers?|h)[._](\d+)\b", names)
-    if (count := len({*numbers})) != config.num_hidden_layers:
-        raise UserError(
-            f"{tensors.where}: has {count} layers, but the config has "
-            f"{field}={config.num_hidden_layers}"
-        )
 
 
 def _read(tensors: Tensors, parameter: Parameter) -> Array:

@@ -45,8 +45,9 @@ from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
 
 CHECKPOINTS = "checkpoints"  # a folder in a work directory
-# A model's spare rows, which make their number a multiple, as NVIDIA's 30,528.
-_PADDED, _SPARE = 8, 128
+# A model has fewer spare rows than this, such as those that make their number a
+# multiple, as NVIDIA's 30,528.
+_SPARE = 128
 # The optimizer's variables in Google's checkpoints (optimization.py).
 _NOT_WEIGHTS = ("adam_m", "adam_v", "global_step")
 # Replacements, in order, that turn Google's names into those of `transformers`.
@@ -139,7 +140,7 @@ class Source:
         tokenizer = tokenization.of_folder(self.folder)
         if tokenizer is not None and config is not None:
             pieces, rows = tokenizer.get_vocab_size(), config.vocab_size
-            padded = rows % _PADDED == 0 and 0 < rows - pieces < _SPARE
+            padded = 0 < rows - pieces < _SPARE
             certain = padded and tokenization.lacks_none(self.folder, tokenizer)
             if pieces != rows and not certain:
                 raise UserError(

@@ -1,6 +1,7 @@
 """BERT with any set of heads, for fine-tuning and for loaded models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -10,7 +11,7 @@ from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.crf import Crf
 from bert_jax.models.encoder import Encoded, Packed
-from bert_jax.models.heads import MaskedLmHead, init_model
+from bert_jax.models.heads import Classifier, HiddenLayer, MaskedLmHead, init_model
 from bert_jax.models.layers import Dense, dropout
 from bert_jax.models.lstm import BiLstm
 from bert_jax.types import DropoutKey
@@ -45,6 +46,8 @@ class BertWithHeads(nn.Module):
     heads: tuple[str, ...] = ()
     labels: int = 2  # number of outputs of sequence or token classification
     bilstm: bool = False  # heads read a BiLSTM's output (section 5.1), not BERT's
+    # Heads with a hidden layer instead of the pooler.
+    hidden_layers: ClassVar[Mapping[str, HiddenLayer]] = {}
 
     @nn.compact
     def __call__(
@@ -110,11 +113,11 @@ class BertWithHeads(nn.Module):
             outputs |= _named(head, logits, input_ids.shape[:-1])
         return outputs
 
-    @staticmethod
-    def uses_pooler(head: str) -> bool:
+    @classmethod
+    def uses_pooler(cls, head: str) -> bool:
         """Returns whether a head reads the pooled [CLS]. A custom head may."""
         reads_pooled = head in LINEAR_HEADS and LINEAR_HEADS[head][0] == "pooled"
-        return reads_pooled or head in HEADS
+        return head in HEADS or (reads_pooled and head not in cls.hidden_layers)
 
     def _masked_lm(self, bert: nn.Module, encoded: Encoded) -> Float[Array, "..."]:
         matrix = bert.embeddings.word_embeddings.table
@@ -129,8 +132,19 @@ class BertWithHeads(nn.Module):
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
         del bert
-        source, drops, _ = LINEAR_HEADS[head]
+        source, drops, outputs = LINEAR_HEADS[head]
         features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
+        if head in self.hidden_layers:
+            classifier = Classifier(
+                self.config,
+                (outputs or self.labels,),
+                ("embed", "labels"),
+                logits=True,
+                hidden=self.hidden_layers[head],
+                rate=rate,
+                name=head,
+            )
+            return classifier(encoded.first, key)
         if drops:  # at rate 0.1 in run_classifier.py too
             features = dropout(features, rate, key)
         return self._dense(head, features)

@@ -35,6 +35,8 @@ class AttentionMask:
     window: int = flax.struct.field(pytree_node=False, default=0)  # 0 means any
     # Positions of the queries in the row. None means as many queries as keys.
     query_positions: Int[Array, "batch positions"] | None = None
+    # Added to the scores of each head, not by kernels. None means 0.
+    position_bias: Float[Array, "#batch heads queries length"] | None = None
 
     @property
     def ids(self) -> tuple[Int[Array, "batch #queries"], Int[Array, "batch length"]]:
@@ -58,11 +60,19 @@ class AttentionMask:
         queries = self.query_ids
         if queries.shape[1] > 1:
             queries = jnp.take_along_axis(queries, positions, axis=1)
-        return dataclasses.replace(self, query_ids=queries, query_positions=positions)
+        bias = self.position_bias
+        if bias is not None:
+            index = positions[:, None, :, None]  # [batch, 1, positions, 1]
+            bias = jnp.take_along_axis(bias, index, axis=2)
+        return dataclasses.replace(
+            self, query_ids=queries, query_positions=positions, position_bias=bias
+        )
 
-    def bias(self, causal: bool = False) -> Float[Array, "batch 1 #queries length"]:
-        """Returns 0 where a query attends, else -10,000 (modeling.py). The exponential
-        of that is exactly 0 in float32.
+    def bias(
+        self, causal: bool = False
+    ) -> Float[Array, "batch #heads #queries length"]:
+        """Returns 0 where a query attends, else -10,000 (modeling.py), and the bias of
+        positions. The exponential of -10,000 is exactly 0 in float32.
 
         Args:
           causal: Whether a query attends to no position after its own.
@@ -78,7 +88,8 @@ class AttentionMask:
             mask = mask & (after >= 0)
         if self.window:
             mask = mask & (abs(after) <= self.window)
-        return jnp.where(mask, 0.0, MASK_VALUE).astype(jnp.float32)[:, None]
+        hidden = jnp.where(mask, 0.0, MASK_VALUE).astype(jnp.float32)[:, None]
+        return hidden if self.position_bias is None else hidden + self.position_bias
 
 
 def einsum_attention(

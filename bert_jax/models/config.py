@@ -56,6 +56,11 @@ class BertConfig:
     def head_dim(self) -> int:
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def embedding_size(self) -> int:
+        """Numbers in a row of the embeddings: a family's field, or `hidden_size`."""
+        return int(dict(self.family_fields).get("embedding_size", self.hidden_size))
+
     @classmethod
     def create(cls, model: Any, vocab_size: int) -> BertConfig:
         """Checks `config.model`.

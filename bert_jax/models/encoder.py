@@ -51,13 +51,14 @@ class Embeddings(nn.Module):
     """Token + position + segment, LayerNorm, dropout."""
 
     config: BertConfig
+    has_types: ClassVar[bool] = True  # adds a vector for each segment
 
     def setup(self) -> None:
         config = self.config
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        self.token_type_embeddings = Embedding(
-            config, config.type_vocab_size, "token_type"
-        )
+        if self.has_types:
+            types = config.type_vocab_size
+            self.token_type_embeddings = Embedding(config, types, "token_type")
         if (added := positions_of(config).embedding) is not None:
             self.position_embeddings = added(config)
         self.layer_norm = layer_norm(config)
@@ -68,9 +69,10 @@ class Embeddings(nn.Module):
         segment_ids: Int[Array, "batch length"],
         key: DropoutKey,
         position_ids: Int[Array, "batch length"] | None = None,
-    ) -> Float[Array, "batch length hidden"]:
-        types = _of_few(self.token_type_embeddings.table, segment_ids)
-        total = self.word_embeddings(input_ids) + types
+    ) -> Float[Array, "batch length embedding"]:
+        total = self.word_embeddings(input_ids)
+        if self.has_types:
+            total += _of_few(self.token_type_embeddings.table, segment_ids)
         if positions_of(self.config).embedding is not None:
             total += self.position_embeddings.embed(input_ids.shape[1], position_ids)
         return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
@@ -138,9 +140,13 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The layers, one after another or as one scanned layer."""
+    """The layers, one after another or as one scanned layer.
+
+    If `shared`, every layer has the parameters of the first.
+    """
 
     config: BertConfig
+    shared: bool = False
 
     def setup(self) -> None:
         config = self.config
@@ -165,7 +171,7 @@ class Encoder(nn.Module):
             )
             self.layers = scanned(config)
         else:
-            for index in range(config.num_hidden_layers):
+            for index in range(1 if self.shared else config.num_hidden_layers):
                 setattr(self, f"layer_{index}", layer(config))
         if self.kind.final_norm is not None:
             self.final_layer_norm = self.kind.final_norm(config)
@@ -185,12 +191,15 @@ class Encoder(nn.Module):
         else:
             outputs = []
             for index in range(count):
-                hidden, _ = getattr(self, f"layer_{index}")(hidden, index, mask, key)
+                hidden, _ = self._layer(index)(hidden, index, mask, key)
                 outputs.append(hidden)
         if self.kind.final_norm is not None:
             hidden = self.final_layer_norm(hidden)
         # Not the last of the stacked outputs: all of them would then be kept for one.
         return hidden, [*outputs[:-1], hidden]
+
+    def _layer(self, index: int) -> Any:
+        return getattr(self, f"layer_{0 if self.shared else index}")
 
     def last_layer_at(
         self,
@@ -213,8 +222,7 @@ class Encoder(nn.Module):
         if self.config.scan_layers or not takes_positions:
             return gather_positions(outputs[-1], positions)
         last = self.config.num_hidden_layers - 1
-        layer = getattr(self, f"layer_{last}")
-        hidden, _ = layer(outputs[-2], last, mask, key, positions)
+        hidden, _ = self._layer(last)(outputs[-2], last, mask, key, positions)
         return hidden if self.kind.final_norm is None else self.final_layer_norm(hidden)
 
 
@@ -298,13 +306,25 @@ class Bert(nn.Module):
     """The part that every task shares: 109,482,240 parameters for Base."""
 
     config: BertConfig
+    # Class variables that a family overrides.
     embeds: ClassVar[Callable[..., nn.Module]] = Embeddings
+    shares_layers: ClassVar[bool] = False
+    has_pooler: ClassVar[bool] = True  # otherwise `pooled` is the first token's vector
 
     def setup(self) -> None:
         config = self.config
         self.embeddings = self.embeds(config)
-        self.encoder = Encoder(config)
-        self.pooler = Dense(config, (config.hidden_size,), ("embed", "pooled"))
+        size, names = (config.hidden_size,), ("embed", "pooled")
+        if self.projects:
+            self.embedding_projection = Dense(config, size, names)
+        self.encoder = Encoder(config, self.shares_layers)
+        if self.has_pooler:
+            self.pooler = Dense(config, size, names)
+
+    @property
+    def projects(self) -> bool:
+        """Whether a linear layer follows the embeddings."""
+        return self.config.embedding_size != self.config.hidden_size
 
     def __call__(
         self,
@@ -327,11 +347,12 @@ class Bert(nn.Module):
           positions: Positions to return in `Encoded.gathered`. None means no positions.
         """
         keys = (None, None) if key is None else tuple(jax.random.split(key))
-        mask, position_ids = AttentionMask.from_input_mask(input_mask), None
+        mask, position_ids = self.attention_mask(input_mask, packed), None
         if packed is not None:
-            ids, position_ids = packed.sequence_ids, packed.position_ids
-            mask = AttentionMask(ids, ids, position_ids)
+            position_ids = packed.position_ids
         embedded = self.embeddings(input_ids, segment_ids, keys[0], position_ids)
+        if self.projects:
+            embedded = self.embedding_projection(embedded)
         embedded = constrain_rows(embedded)
         sequence, outputs = self.encoder(embedded, mask, keys[1])
         states = [embedded, *outputs]
@@ -347,6 +368,15 @@ class Bert(nn.Module):
         # [batch, hidden], or packed [batch, sequences, hidden]
         first = first[:, 0] if packed is None else first
         return Encoded(sequence, gathered, first, self.pool(first), states)
+
+    def attention_mask(
+        self, input_mask: Int[Array, "batch length"], packed: Packed | None
+    ) -> AttentionMask:
+        """Returns the mask of every layer."""
+        if packed is None:
+            return AttentionMask.from_input_mask(input_mask)
+        ids = packed.sequence_ids
+        return AttentionMask(ids, ids, packed.position_ids)
 
     def cls_positions(
         self, input_mask: Int[Array, "batch length"], packed: Packed | None = None
@@ -371,5 +401,5 @@ class Bert(nn.Module):
     def pool(
         self, first: Float[Array, "batch *sequences hidden"]
     ) -> Float[Array, "batch *sequences hidden"]:
-        """Applies a linear layer and tanh."""
-        return jnp.tanh(self.pooler(first))
+        """Applies a linear layer and tanh, if the model has a pooler."""
+        return jnp.tanh(self.pooler(first)) if self.has_pooler else first

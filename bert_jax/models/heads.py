@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -14,6 +14,7 @@ from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.models.layers import (
     ACTIVATION_FUNCTIONS,
     Dense,
+    dropout,
     layer_norm,
     platform_name,
 )
@@ -67,11 +68,11 @@ class MaskedLmHead(nn.Module):
     def __call__(
         self,
         hidden: Float[Array, "batch positions inputs"],
-        embedding: Float[Array, "vocab hidden"],
+        embedding: Float[Array, "vocab embedding"],
         training: bool = False,
     ) -> Float[Array, "batch positions vocab"]:
         config = self.config
-        size = (config.hidden_size,)
+        size = (config.embedding_size,)
         transform = Dense(config, size, ("embed", "pooled"), name="dense")
         hidden = ACTIVATION_FUNCTIONS[config.hidden_act](transform(hidden))
         hidden = layer_norm(config, name="layer_norm")(hidden)
@@ -92,6 +93,33 @@ class MaskedLmHead(nn.Module):
         )
         added = jnp.asarray(bias)
         return vocabulary_logits(hidden, embedding, added, training=training)
+
+
+class HiddenLayer(NamedTuple):
+    """A classifier's own hidden layer, on the first token's vector."""
+
+    activation: Callable[[Array], Array]
+    drops_input: bool  # dropout before the hidden layer too
+
+
+class Classifier(Dense):
+    """A linear layer, with dropout before it, on the output of a hidden layer."""
+
+    hidden: HiddenLayer = HiddenLayer(jnp.tanh, True)
+    rate: float = 0.0  # dropout rate
+
+    def setup(self) -> None:
+        size = (self.config.hidden_size,)
+        self.dense = Dense(self.config, size, ("embed", "pooled"))
+
+    def __call__(
+        self, x: Float[Array, "..."], key: DropoutKey = None
+    ) -> Float[Array, "..."]:
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        if self.hidden.drops_input:
+            x = dropout(x, self.rate, keys[0])
+        inner = self.hidden.activation(self.dense(x))
+        return super().__call__(dropout(inner, self.rate, keys[1]))
 
 
 class BertForPreTraining(nn.Module):

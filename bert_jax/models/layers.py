@@ -129,7 +129,7 @@ class Embedding(nn.Module):
 
     def setup(self) -> None:
         init = kernel_initializer(self.config, (self.axis, "embed"))
-        shape = (self.rows, self.config.hidden_size)
+        shape = (self.rows, self.config.embedding_size)
         self.embedding = self.param("embedding", init, shape)
 
     @property

@@ -76,7 +76,8 @@ class Pretraining(Task):
         self.model_config = dataclasses.replace(
             BertConfig.create(config.model, pieces), causal=kind.causal
         )
-        self.model_config.require_segments(2 if config.corpus.nsp else 1)
+        family = FAMILIES[self.model_config.architecture]
+        family.check(self.model_config)
         if kind.causal == has_masks(config):
             wrong = f"config.task.objective={config.task.objective}: config.model."
             raise UserError(
@@ -88,8 +89,16 @@ class Pretraining(Task):
         self.objective = kind
         corpus, task = config.corpus, config.task
         self._scores_pairs = corpus.nsp and task.nsp_loss and kind.next_sentence
+        if self._scores_pairs and not getattr(
+            family.for_pretraining, "has_nsp_head", True
+        ):
+            raise UserError(
+                f"config.corpus.nsp=True: {family.title} is trained without sentence "
+                "pairs; set --config.corpus.nsp=False"
+            )
+        if family.has_segments:
+            self.model_config.require_segments(2 if corpus.nsp else 1)
         self._parts = (kind, NEXT_SENTENCE) if self._scores_pairs else (kind,)
-        family = FAMILIES[self.model_config.architecture]
         self.model = (kind.model or family.for_pretraining)(self.model_config)
         if tuple(config.evaluate.splits) != ("dev",):
             raise UserError(

@@ -17,6 +17,7 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
+from bert_jax.tokenization.described import DESCRIBED_WORDPIECE, UNIGRAM
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import WORDPIECE, VocabularyType
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
@@ -34,6 +35,10 @@ _CASED_FROM = 0.01
 # Classes of `transformers` that cut texts as BERT does, given a vocab.txt.
 _CLASSES = re.compile(
     "((Bert|DistilBert|Electra)Tokenizer|PreTrainedTokenizer)(Fast)?|TokenizersBackend"
+)
+# Names of SentencePiece's models in folders of `transformers`.
+_SENTENCEPIECE = (
+    *("sentencepiece.bpe.model", "spiece.model", "spm.model", "tokenizer.model"),
 )
 # SHA-256 of the tokens of Google's vocabularies (uncased, cased, multilingual cased,
 # chinese), to which others have added rows, as NVIDIA's 30,528 for 30,522.
@@ -258,13 +263,12 @@ def separator_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
 def kind_of(tokenizer: Tokenizer) -> VocabularyType:
     """Returns the kind of a vocabulary: WordPiece, unless a family claims it.
 
-    Families are imported for byte pairs alone, which none of BERT's vocabularies has.
+    Families are imported for byte pairs alone.
     """
+    known: list[VocabularyType] = [DESCRIBED_WORDPIECE, UNIGRAM]
     if isinstance(tokenizer.model, models.BPE):
-        for kind in other_kinds():
-            if kind.has(tokenizer):
-                return kind
-    return WORDPIECE
+        known = other_kinds()
+    return next((kind for kind in known if kind.has(tokenizer)), WORDPIECE)
 
 
 def other_kinds(name: str = "") -> list[VocabularyType]:
@@ -281,10 +285,23 @@ def vocabulary_kinds() -> list[VocabularyType]:
 
 
 def _beside(folder: Path) -> Path | None:
-    """Returns a folder's tokenizer.json, or else its vocabulary."""
+    """Returns a folder's tokenizer.json, or else its vocabulary.
+
+    Raises:
+      UserError: it has only a SentencePiece model, a program's own format.
+    """
     kinds = (WORDPIECE, *other_kinds())
     names = ("tokenizer.json", *(kind.files[0] for kind in kinds))
-    return next((folder / x for x in names if (folder / x).is_file()), None)
+    found = next((folder / x for x in names if (folder / x).is_file()), None)
+    if found is None:
+        for name in _SENTENCEPIECE:
+            if (folder / name).is_file():
+                raise UserError(
+                    f"{folder}: {name} is not read; write a tokenizer.json from it: "
+                    'python -c "import transformers; transformers.AutoTokenizer.'
+                    f"from_pretrained('{folder}').save_pretrained('{folder}')\""
+                )
+    return found
 
 
 def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> None:
@@ -336,9 +353,10 @@ def _set_normalizer(tokenizer: Tokenizer, fields: dict[str, Any]) -> None:
 
 
 def _check_kind(tokenizer: Tokenizer, architecture: str, where: str) -> None:
-    """Raises UserError if a vocabulary is not of the model's family."""
+    """Raises UserError if only models of another family have such vocabularies."""
     kind, family = kind_of(tokenizer), FAMILIES[architecture]
-    if kind is not family.vocabulary and not family.vocabulary.has(tokenizer):
+    exclusive = kind.exclusive or family.vocabulary.exclusive
+    if exclusive and not family.vocabulary.has(tokenizer):
         raise UserError(
             f"{where}: a vocabulary of {kind.name}, but config.model.architecture="
             f"{architecture} is {family.title}; name one of {family.vocabulary.name}, "

@@ -21,11 +21,7 @@ from tokenizers import (
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization.wordpiece import (
-    SpecialIds,
-    VocabularyType,
-    complete_tokenizer,
-)
+from bert_jax.tokenization.described import Described
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"  # the files, next to each other
 Pair = tuple[str, str]
@@ -51,12 +47,11 @@ MARKS = {
 _SPACE = "\u0120"  # as a vocabulary writes it
 
 
-class ByteLevel(VocabularyType):
+class ByteLevel(Described):
     """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
 
     files = (VOCABULARY, MERGES)
     before_word = " "
-    odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
 
     def __init__(self, marks: Marks):
         self._marks, self.unknown = marks, marks.unk
@@ -101,12 +96,9 @@ class ByteLevel(VocabularyType):
             needed = {*marks} - {marks.unk}
             if all(tokenizer.token_to_id(token) is not None for token in needed):
                 tokenizer.post_processor = _around(tokenizer, marks)
+        tokenizer = super().complete(tokenizer)
         if self.fault(tokenizer):
             return tokenizer
-        special = [
-            tokenizer.id_to_token(index) for index in self.special_ids(tokenizer)
-        ]
-        tokenizer = complete_tokenizer(tokenizer, {*filter(None, special)})
         state = json.loads(tokenizer.to_str())["post_processor"]
         if '"trim_offsets": true' not in json.dumps(state):
             tokenizer.post_processor = _trimmed(tokenizer.post_processor)
@@ -126,39 +118,10 @@ class ByteLevel(VocabularyType):
     def saved(
         self, tokenizer: Tokenizer, heads: Collection[str]
     ) -> tuple[Tokenizer, dict[str, Any], dict[str, str]]:
-        ids = self.special_ids(tokenizer)._asdict()
-        special = {f"{k}_token": tokenizer.id_to_token(i) or "" for k, i in ids.items()}
-        if self._marks.first == "<s>":  # fairseq's names of the same two
-            special |= {"bos_token": special["cls_token"]}
-            special |= {"eos_token": special["sep_token"]}
+        tokenizer, fields, special = super().saved(tokenizer, heads)
         if "token_classification" in heads:
             tokenizer = before_words(tokenizer)
-        return tokenizer, {}, special
-
-    def fault(self, tokenizer: Tokenizer) -> str:
-        around = tokenizer.encode("").ids
-        if len(around) != 2:
-            return (
-                f"its post_processor adds {len(around)} tokens to a text; one before "
-                "and one after it are needed"
-            )
-        for role in ("pad", "mask"):
-            if _id(tokenizer, role) is None:
-                return (
-                    f"the vocabulary has no <{role}> or [{role.upper()}]; add it as a "
-                    "special token"
-                )
-        return ""
-
-    def special_ids(self, tokenizer: Tokenizer) -> SpecialIds:
-        """Returns the ids, with padding's also for unknown text if no token has it."""
-        first, last = tokenizer.encode("").ids
-        pad, unk, mask = (_id(tokenizer, role) for role in ("pad", "unk", "mask"))
-        assert pad is not None and mask is not None  # see `fault`
-        return SpecialIds(pad, pad if unk is None else unk, first, last, mask)
-
-    def between(self, tokenizer: Tokenizer) -> tuple[int, ...]:
-        return tuple(tokenizer.encode("", "").ids[1:-1])
+        return tokenizer, fields, special
 
     def continues(self, piece: str) -> bool:
         return not piece.startswith(_SPACE)
@@ -276,14 +239,6 @@ def _normalizer(lowercase: bool, strip_accents: bool) -> normalizers.Normalizer 
         return normalizers.Lowercase()
     steps = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()]
     return normalizers.Sequence(steps)
-
-
-def _id(tokenizer: Tokenizer, role: str) -> int | None:
-    """Returns a special token's id, preferably in the form of a row's first token."""
-    forms = (f"<{role}>", f"[{role.upper()}]")
-    first = tokenizer.encode("").tokens[0]
-    ids = map(tokenizer.token_to_id, sorted(forms, key=lambda x: x[0] != first[0]))
-    return next((index for index in ids if index is not None), None)
 
 
 def read_merges(path: Path, content: str) -> tuple[dict[str, int], list[Pair]]:

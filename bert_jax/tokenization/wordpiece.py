@@ -55,6 +55,7 @@ class VocabularyType:
       around: Number of special tokens around a text in pre-training.
       before_word: Text before a word, or a sentence, inside a text, which makes a
         difference to its tokens.
+      exclusive: Whether only one family's models have such vocabularies.
       odd_to_longer: Whether two texts that are cut to an odd number of tokens leave one
         more to the longer of the two, or the second. Otherwise the first always gets
         it.
@@ -65,6 +66,7 @@ class VocabularyType:
     unknown = "[UNK]"
     around = 2
     before_word = ""
+    exclusive = False
     odd_to_longer = False
 
     def has(self, tokenizer: Tokenizer) -> bool:
@@ -251,8 +253,14 @@ def filled_up(tokenizer: Tokenizer, size: int) -> Tokenizer:
     missing = sorted({*range(size)} - {*pieces.values()})
     form = json.loads(tokenizer.to_str())
     # Tokens that are only added to a vocabulary would be numbered after the new ones.
-    form["model"]["vocab"] |= pieces
-    form["model"]["vocab"] |= dict(zip(unused_names(pieces), missing, strict=False))
+    pieces |= dict(zip(unused_names(pieces), missing, strict=False))
+    vocabulary = form["model"]["vocab"]
+    if isinstance(vocabulary, list):  # Unigram: pairs of a token and its score
+        least = min(score for _, score in vocabulary)
+        more = sorted(pieces, key=lambda piece: pieces[piece])[len(vocabulary) :]
+        vocabulary += [[piece, least] for piece in more]
+    else:
+        vocabulary |= pieces
     return Tokenizer.from_str(json.dumps(form))
 
 

@@ -3,9 +3,10 @@
 The other files in this folder take `size` and name the task. Weights and vocabulary
 come from `--config.init_from=PATH`. Without it a run starts from random values and
 needs `--config.tokenizer.vocab_file`.
-Another model has a separate file in configs/, such as gpt.py: `get_config(size)`, or
-`for_finetuning(size)` if there is one, returns the config to start from, and
-`finetune(config, size)` sets the fields that the model changes in a task.
+Another model may have a separate file in configs/, such as gpt.py: `get_config(size)`,
+or `for_finetuning(size)` if there is one, returns the config to start from, and
+`finetune(config, size)` sets the fields that the model changes in a task. A model
+without such a file has BERT's values, and the sizes of the weights.
 """
 
 import importlib
@@ -16,12 +17,10 @@ from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
 from bert_jax.registry import FAMILIES
-from configs import base, tiny
+from configs import base, common, tiny
 
 _FOLDER = Path(base.__file__).parent
-MODELS = [
-    name for name in FAMILIES if name == "bert" or (_FOLDER / f"{name}.py").exists()
-]
+MODELS = [*FAMILIES]
 
 
 def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict:
@@ -34,13 +33,15 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
     """
     if model not in MODELS:
         raise ValueError(f"model={model}: choose one of {', '.join(MODELS)}")
-    if model != "bert":
+    if _has_file(model):
         module = _module(model)
         config = getattr(module, "for_finetuning", module.get_config)(size)
     else:
         config = (
             tiny.get_config("plain") if size == "tiny" else base.get_config(size=size)
         )
+    if model != "bert" and not _has_file(model):
+        common.set_family(config, model)
     config.phase2.fraction = 0.0
     config.task = configuration.with_defaults(task).task
     optimizer = config.optimizer
@@ -75,9 +76,13 @@ def of_model(config: ConfigDict, size: str, model: str) -> ConfigDict:
       config: Config with all fields of the task, with BERT's values where it has
         others.
     """
-    if model != "bert":
+    if _has_file(model):
         _module(model).finetune(config, size)
     return config
+
+
+def _has_file(model: str) -> bool:
+    return model != "bert" and (_FOLDER / f"{model}.py").exists()
 
 
 def _module(model: str) -> ModuleType:

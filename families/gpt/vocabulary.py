@@ -100,6 +100,7 @@ class BytePairs(VocabularyType):
     files = (VOCABULARY, MERGES)
     unknown = UNKNOWN
     around = 0
+    exclusive = True
 
     def has(self, tokenizer: Tokenizer) -> bool:
         model = tokenizer.model

@@ -4,7 +4,7 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.errors import UserError
-from bert_jax.family import Family, LazyImport, require_values
+from bert_jax.family import FAMILIES, Family, LazyImport, require_values
 
 PAD = 1  # the id of padding, and the position that padding has
 
@@ -39,6 +39,7 @@ class Roberta(Family):
 
     def fill_defaults(self, config: Any) -> None:
         config.corpus.nsp = False
+        config.model.type_vocab_size = 1
 
 
 def check_padding(tokenizer: Any) -> None:
@@ -68,10 +69,9 @@ def _pretraining(task: Any) -> Any:
     def checked(config: Any, tokenizer: Any = None) -> Any:
         require_values(
             config,
-            "a RoBERTa",
+            FAMILIES[config.model.architecture].title,
             ("corpus.nsp", False, "is trained without sentence pairs"),
             ("task.objective", "mlm", "predicts masked pieces"),
-            hint=", as configs/roberta.py does",
         )
         return task(config, tokenizer)
 

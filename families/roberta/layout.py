@@ -1,4 +1,4 @@
-"""The form of RoBERTa in Hugging Face's files."""
+"""The form of RoBERTa in Hugging Face's files, and of models that share its layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,6 @@ from families.roberta.model import FIRST
 class RobertaLayout(Layout):
     """The differences from BERT's layout."""
 
-    family = "roberta"
-    architectures = common_architectures("Roberta", "Model", "ForMultipleChoice")
     causal = ()
     shared = ("pooler",)
     prefix = "roberta."
@@ -38,5 +36,12 @@ class RobertaLayout(Layout):
     }
     first_position = FIRST
 
+    def __init__(self, family: str, name: str):
+        """Stores the family's name, and that of its models in `transformers`."""
+        self.family = family
+        self.architectures = common_architectures(name, "Model", "ForMultipleChoice")
 
-LAYOUT = RobertaLayout()
+
+LAYOUT = RobertaLayout("roberta", "Roberta")
+XLM_ROBERTA = RobertaLayout("xlm_roberta", "XLMRoberta")
+CAMEMBERT = RobertaLayout("camembert", "Camembert")

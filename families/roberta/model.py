@@ -4,15 +4,14 @@ that begin after that of padding, and custom heads."""
 from typing import ClassVar
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Encoded
-from bert_jax.models.heads import BertForPreTraining
-from bert_jax.models.layers import Dense, Embedding, dropout, layer_norm
+from bert_jax.models.encoder import Bert
+from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.layers import Embedding, dropout, layer_norm
 from families.roberta import PAD
 
 FIRST = PAD + 1  # the position of a text's first token
@@ -22,12 +21,14 @@ class RobertaEmbeddings(nn.Module):
     """Token + position + the one segment, LayerNorm, dropout."""
 
     config: BertConfig
+    has_types: ClassVar[bool] = True  # has the one segment
 
     def setup(self) -> None:
         config = self.config
         rows = config.max_position_embeddings + FIRST
         self.word_embeddings = Embedding(config, config.vocab_size, "vocab")
-        self.token_type_embeddings = Embedding(config, 1, "token_type")
+        if self.has_types:
+            self.token_type_embeddings = Embedding(config, 1, "token_type")
         self.position_embeddings = Embedding(config, rows, "position")
         self.layer_norm = layer_norm(config)
 
@@ -60,9 +61,11 @@ class RobertaEmbeddings(nn.Module):
             positions = self.position_embeddings(
                 jnp.where(real, position_ids + FIRST, PAD)
             )
-        segment = self.token_type_embeddings.table[0]
-        total = self.word_embeddings(input_ids) + segment + positions
-        return dropout(self.layer_norm(total), self.config.hidden_dropout_prob, key)
+        total = self.word_embeddings(input_ids)
+        if self.has_types:
+            total += self.token_type_embeddings.table[0]
+        normed = self.layer_norm(total + positions)
+        return dropout(normed, self.config.hidden_dropout_prob, key)
 
 
 class Roberta(Bert):
@@ -72,51 +75,11 @@ class Roberta(Bert):
     embeds: ClassVar = RobertaEmbeddings
 
 
-class Classifier(Dense):
-    """A linear layer on tanh of another, as fairseq's RobertaClassificationHead."""
-
-    rate: float = 0.0  # dropout rate before each of the two layers
-
-    def setup(self) -> None:
-        size = (self.config.hidden_size,)
-        self.dense = Dense(self.config, size, ("embed", "pooled"))
-
-    def __call__(
-        self, x: Float[Array, "..."], key: Key[Array, ""] | None = None
-    ) -> Float[Array, "..."]:
-        keys = (None, None) if key is None else tuple(jax.random.split(key))
-        inner = jnp.tanh(self.dense(dropout(x, self.rate, keys[0])))
-        return super().__call__(dropout(inner, self.rate, keys[1]))
-
-
 class RobertaWithHeads(BertWithHeads):
-    """RoBERTa with any set of heads."""
+    """RoBERTa with any set of heads. Its classifier of texts is fairseq's
+    RobertaClassificationHead."""
 
-    @staticmethod
-    def uses_pooler(head: str) -> bool:
-        """Whether a head uses the pooler. Those for classes of texts do not."""
-        classifies = head == "sequence_classification"
-        return not classifies and BertWithHeads.uses_pooler(head)
-
-    def _linear(
-        self,
-        bert: nn.Module,
-        head: str,
-        encoded: Encoded,
-        key: Key[Array, ""] | None,
-        rows: tuple[int, ...],
-    ) -> Float[Array, "..."]:
-        if head != "sequence_classification":
-            return super()._linear(bert, head, encoded, key, rows)
-        classifier = Classifier(
-            self.config,
-            (self.labels,),
-            ("embed", "labels"),
-            logits=True,
-            rate=self.config.hidden_dropout_prob,
-            name=head,
-        )
-        return classifier(encoded.first, key)
+    hidden_layers: ClassVar = {"sequence_classification": HiddenLayer(jnp.tanh, True)}
 
 
 class RobertaForPreTraining(BertForPreTraining):

@@ -2,12 +2,13 @@
 
 import json
 
+import encoders
 import numpy as np
 import pytest
 from runs import here
 
 import bert_jax
-from bert_jax import tokenization
+from bert_jax import registry, tokenization
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from bert_jax.tokenization.wordpiece import WORDPIECE
 from families.gpt.vocabulary import BYTE_PAIRS
@@ -22,7 +23,9 @@ FAMILIES = {
     "modernbert": ("ModernBert", BRACKETED),
     "gpt": ("OpenAIGPT", BYTE_PAIRS),
 }
-ENCODERS = ("bert", "roberta", "modernbert")
+# With what other files show of their own.
+OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in encoders.ENCODERS]
+ENCODERS = ("bert", "roberta", "modernbert", *OTHERS)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 48, "max_position_embeddings": 66}
 OWN = {"roberta": {"type_vocab_size": 1, "max_position_embeddings": 68}}
@@ -35,37 +38,50 @@ def released(torch, transformers, tmp_path):
     """Makes a folder of `transformers`. Returns it, its model and its tokenizer."""
 
     def make(family, head, labels=(), **fields):
-        prefix, kind = FAMILIES[family]
-        ours = kind.train([TEXT] * 4, PIECES, lowercase=True)
-        size = ours.get_vocab_size()
-        sizes = GPT_SIZES if family == "gpt" else SIZES
         names = {"id2label": dict(enumerate(labels))} if labels else {}
-        special = tokenization.special_ids(ours)._asdict()
-        ids = {f"{k}_token_id": i for k, i in special.items() if k != "mask"}
-        own = {"vocab_size": size, **sizes, **names, **ids}
-        own |= OWN.get(family, {}) | fields
-        config = getattr(transformers, f"{prefix}Config")(**own)
-        model = getattr(transformers, f"{prefix}{head}")(config).eval()
-        torch.manual_seed(0)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                values = torch.randn_like(parameter)
-                if name.endswith("bias"):
-                    values *= 0.1
-                elif "embed" not in name:
-                    values *= parameter.shape[-1] ** -0.5
-                loud = "norm" in name.lower() and name.endswith("weight")
-                parameter.copy_(values.uniform_(0.5, 2.0) if loud else values)
-        model.save_pretrained(tmp_path)
-        tokenization.save_tokenizer(ours, tmp_path)
+        if family in encoders.ENCODERS:
+            named = f"{encoders.ENCODERS[family][0]}{head}"
+            model = encoders.write_folder(tmp_path, family, named, **names, **fields)
+        else:
+            model = written(tmp_path, family, head, names | fields)
+        ours = tokenization.of_folder(tmp_path)
         theirs = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(tmp_path / "tokenizer.json"),
-            pad_token=ours.id_to_token(special["pad"]),
-            model_input_names=INPUTS[: 2 + (family == "bert")],
+            pad_token=ours.id_to_token(tokenization.special_ids(ours).pad),
+            model_input_names=INPUTS[: 2 + registry.FAMILIES[family].has_segments],
         )
         return tmp_path, model, theirs
 
     return make
+
+
+def written(folder, family, head, fields):
+    """Saves a model of `transformers`, with a tokenizer. Returns the model."""
+    import torch
+    import transformers
+
+    prefix, kind = FAMILIES[family]
+    ours = kind.train([TEXT] * 4, PIECES, lowercase=True)
+    special = tokenization.special_ids(ours)._asdict()
+    ids = {f"{k}_token_id": i for k, i in special.items() if k != "mask"}
+    sizes = GPT_SIZES if family == "gpt" else SIZES
+    own = {"vocab_size": ours.get_vocab_size(), **sizes, **ids}
+    own |= OWN.get(family, {}) | fields
+    config = getattr(transformers, f"{prefix}Config")(**own)
+    model = getattr(transformers, f"{prefix}{head}")(config).eval()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            values = torch.randn_like(parameter)
+            if name.endswith("bias"):
+                values *= 0.1
+            elif "embed" not in name:
+                values *= parameter.shape[-1] ** -0.5
+            loud = "norm" in name.lower() and name.endswith("weight")
+            parameter.copy_(values.uniform_(0.5, 2.0) if loud else values)
+    model.save_pretrained(folder)
+    tokenization.save_tokenizer(ours, folder)
+    return model
 
 
 def logits_of(model, encoding):
@@ -100,7 +116,11 @@ THREE = ("neg", "neutral", "pos")
 @pytest.mark.parametrize(
     ("family", "labels", "problem"),
     [
-        *((family, THREE, None) for family in FAMILIES),
+        *((family, THREE, None) for family in (*FAMILIES, "xlm_roberta")),
+        *(
+            pytest.param(family, THREE, None, marks=pytest.mark.slow)
+            for family in encoders.ENCODERS
+        ),
         ("bert", ("neg", "pos"), "single_label_classification"),
         ("modernbert", ("toxic", "rude", "kind"), "multi_label_classification"),
         ("roberta", ("score",), None),
@@ -143,9 +163,19 @@ def test_command_needs_no_config_either(released):
 WORDS = ["the", "lazy", "cats", "watched", "seven", "foxes"]
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+
+
 @pytest.mark.parametrize(
-    "labels", [("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), ("NOUN", "VERB", "DET")]
+    ("family", "labels"),
+    [
+        *((family, ENTITIES) for family in ENCODERS[:3]),
+        *((family, ("NOUN", "VERB", "DET")) for family in ENCODERS[:3]),
+        *(
+            pytest.param(family, ENTITIES, marks=pytest.mark.slow)
+            for family in encoders.ENCODERS
+        ),
+    ],
 )
 def test_tagger(released, family, labels):
     folder, model, tokenizer = released(family, "ForTokenClassification", labels)

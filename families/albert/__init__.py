@@ -1,0 +1,35 @@
+"""ALBERT (Lan et al. 2020): one layer, applied several times, on narrow embeddings.
+
+See docs/families.md.
+"""
+
+from typing import Any
+
+from bert_jax.family import Family, LazyImport, require_values
+
+
+class Albert(Family):
+    """The differences between ALBERT and BERT."""
+
+    name, title = "albert", "an ALBERT"
+    trunk = LazyImport("families.albert.model:Albert")
+    for_pretraining = LazyImport("families.albert.model:AlbertForPreTraining")
+    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    layout = LazyImport("families.albert.layout:LAYOUT")
+    model_type = "albert"
+    fields = LazyImport("families.albert.fields:FIELDS")
+
+    def check(self, config: Any) -> None:
+        require_values(
+            config,
+            self.title,
+            ("scan_layers", False, "has the same parameters in every layer"),
+            ("causal", False, "has attention in both directions"),
+            group="model.",
+        )
+
+    def fill_defaults(self, config: Any) -> None:
+        config.corpus.nsp = False
+
+
+FAMILY = Albert()

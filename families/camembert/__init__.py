@@ -1,0 +1,19 @@
+"""CamemBERT (Martin et al. 2020): RoBERTa with a French SentencePiece vocabulary.
+
+See docs/families.md.
+"""
+
+from bert_jax.family import LazyImport
+from families.roberta import Roberta
+
+
+class Camembert(Roberta):
+    """The differences between CamemBERT and RoBERTa."""
+
+    name, title = "camembert", "a CamemBERT"
+    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    layout = LazyImport("families.roberta.layout:CAMEMBERT")
+    model_type = "camembert"
+
+
+FAMILY = Camembert()

@@ -1,0 +1,37 @@
+"""DistilBERT (Sanh et al. 2019): BERT's layers without segments and pooler.
+
+See docs/families.md.
+"""
+
+from typing import Any
+
+from bert_jax.family import Family, LazyImport, require_values
+
+
+class DistilBert(Family):
+    """The differences between DistilBERT and BERT."""
+
+    name, title = "distilbert", "a DistilBERT"
+    trunk = LazyImport("families.distilbert.model:DistilBert")
+    for_pretraining = LazyImport("families.distilbert.model:DistilBertForPreTraining")
+    with_heads = LazyImport("families.distilbert.model:DistilBertWithHeads")
+    layout = LazyImport("families.distilbert.layout:LAYOUT")
+    model_type = "distilbert"
+    has_segments = False
+
+    def check(self, config: Any) -> None:
+        require_values(
+            config,
+            self.title,
+            ("type_vocab_size", 1, "has no segments"),
+            ("layer_norm_eps", 1e-12, "has this epsilon"),
+            ("causal", False, "has attention in both directions"),
+            group="model.",
+        )
+
+    def fill_defaults(self, config: Any) -> None:
+        config.corpus.nsp = False
+        config.model.type_vocab_size = 1
+
+
+FAMILY = DistilBert()

@@ -1,0 +1,8 @@
+"""The field that only an ELECTRA's configs have."""
+
+from bert_jax.config.field import SIZE, Field
+
+FIELDS = {
+    # Numbers in a row of the embeddings. A linear layer makes hidden_size of them.
+    "model.embedding_size": Field(128, SIZE, weights="fixed"),
+}

@@ -1,0 +1,19 @@
+"""XLM-R (Conneau et al. 2020): RoBERTa with a SentencePiece vocabulary.
+
+See docs/families.md.
+"""
+
+from bert_jax.family import LazyImport
+from families.roberta import Roberta
+
+
+class XlmRoberta(Roberta):
+    """The differences between XLM-R and RoBERTa."""
+
+    name, title = "xlm_roberta", "an XLM-R"
+    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    layout = LazyImport("families.roberta.layout:XLM_ROBERTA")
+    model_type = "xlm-roberta"
+
+
+FAMILY = XlmRoberta()
