@@ -94,6 +94,7 @@ class Teacher:
                 )
         compared = {
             "hidden_size": ("cosine", "hidden"),
+            "embedding_size": ("hidden",),
             "num_attention_heads": ("attention",),
         }
         for name, terms in compared.items():
