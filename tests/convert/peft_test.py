@@ -52,7 +52,7 @@ def test_read_adapter_computes_as_peft(
     model = peft.get_peft_model(model, peft.LoraConfig(**given)).eval()
     for parameter in model.parameters():
         if parameter.requires_grad:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=0.1)
     model.save_pretrained(tmp_path / "adapter")
     ids = np.random.default_rng(0).integers(5, 100, (2, 9))
     with torch.no_grad():
