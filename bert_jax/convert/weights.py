@@ -399,7 +399,7 @@ class Run(Source):
     def read(self, name: str = "") -> Weights:
         config, params, step = read_checkpoint(self.folder, name, self.step)
         learned: dict[str, Any] = {}
-        if lora.NAME in params:
+        if config.model.lora_rank:
             adapters = unstacked(params[lora.NAME])
             learned = {**unstacked(params), lora.NAME: adapters}
             params = with_base(self.folder, config, learned)
@@ -563,11 +563,8 @@ def find_source(path: str | Path) -> Source:
             f"{folder}: no such folder; a work directory, a folder of Hugging Face's "
             "or Google's form, or hf:OWNER/NAME is required"
         ) from error
-    if storage.in_bucket(folder) and names & {
-        Google.CONFIG,
-        peft.CONFIG,
-        *tensors.FILES,
-    }:
+    files = {Google.CONFIG, peft.CONFIG, *tensors.FILES}
+    if storage.in_bucket(folder) and names & files:
         raise UserError(
             f"{folder}: in a bucket only work directories can be read; copy it to this "
             "machine (gcloud storage cp -r) and name the copy"

@@ -102,11 +102,9 @@ def merge(params: Params, model: ConfigDict) -> Params:
     """Returns a model's parameters, each adapted matrix with its adapters' product.
 
     Args:
-      params: The model's parameters and, perhaps, `lora`.
+      params: The model's parameters and `lora`.
       model: Fields of config.model.
     """
-    if NAME not in params:
-        return params
     flat = flatten_dict({name: x for name, x in params.items() if name != NAME})
     adapters, scale = flatten_dict(params[NAME]), model.lora_alpha / model.lora_rank
     product = functools.partial(jnp.tensordot, axes=1, precision="highest")

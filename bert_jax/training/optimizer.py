@@ -251,7 +251,9 @@ def make_optimizer(
     return optax.GradientTransformationExtraArgs(at(0.0).init, update)
 
 
-def learning_names(optimizer: ConfigDict, params: Any) -> Callable[[str], bool] | None:
+def trainable_filter(
+    optimizer: ConfigDict, params: Any
+) -> Callable[[str], bool] | None:
     """Returns a function that tells from a parameter's path whether it learns. None
     means that all do.
 
@@ -293,7 +295,7 @@ def learning_names(optimizer: ConfigDict, params: Any) -> Callable[[str], bool] 
 def split_learning(
     params: Any, learns: Callable[[str], bool] | None
 ) -> tuple[Any, Any]:
-    """Returns the parameters that learn, and the others. See `learning_names`."""
+    """Returns the parameters that learn, and the others. See `trainable_filter`."""
     if learns is None:
         return params, {}
     flat = flatten_dict(params, sep="/")

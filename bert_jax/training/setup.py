@@ -55,7 +55,12 @@ def build_task(config: ConfigDict, folder: Path, *, from_data: bool) -> Task:
     elif keeps and workdir.has_config(folder) and path.exists():
         tokenizer = tokenization.load(path, whole=not words)
     else:
-        tokenizer = tokenization.of_config(resolved)
+        named = resolved.copy_and_resolve_references()
+        if config.init_from:
+            source = weights.find_source(config.init_from)
+            if isinstance(source, weights.Peft):  # the vocabulary is its base's
+                named.init_from = str(source.folder)
+        tokenizer = tokenization.of_config(named)
     if tokenizer is not None and not config.tokenizer.vocab_file:
         rules = tokenization.normalizer_settings(tokenizer)
         resolved.tokenizer.lowercase = bool(rules.get("lowercase", True))

@@ -106,7 +106,7 @@ def abstract_state(
       init_params: Function that returns the run's parameters. None means the task's.
     """
     params = sharding.abstract_params(init_params or task.init_params, mesh)
-    learns = optimizers.learning_names(task.config.optimizer, params)
+    learns = optimizers.trainable_filter(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
@@ -188,7 +188,7 @@ def train_step(
       spike_factor: See `anomaly.detect_anomaly`.
       vectors: See `VectorFunction`. `loss` then takes (vectors, batch), both whole, for
         any number of parts. None means that it takes (parameters, batch, key).
-      learns: See `optimizer.learning_names`.
+      learns: See `optimizer.trainable_filter`.
       constants: Arrays that `loss` or `vectors` finds among the parameters.
 
     Returns:
@@ -341,7 +341,7 @@ class Step:
     """
 
     def __init__(self, task: Task, mesh: Mesh, base: Base | None = None):
-        """Computes nothing.
+        """Reads the task's constants. Computes nothing.
 
         Args:
           base: The parameters that do not learn in a run with LoRA.
@@ -359,9 +359,9 @@ class Step:
         self._init_params = task.init_params if base is None else base.init_params
         self.abstract = abstract_state(task, self._optimizer, mesh, self._init_params)
         params = self.abstract.params
-        self._learns = optimizers.learning_names(task.config.optimizer, params)
+        self._learns = optimizers.trainable_filter(task.config.optimizer, params)
         given = task.constants()
-        if both := given.keys() & params.keys():
+        if both := given.keys() & {*params, *(base.abstract if base else ())}:
             raise UserError(f"Task.constants: {min(both)} is a part of the model's own")
         self.constant_values = nn.meta.unbox(given)
         self._abstract_constants = sharding.abstract_arrays(given, mesh)
@@ -445,8 +445,7 @@ class Step:
         constants: Any,
     ) -> tuple[Any, Any]:
         """Takes a step with all seeds, whose `numbers` are `seeds.array`."""
-        config = self.task.config
-        task = self.task
+        task, config = self.task, self.task.config
         loss: LossFunction = task.carried_loss if state.carry else task.loss
         vectors = self._of_model(task.vectors) if task.compares_rows else None
         loss = task.batch_loss if task.compares_rows else self._of_model(loss)
@@ -473,6 +472,8 @@ class Step:
 
     def _of_model(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Turns a function of the model's parameters into one of the run's."""
+        if self._base is None:
+            return function
         model = self.task.config.model
         return lambda params, *rest: function(lora.merge(params, model), *rest)
 

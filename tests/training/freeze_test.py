@@ -50,7 +50,7 @@ def loss(p, batch, key):
 def three_steps(config, start, held=None):
     """The state before and after three steps, and their gradients' norms."""
     make = optimizer.make_optimizer(config)
-    learns = optimizer.learning_names(config.optimizer, start)
+    learns = optimizer.trainable_filter(config.optimizer, start)
     step = functools.partial(
         train_step,
         loss=loss,
@@ -106,7 +106,7 @@ def test_gradients_of_frozen_parameters_are_not_computed():
         }
         own = config(**fields)
         make = optimizer.make_optimizer(own)
-        learns = optimizer.learning_names(own.optimizer, start)
+        learns = optimizer.trainable_filter(own.optimizer, start)
         step = functools.partial(
             train_step,
             loss=apply,
@@ -125,7 +125,7 @@ def test_gradients_of_frozen_parameters_are_not_computed():
 
 def test_names_must_match_something_and_leave_something():
     def learns(**fields):
-        return optimizer.learning_names(config(**fields).optimizer, params())
+        return optimizer.trainable_filter(config(**fields).optimizer, params())
 
     with pytest.raises(UserError, match=r"frozen: 'bert/layer' names no parameter "):
         learns(frozen=("bert/layer",))
