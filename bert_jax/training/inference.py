@@ -60,8 +60,8 @@ class Answerer:
         """
         self.predictor, self.params, self.mesh = predictor, params, mesh
         self.size = batch_size(mesh, rows, config.hidden_size)
-        # Dtype of the kernels that the first batch rounds.
-        self._dtype = getattr(config, "dtype", "float32")
+        # Whether kernels may be of a wider dtype than the model reads them in.
+        self._rounds = getattr(config, "dtype", "float32") != "float32"
         self._compiled = Compiled(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
@@ -114,13 +114,10 @@ class Answerer:
             batch = table.batch(indices, tokens)
             for part, of in self._sub_batches(batch):
                 rows = {name: column[part] for name, column in batch.items()}
-                if self._dtype != "float32":
-                    function = self.predictor.outputs
+                if self._rounds:
+                    function, self._rounds = self.predictor.outputs, False
                     with sharding.activate_mesh(self.mesh):
-                        self.params = round_kernels(
-                            function, self.params, rows, self._dtype
-                        )
-                    self._dtype = "float32"
+                        self.params = round_kernels(function, self.params, rows)
                 waiting.append(
                     (indices[part], self._compiled.of(self.params, rows, of))
                 )
@@ -252,29 +249,27 @@ def _bytes(waiting: Iterable[tuple[Any, OnDevice]]) -> int:
     return sum(x.nbytes for _, outputs in waiting for x in outputs.values())
 
 
-def round_kernels(
-    function: ApplyFn, params: Any, batch: Mapping[str, Any], dtype: str
-) -> Any:
+def round_kernels(function: ApplyFn, params: Any, batch: Mapping[str, Any]) -> Any:
     """Returns parameters with which a function of (params, batch) computes the same.
 
-    The kernels that a `Dense` layer multiplies in `model.dtype` are rounded to it now,
-    and not in each call.
+    The kernels that a `Dense` layer multiplies in its dtype are rounded to it now, and
+    not in each call.
     """
-    rounded = set()
+    dtypes: dict[tuple[str, ...], str] = {}
 
     def note(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
         if isinstance(module, Dense) and not module.logits:
-            rounded.add((*module.path, "kernel"))
+            dtypes[*module.path, "kernel"] = module.config.dtype
         return call(*args, **kwargs)
 
     with nn.intercept_methods(note):
         jax.eval_shape(function, params, batch)
     flat = traverse_util.flatten_dict(params)
     for path, leaf in flat.items():
-        # The function may apply a part of the model.
-        if any(path[start:] in rounded for start in range(len(path))):
-            flat[path] = leaf.astype(dtype)
+        for start in range(len(path)):  # the function may apply a part of the model
+            if dtype := dtypes.get(path[start:]):
+                flat[path] = leaf.astype(dtype)
     return traverse_util.unflatten_dict(flat)
 
 

@@ -89,7 +89,7 @@ def test_parameters_are_rounded_once_and_outputs_are_the_same():
     def outputs(params, batch):
         return model.apply({"params": params}, *batch.values())
 
-    rounded = inference.round_kernels(outputs, params, batch, "bfloat16")
+    rounded = inference.round_kernels(outputs, params, batch)
     dtypes = {
         "/".join(key.key for key in path): str(leaf.dtype)
         for path, leaf in jax.tree.leaves_with_path(rounded)
