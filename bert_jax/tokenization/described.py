@@ -7,10 +7,9 @@ The first and the last token of a row are those that the file puts around a text
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import (
     SpecialIds,
     VocabularyType,
@@ -25,11 +24,6 @@ class Described(VocabularyType):
 
     files: tuple[str, ...] = ("tokenizer.json",)
     odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
-
-    def read(
-        self, path: Path, content: str, normalizer: normalizers.Normalizer
-    ) -> Tokenizer:
-        raise NotImplementedError("`tokenization.load` reads a tokenizer.json")
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """Completes it, if it has the special tokens that a model needs."""
