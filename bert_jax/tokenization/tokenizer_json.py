@@ -19,7 +19,7 @@ from bert_jax.tokenization.wordpiece import (
 _SPACE = "\u2581"  # as SentencePiece writes it
 
 
-class Described(VocabularyType):
+class TokenizerJson(VocabularyType):
     """A vocabulary that its tokenizer.json describes completely."""
 
     files: tuple[str, ...] = ("tokenizer.json",)
@@ -83,7 +83,7 @@ class Described(VocabularyType):
         )
 
 
-class Unigram(Described):
+class Unigram(TokenizerJson):
     """SentencePiece's Unigram, in which a token includes the space before it."""
 
     name = "SentencePiece's Unigram"
@@ -103,7 +103,7 @@ class Unigram(Described):
         return "".join(pieces).replace(_SPACE, " ").strip()
 
 
-class DescribedWordPiece(Described):
+class OtherWordPiece(TokenizerJson):
     """WordPieces between other tokens than [CLS] and [SEP]."""
 
     name = "WordPieces with other special tokens"
@@ -121,7 +121,7 @@ class DescribedWordPiece(Described):
         return tokenizer, fields, special
 
 
-UNIGRAM, DESCRIBED_WORDPIECE = Unigram(), DescribedWordPiece()
+UNIGRAM, OTHER_WORDPIECE = Unigram(), OtherWordPiece()
 
 
 def _id(tokenizer: Tokenizer, role: str) -> int | None:
