@@ -17,7 +17,7 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import hub, storage, untrusted
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization.described import DESCRIBED_WORDPIECE, UNIGRAM
+from bert_jax.tokenization.tokenizer_json import OTHER_WORDPIECE, UNIGRAM
 from bert_jax.tokenization.wordpiece import SPECIAL_TOKENS as SPECIAL_TOKENS
 from bert_jax.tokenization.wordpiece import WORDPIECE, VocabularyType
 from bert_jax.tokenization.wordpiece import SpecialIds as SpecialIds
@@ -265,7 +265,7 @@ def kind_of(tokenizer: Tokenizer) -> VocabularyType:
 
     Families are imported for byte pairs alone.
     """
-    known: list[VocabularyType] = [DESCRIBED_WORDPIECE, UNIGRAM]
+    known: list[VocabularyType] = [OTHER_WORDPIECE, UNIGRAM]
     if isinstance(tokenizer.model, models.BPE):
         known = other_kinds()
     return next((kind for kind in known if kind.has(tokenizer)), WORDPIECE)

@@ -21,7 +21,7 @@ from tokenizers import (
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
-from bert_jax.tokenization.described import Described
+from bert_jax.tokenization.tokenizer_json import TokenizerJson
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"  # the files, next to each other
 Pair = tuple[str, str]
@@ -47,7 +47,7 @@ MARKS = {
 _SPACE = "\u0120"  # as a vocabulary writes it
 
 
-class ByteLevel(Described):
+class ByteLevel(TokenizerJson):
     """Byte-level BPE. A trained vocabulary has the special tokens `marks`."""
 
     files = (VOCABULARY, MERGES)

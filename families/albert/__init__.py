@@ -14,7 +14,7 @@ class Albert(Family):
     name, title = "albert", "an ALBERT"
     trunk = LazyImport("families.albert.model:Albert")
     for_pretraining = LazyImport("families.albert.model:AlbertForPreTraining")
-    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.albert.layout:LAYOUT")
     model_type = "albert"
     fields = LazyImport("families.albert.fields:FIELDS")

@@ -11,7 +11,7 @@ class Camembert(Roberta):
     """The differences between CamemBERT and RoBERTa."""
 
     name, title = "camembert", "a CamemBERT"
-    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.roberta.layout:CAMEMBERT")
     model_type = "camembert"
 

@@ -17,7 +17,7 @@ class MPNet(Roberta):
     name, title = "mpnet", "an MPNet"
     trunk = LazyImport("families.mpnet.model:MPNet")
     for_pretraining = LazyImport("families.mpnet.model:MPNetForPreTraining")
-    vocabulary = LazyImport("bert_jax.tokenization.described:DESCRIBED_WORDPIECE")
+    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:OTHER_WORDPIECE")
     layout = LazyImport("families.mpnet.layout:LAYOUT")
     model_type = "mpnet"
 

@@ -11,7 +11,7 @@ class XlmRoberta(Roberta):
     """The differences between XLM-R and RoBERTa."""
 
     name, title = "xlm_roberta", "an XLM-R"
-    vocabulary = LazyImport("bert_jax.tokenization.described:UNIGRAM")
+    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
     layout = LazyImport("families.roberta.layout:XLM_ROBERTA")
     model_type = "xlm-roberta"
 

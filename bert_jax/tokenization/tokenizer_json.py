@@ -7,10 +7,9 @@ The first and the last token of a row are those that the file puts around a text
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, models
 
 from bert_jax.errors import UserError
-from bert_jax.runtime.storage import Path
 from bert_jax.tokenization.wordpiece import (
     SpecialIds,
     VocabularyType,
@@ -20,16 +19,11 @@ from bert_jax.tokenization.wordpiece import (
 _SPACE = "\u2581"  # as SentencePiece writes it
 
 
-class Described(VocabularyType):
+class TokenizerJson(VocabularyType):
     """A vocabulary that its tokenizer.json describes completely."""
 
     files: tuple[str, ...] = ("tokenizer.json",)
     odd_to_longer = True  # `tokenizers`, utils/truncation.rs: longest_first
-
-    def read(
-        self, path: Path, content: str, normalizer: normalizers.Normalizer
-    ) -> Tokenizer:
-        raise NotImplementedError("`tokenization.load` reads a tokenizer.json")
 
     def complete(self, tokenizer: Tokenizer) -> Tokenizer:
         """Completes it, if it has the special tokens that a model needs."""
@@ -89,7 +83,7 @@ class Described(VocabularyType):
         )
 
 
-class Unigram(Described):
+class Unigram(TokenizerJson):
     """SentencePiece's Unigram, in which a token includes the space before it."""
 
     name = "SentencePiece's Unigram"
@@ -109,7 +103,7 @@ class Unigram(Described):
         return "".join(pieces).replace(_SPACE, " ").strip()
 
 
-class DescribedWordPiece(Described):
+class OtherWordPiece(TokenizerJson):
     """WordPieces between other tokens than [CLS] and [SEP]."""
 
     name = "WordPieces with other special tokens"
@@ -127,7 +121,7 @@ class DescribedWordPiece(Described):
         return tokenizer, fields, special
 
 
-UNIGRAM, DESCRIBED_WORDPIECE = Unigram(), DescribedWordPiece()
+UNIGRAM, OTHER_WORDPIECE = Unigram(), OtherWordPiece()
 
 
 def _id(tokenizer: Tokenizer, role: str) -> int | None:
