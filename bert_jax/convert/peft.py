@@ -108,12 +108,13 @@ def _named(tensors: Tensors, name: str, layout: Layout) -> str:
     return next((x for x in names if x in tensors.shapes), name)
 
 
+# Parameters whose matrices are one tensor, each with its adapter's `a` and `b`.
+_Group = list[tuple[Parameter, Array, Array]]
+
+
 def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bool:
     """Writes what a run with LoRA has learned, its adapters and heads, if PEFT has a
     form for all of it. Returns whether it has.
-
-    One matrix of several of ours (query, key and value) gets their adapters one after
-    the other, and all others as many rows, of zeros.
 
     Args:
       weights: The model, with `learned`.
@@ -121,45 +122,21 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
       alpha: Numerator of the adapters' factor.
       folder: A new folder.
     """
-    layout, own = _layout(weights), flatten_dict(weights.learned)
-    parts = layout.architectures[weights.architecture]
-    bare = not {*parts} - {"pooler"}
-    adapted: dict[str, list[tuple[Parameter, Array, Array]]] = {}
-    saved: dict[str, Array] = {}
-    for part in ("bert", *parts):
-        for each in layout.parameters(part, weights.config, len(weights.labels)):
-            name = each.name.removeprefix(layout.prefix) if bare else each.name
-            path = (lora.NAME, *each.path[:-1])
-            if each.path[-1] == "kernel" and (*path, "a") in own:
-                a, b = (np.asarray(own[*path, x]) for x in "ab")
-                adapted.setdefault(name, []).append((each, a, b))
-            elif each.path in own and (not name or part == "masked_lm"):
-                # `transformers` has no such parameter, or PEFT would save the
-                # embeddings with it, which are the outputs' matrix.
-                return False
-            elif each.path in own:
-                saved[name] = each.give(np.asarray(own[each.path]))
+    if (found := _learned(weights)) is None:
+        return False
+    adapted, saved = found
+    layout: Layout = FAMILIES[weights.config.architecture].layout
     # Heads are whole modules, such as RoBERTa's classifier of two layers.
     modules = {name.rpartition(".")[0] for name in saved}
     heads = {x if x.startswith(layout.prefix) else x.split(".")[0] for x in modules}
     rank = next(iter(adapted.values()))[0][1].shape[-1]
     rows = rank * max(map(len, adapted.values()))
-    for name, group in adapted.items():
-        inputs, outputs = group[0][0].flat
-        down = np.zeros((rows, inputs), np.float32)
-        up = np.zeros((group[0][0].fused[1], outputs, rows), np.float32)
-        for number, (each, *ours) in enumerate(group):
-            at = slice(number * rank, (number + 1) * rank)
-            down[at] = ours[0].reshape(inputs, rank).T
-            up[each.fused[0], :, at] = ours[1].reshape(rank, outputs).T
-        module = name.removesuffix(".weight")
-        saved |= {module + _A: down, module + _B: up.reshape(-1, rows)}
+    for module, group in adapted.items():
+        saved[module + _A], saved[module + _B] = _joined(group, rank, rows)
     name, _, revision = base.removeprefix(hub.PREFIX).partition("@")
     fields: Mapping[str, Any] = {
         "peft_type": "LORA",
-        "task_type": next(
-            (x for end, x in _TASKS.items() if weights.architecture.endswith(end)), None
-        ),
+        "task_type": _TASKS.get(f"For{weights.architecture.partition('For')[2]}"),
         "base_model_name_or_path": name,
         "revision": revision or None,
         "r": rows,
@@ -167,7 +144,7 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": any(group[0][0].conv for group in adapted.values()),
-        "target_modules": sorted(name.removesuffix(".weight") for name in adapted),
+        "target_modules": sorted(adapted),
         "modules_to_save": sorted(heads) or None,
         "inference_mode": True,
     }
@@ -179,6 +156,39 @@ def write(weights: Weights, base: str, alpha: float, folder: pathlib.Path) -> bo
     return True
 
 
-def _layout(weights: Weights) -> Layout:
-    layout: Layout = FAMILIES[weights.config.architecture].layout
-    return layout
+def _learned(weights: Weights) -> tuple[dict[str, _Group], dict[str, Array]] | None:
+    """Returns the adapters by their module in `transformers`, and the tensors of all
+    else that has learned. None means that `transformers` lacks one of these, or that
+    PEFT would save the embeddings with it, as with the masked LM's."""
+    layout, own = FAMILIES[weights.config.architecture].layout, weights.learned
+    parts = layout.architectures[weights.architecture]
+    bare = not {*parts} - {"pooler"}
+    adapted: dict[str, _Group] = {}
+    saved: dict[str, Array] = {}
+    flat = {path: np.asarray(x) for path, x in flatten_dict(own).items()}
+    for part in ("bert", *parts):
+        for each in layout.parameters(part, weights.config, len(weights.labels)):
+            name = each.name.removeprefix(layout.prefix) if bare else each.name
+            path = (lora.NAME, *each.path[:-1])
+            if each.path[-1] == "kernel" and (*path, "a") in flat:
+                group = adapted.setdefault(name.removesuffix(".weight"), [])
+                group.append((each, flat[*path, "a"], flat[*path, "b"]))
+            elif each.path in flat and (not name or part == "masked_lm"):
+                return None
+            elif each.path in flat:
+                saved[name] = each.give(flat[each.path])
+    return adapted, saved
+
+
+def _joined(group: _Group, rank: int, rows: int) -> tuple[Array, Array]:
+    """Returns PEFT's two matrices of one tensor, [rows, inputs] and [outputs, rows]:
+    the adapters (of query, key and value) one after the other, then zeros."""
+    first = group[0][0]
+    inputs, outputs = first.flat
+    down = np.zeros((rows, inputs), np.float32)
+    up = np.zeros((first.fused[1], outputs, rows), np.float32)
+    for number, (each, a, b) in enumerate(group):
+        at = slice(number * rank, (number + 1) * rank)
+        down[at] = a.reshape(inputs, rank).T
+        up[each.fused[0], :, at] = b.reshape(rank, outputs).T
+    return down, up.reshape(-1, rows)
