@@ -57,7 +57,8 @@ def of_layers(
     if "layers" in encoder:
         return [*encoder["layers"]["attention"]["probabilities"][0]]
     layers = (encoder[f"layer_{index}"] for index in range(len(encoder)))
-    return [layer["attention"]["probabilities"][0] for layer in layers]
+    # A layer that is applied several times has kept as many.
+    return [each for layer in layers for each in layer["attention"]["probabilities"]]
 
 
 @contextlib.contextmanager
