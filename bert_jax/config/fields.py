@@ -49,8 +49,9 @@ def _patterns(value: tuple) -> str | None:
     return None
 
 
-def _rising(value: tuple[int, ...]) -> str | None:
-    is_pair = not value or (len(value) == 2 and 0 <= value[0] < value[1])
+def _rising(value: tuple) -> str | None:
+    whole = all(type(step) is int for step in value)
+    is_pair = not value or (whole and len(value) == 2 and 0 <= value[0] < value[1])
     return None if is_pair else "must be two numbers of steps, the first one smaller"
 
 

@@ -263,9 +263,11 @@ def attention_probabilities(
         )
     if "layers" in layers:  # scanned
         return [*layers["layers"]["attention"]["probabilities"][0]]
+    # A layer that is applied several times has kept as many.
     return [
-        layers[f"layer_{index}"]["attention"]["probabilities"][0]
+        each
         for index in range(len(layers))
+        for each in layers[f"layer_{index}"]["attention"]["probabilities"]
     ]
 
 

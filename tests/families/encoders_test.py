@@ -11,6 +11,7 @@ import pytest
 from encoders import (
     ARCHITECTURES,
     ENCODERS,
+    PIECES,
     make_batch,
     make_model,
     make_tokenizer,
@@ -241,6 +242,21 @@ def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
             rtol=0,
             atol=1e-5 * abs(alone).max(),
         )
+
+
+@pytest.mark.parametrize("family", slow_unless(["albert"], ["albert", "mpnet"]))
+def test_attentions_of_every_layer(family, tmp_path):
+    import torch
+
+    model = make_model(family, HEAD[family])
+    model.set_attn_implementation("eager")
+    model.save_pretrained(tmp_path)
+    ids = np.random.default_rng(3).integers(5, PIECES, (2, 9))
+    found = bert_jax.load(tmp_path).apply(ids, ids * 0 + 1, ids * 0, attentions=True)
+    theirs = model(torch.tensor(ids), output_attentions=True).attentions
+    assert len(found["attentions"]) == len(theirs) == 2
+    for ours, expected in zip(found["attentions"], theirs, strict=True):
+        np.testing.assert_allclose(ours, expected.detach().numpy(), rtol=0, atol=1e-5)
 
 
 def test_bert_with_another_kind_of_vocabulary_and_spare_rows(tmp_path):
