@@ -114,7 +114,7 @@ def test_gpt_refuses_in_one_line(micro_gpt, tmp_path):
         ("corpus.nsp=True", "a GPT reads running text"),
         ("corpus.packing=True", "running text, which fills the rows"),
         ("model.causal=False", "config.model.causal must be True"),
-        ("model.architecture=rnn", "choose one of bert, elmo, gpt"),
+        ("model.architecture=rnn", "choose one of bert, albert"),
         ("task.objective=mlm", "predicts each piece from those before it"),
     ):
         _, err = runs.run(micro_gpt, tmp_path / "run", f"--config.{field}", status=2)
