@@ -246,3 +246,15 @@ def test_mistakes_take_one_line(folder, flags, message):
     _, error = here("--config=in/micro.py", "--workdir=wrong", *LORA, *flags, status=2)
     (line,) = [x for x in error.splitlines() if x.startswith("error:")]
     assert message in line and not Path("wrong").exists()
+
+
+@pytest.mark.slow
+def test_base_of_chosen_layers_is_found_again(folder):
+    """One layer taken twice. Every way of opening the run reads them so."""
+    steps = ("--config.train.num_steps=2", "--config.init_layers=(0, 0)")
+    here("--config=in/micro.py", "--workdir=deep", *LORA, *steps)
+    assert bert_jax.load("deep").config.num_hidden_layers == 2
+    here("--mode=export", "--workdir=deep", "--output=model")
+    answer = predict("--workdir=deep")
+    other = predict("--config.init_from=model")
+    assert other["scores"] == pytest.approx(answer["scores"], abs=2e-6)

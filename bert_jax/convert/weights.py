@@ -523,7 +523,10 @@ def with_base(
     Raises:
       UserError: The base is not there, or has changed since the run began.
     """
-    base = {"bert": find_source(config.init_from).read().params["bert"]}
+    read = find_source(config.init_from).read()
+    if config.init_layers:
+        read = merge.keep_layers(read, config.init_layers, config.init_from)
+    base = {"bert": read.params["bert"]}
     workdir.check_data(folder, {"base": workdir.digest(base)})
     flat = flatten_dict(base) | flatten_dict(learned)
     return dict(lora.merge(unflatten_dict(flat), config.model))
