@@ -85,27 +85,30 @@ class Teacher:
     def _check_layers(self, task: Task) -> None:
         """Raises UserError if a weighted term cannot compare the two encoders."""
         ours, theirs = task.model_config, self.task.model_config
+        if not (terms := used_terms(self.config)):
+            return
         for model in (ours, theirs):
             family = FAMILIES[model.architecture]
-            if used_terms(self.config) and not family.attends:
+            if not family.attends:
                 raise UserError(
-                    f"config.task.teacher_{used_terms(self.config)[0]}: compares the "
-                    f"layers of Transformers, not those of {family.title}; set it 0"
+                    f"config.task.teacher_{terms[0]}: compares the layers of "
+                    f"Transformers, not those of {family.title}; set it 0"
                 )
         compared = {
             "hidden_size": ("cosine", "hidden"),
             "embedding_size": ("hidden",),
             "num_attention_heads": ("attention",),
         }
-        for name, terms in compared.items():
-            used = [term for term in terms if self.config[f"teacher_{term}"]]
+        for name, users in compared.items():
+            used = [term for term in terms if term in users]
             own, its = getattr(ours, name), getattr(theirs, name)
             if used and own != its:
                 raise UserError(
                     f"config.task.teacher_{used[0]}: config.model.{name}={own}, but "
                     f"the teacher's is {its}; make it the same, or set the weight 0"
                 )
-        if theirs.num_hidden_layers % ours.num_hidden_layers:
+        by_depth = theirs.num_hidden_layers % ours.num_hidden_layers
+        if by_depth and terms != ["cosine"]:
             raise UserError(
                 f"config.model.num_hidden_layers={ours.num_hidden_layers}: must divide "
                 f"the teacher's {theirs.num_hidden_layers}"
