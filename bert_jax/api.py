@@ -1,12 +1,14 @@
 """The Python API: `bert_jax.load`, `make_config` and `fit`."""
 
 import dataclasses
+import hashlib
+import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
+import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax import family, main
@@ -93,8 +95,8 @@ def fit(
     config = config.copy_and_resolve_references()
     for split, rows in (("train", train), ("dev", dev)):
         if rows is not None:
-            path = Path(line.workdir, "rows", f"{split}.jsonl")
-            config.task[f"{split}_file"] = _save_rows(path, rows)
+            folder = Path(line.workdir, "rows")
+            config.task[f"{split}_file"] = _save_rows(folder, split, rows)
     config = configuration.override_and_check(config)
     try:
         with signals.handle_signals():
@@ -105,28 +107,38 @@ def fit(
             raise KeyboardInterrupt("the same call goes on from here") from None
         raise
     assert step is not None
-    folder = storage.storage_path(line.workdir)
-    scores = weights.read_scores(folder, step, config.evaluate.splits)
+    root = storage.storage_path(line.workdir)
+    scores = weights.read_scores(root, step, config.evaluate.splits)
     has_model = bool(family.family_of(config).model_type)
     model = load(line.workdir) if has_model else None
     return Trained(line.workdir, step, scores, model)
 
 
-def _save_rows(path: Path, rows: Any) -> str:
-    """Writes rows as JSON lines, and returns the path.
+def _save_rows(folder: Path, split: str, rows: Any) -> str:
+    """Writes rows as JSON lines, and returns the path, which other rows do not have.
+
+    Values that JSON lacks, such as dates, become texts.
 
     Raises:
       TypeError: They are of none of the kinds that `fit` takes.
     """
     if hasattr(rows, "to_pylist"):  # Arrow
         rows = rows.to_pylist()
-    elif hasattr(rows, "to_dict"):  # pandas
+    elif hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas
         rows = rows.to_dict("records")
     rows = list(rows)
     for row in rows:
         if not isinstance(row, Mapping):
             raise TypeError(f"a row must be a dict, not {type(row).__name__}")
-    lines = [orjson.dumps(dict(row), option=orjson.OPT_SERIALIZE_NUMPY) for row in rows]
-    storage.make_folder(path.parent)
-    storage.write_atomically(path, b"".join(line + b"\n" for line in lines).decode())
+    lines = (json.dumps(dict(row), ensure_ascii=False, default=_plain) for row in rows)
+    text = "".join(line + "\n" for line in lines)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    path = folder / f"{split}-{digest}.jsonl"
+    storage.make_folder(folder)
+    storage.write_atomically(path, text)
     return str(path)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value that JSON has: a number for one of NumPy's, else a text."""
+    return value.item() if isinstance(value, np.generic) else str(value)

@@ -46,7 +46,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         max_seq_length: int = 128,
         fields: Mapping[str, Any] | None = None,
         verbose: bool = False,
-        random_state: int = 0,
+        random_state: int | None = 0,
     ):
         """Stores its arguments.
 
@@ -82,6 +82,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         texts, labels = _texts(X), np.asarray(y)
         if labels.shape != (len(texts),):
             raise ValueError(f"{len(texts)} texts, but y has the shape {labels.shape}")
+        if any(label is None or label != label for label in labels.tolist()):
+            raise ValueError("y contains NaN or None: each text needs a class")
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"one class, {self.classes_[:1]}: at least two are needed")
@@ -93,13 +95,16 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
             "train.num_epochs": float(self.num_epochs),
             "train.batch_size": self.batch_size,
             "task.max_seq_length": self.max_seq_length,
-            "seed": self.random_state,
+            "seed": self.random_state or 0,
             **dict(self.fields or {}),
         }
         if self.learning_rate is not None:
             given["optimizer.learning_rate"] = float(self.learning_rate)
+        config = api.make_config(self.config, given)
+        if config.task.get("kind") != "classification":
+            raise ValueError(f"config={self.config}: is not for classes of texts")
         with tempfile.TemporaryDirectory() as workdir, _quiet(not self.verbose):
-            api.fit(api.make_config(self.config, given), workdir, train=rows)
+            api.fit(config, workdir, train=rows)
             folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
             weights.find_source(workdir).export(Path(folder.name))
         self._open(folder)
@@ -107,6 +112,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the most probable class of each text."""
+        check_is_fitted(self, "model_")
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "texts classes"]:
@@ -137,7 +143,9 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         if files is not None:
             folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
             for name, content in files.items():
-                Path(folder.name, name).write_bytes(content)
+                path = Path(folder.name, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             self._open(folder)
 
     def __sklearn_tags__(self) -> Any:
@@ -151,6 +159,8 @@ def _texts(given: Any) -> list[str]:
     """Returns texts of a list, an array or a column. Raises ValueError for others."""
     if isinstance(given, str):
         raise ValueError("a list of texts is required, not one text")
+    if hasattr(given, "columns"):
+        raise ValueError("a column of texts is required, not a whole table")
     texts = list(given)
     for number, text in enumerate(texts):
         if not isinstance(text, str):

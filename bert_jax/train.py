@@ -6,7 +6,6 @@ from bert_jax.errors import Interrupted
 from bert_jax.runtime import processes, signals
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
-from bert_jax.training import profiling
 from bert_jax.training.run import Run
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import trackers
@@ -50,7 +49,6 @@ def train_loop(run: Run) -> None:
       Interrupted: A signal arrived. `run.state` is consistent, after `run.step` steps.
     """
     task, due, log, seeds = run.task, run.due, run.log, run.seeds
-    first, last = task.config.train.profile_steps or (-1, -1)
     while True:
         if due.should_evaluate(run.step):
             run.evaluate()
@@ -60,8 +58,7 @@ def train_loop(run: Run) -> None:
 
         batch = run.next_batch()
         update = run.compiled_step(batch)
-        if run.step == first:
-            profiling.start_profile(run.folder)
+        run.profile.before_step(run.step)
         with log.clock("step"):
             rate = run.learning_rates[run.step]
             given = (seeds.array, rate, run.train_step.constants)
@@ -71,8 +68,7 @@ def train_loop(run: Run) -> None:
             run.anomalies.add(run.step, metrics)
             if due.any_event(run.step):
                 run.anomalies.check_last()
-        if run.step == last:
-            profiling.stop_profile(run.folder, metrics)
+        run.profile.after_step(run.step, metrics)
         log.count(run.step, task, batch, run.counted)
 
         if due.should_log(run.step):

@@ -35,9 +35,9 @@ class Taught(Text):
     """Classifies texts, the logits near the first numbers of a teacher's vectors."""
 
     def constants(self):
-        read = weights.read_weights(self.config.task.teacher)
-        self.teacher = BertWithHeads(read.config)
-        init = functools.partial(init_with_heads, self.teacher)
+        read = weights.read_weights(self.config.task.guide_from)
+        self.guide = BertWithHeads(read.config)
+        init = functools.partial(init_with_heads, self.guide)
         boxed = jax.eval_shape(init, jax.random.key(0))
         values = {"bert": read.params["bert"]}
         return {"teacher": nn.meta.replace_boxed(boxed, values)}
@@ -45,7 +45,7 @@ class Taught(Text):
     def loss(self, params, batch, key):
         losses = super().loss(params, batch, key)
         inputs = [batch[name] for name in COLUMNS]
-        taught = self.teacher.apply({"params": params["teacher"]}, *inputs)["pooled"]
+        taught = self.guide.apply({"params": params["teacher"]}, *inputs)["pooled"]
         logits = self.logits(params, batch)["logits"]
         errors = jnp.mean((logits - taught[:, : logits.shape[-1]]) ** 2, axis=-1)
         return losses | {"distance": jnp.sum(batch["row_weights"] * errors)}
@@ -67,7 +67,7 @@ def taught(plain, tmp_path):
     path = micro_config.finetuning(
         *(tmp_path / "taught.py", plain, "finetune/text:size=tiny"),
         f"""config.task.name = "taught"
-        config.task.teacher = "{tmp_path / "teacher"}"
+        config.task.guide_from = "{tmp_path / "teacher"}"
         config.train.num_steps = 16
         config.train.log_every = 1
         config.checkpoint.save_every = 5""",

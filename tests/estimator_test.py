@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import bert_jax
+from bert_jax.errors import UserError
 from bert_jax.estimator import BertClassifier
 
 WORDS = ["the", "quick", "brown", "jumps", "over", "a", "dog", "while", "go"]
@@ -59,6 +60,8 @@ def test_classifier_learns_is_pickled_and_searched_over(model, capfd):
     assert search.fit(texts, labels).best_score_ > 0.8
     with pytest.raises(ValueError, match="text 1: 3 is not a string"):
         model.predict(["a", 3])
+    with pytest.raises(ValueError, match="y contains NaN"):
+        clone(model).fit(texts[:3], [0.0, 1.0, np.nan])
     with pytest.raises(ValueError, match="one class"):
         clone(model).fit(texts, np.zeros(96))
 
@@ -77,7 +80,13 @@ def test_fit_takes_rows(plain, tmp_path):
     for _ in range(2):
         found = bert_jax.fit(config, tmp_path / "run", train=rows(40), dev=table)
     assert found.step == 3 and "accuracy" in found.scores["dev"]
-    saved = (tmp_path / "run" / "rows" / "dev.jsonl").read_text().splitlines()
+    (path,) = (tmp_path / "run" / "rows").glob("dev-*.jsonl")
+    saved = path.read_text().splitlines()
     assert [json.loads(line) for line in saved] == rows(20)
+    (path,) = (tmp_path / "run" / "rows").glob("train-*.jsonl")
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="train_file"):
+        bert_jax.fit(config, tmp_path / "run", train=rows(39), dev=table)
+    assert path.read_bytes() == before
     with pytest.raises(TypeError, match="a row must be a dict, not str"):
         bert_jax.fit(config, tmp_path / "other", train=["a text"])

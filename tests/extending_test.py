@@ -91,7 +91,7 @@ def test_attention(file, monkeypatch):
     monkeypatch.setitem(
         attention.ATTENTIONS, "window", lambda *given: (window(*given)[0], None)
     )
-    with pytest.raises(UserError, match="window returns None for its probabilities"):
+    with pytest.raises(UserError, match="returns None for its probabilities"):
         bert_jax.load("run").apply(ids, ids, 0 * ids, attentions=True)
 
 

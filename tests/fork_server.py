@@ -38,6 +38,7 @@ MAX_ORDER = 1 << 20  # bytes
 # Each run executes the first as its program, which the second imports. The third is
 # Apache Beam's.
 NOT_IMPORTED = ("bert_jax.main", "bert_jax.api", "bert_jax.data.beam")
+NOT_IMPORTED += ("bert_jax.estimator",)  # which imports the second
 
 
 def serve(orders: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -163,11 +163,11 @@ def test_killed_run_resumes_and_notices_another_base(folder):
     here("--config=in/micro.py", "--workdir=base", *more)
     shown = "is not what this run began with; restore it"
     for flags in (
-        ("--mode=predict", "--input=row.jsonl"),
+        ("--mode=predict", "--input=in/dev.jsonl"),
         ("--mode=export", "--output=out"),
         ("--config.train.num_steps=20", "--config.train.extend=True"),
     ):
-        _, error = here("--workdir=run", *flags, status=2)
+        _, error = here("--workdir=straight", *flags, status=2)
         (line,) = [x for x in error.splitlines() if x.startswith("error:")]
         assert "what config.init_from names (LoRA's base)" in line and shown in line
     assert not Path("out").exists()

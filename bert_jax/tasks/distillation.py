@@ -55,8 +55,19 @@ class Teacher:
         from bert_jax.tasks import create_task  # which imports the tasks
 
         path = task.config.task.teacher
+        if task.config.task.get("crf"):
+            raise UserError(
+                f"config.task.teacher={path}: the tags of a CRF are not compared; set "
+                "config.task.crf=False"
+            )
         source = weights.find_source(path)
-        read = source.read()
+        read, kind = source.read(), task.config.task.get("kind")
+        problem = layout.PROBLEM_TYPES.get(kind, read.problem_type)
+        if read.problem_type not in (None, problem):
+            raise UserError(
+                f"config.task.teacher={path}: is of {read.problem_type}, and "
+                f"config.task.kind={kind}; train it on this task first"
+            )
         merge.check_tokenizer(task.tokenizer, source.tokenizer(read.config), path)
         labels = tuple(task.config.task.get("labels", ()))
         if read.labels not in ((), labels, layout.default_labels(len(labels))):

@@ -24,6 +24,7 @@ from bert_jax.tasks.task import Predictor, Task
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
+from bert_jax.training.profiling import Profile
 from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import folder as workdir
 from bert_jax.workdir import metrics
@@ -155,6 +156,7 @@ class Run:
       due: The schedule of logging, saving and evaluating.
       best_score: Scores on the first dev split.
       anomalies: Steps whose loss is not finite or spikes.
+      profile: The recording of `train.profile_steps`.
       learning_rates: Learning rate of each step.
 
     Raises (both):
@@ -248,6 +250,8 @@ class Run:
         task, config = self.task, self.task.config
         self.log = Log(self.seeds, self.folder, config, resume_step)
         stack.callback(self.log.close)
+        profile = Profile(config.train.profile_steps, self.folder)
+        self.profile = stack.enter_context(profile)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
         stops = config.train.on_anomaly == "stop"

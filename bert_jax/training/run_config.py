@@ -23,7 +23,7 @@ from bert_jax.convert.weights import Source
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import KERNELS
-from bert_jax.runtime import storage
+from bert_jax.runtime import hub, storage
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.ner.scores import is_tag
 from bert_jax.workdir import folder as workdir
@@ -88,6 +88,10 @@ def config_of(
         _refuse(config, name, there, here, folder if asked_run else None)
         if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
+    if config.model.lora_rank and not config.init_from.startswith((hub.PREFIX, "gs:")):
+        # The run reads its base there again, from whatever folder.
+        here = hub.model_folder(config.init_from)
+        config.init_from = str(storage.absolute_path(here)) if config.init_from else ""
     check_config(config)
     return config
 

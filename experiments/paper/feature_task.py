@@ -160,7 +160,7 @@ class VectorNer(Ner):
         del predicts
         return ("mix",) if self._mixes else ()
 
-    def logits(
+    def apply(
         self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None = None
     ) -> dict[str, Array]:
         """Returns the labels' logits, float32."""

