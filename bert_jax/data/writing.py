@@ -248,6 +248,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             tokens, lengths, wholes, longest, job.separator
         )
         tokens = [ids]
+    encoded = [records.encode_varints(np.frombuffer(ids, np.int32)) for ids in tokens]
     used = array("i")
     # Uncompressed: ids hardly shrink, and a record costs 1 us instead of 6.
     # Renamed when complete: Beam may have two workers write the same shard.
@@ -256,9 +257,11 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     writer = array_record_module.ArrayRecordWriter(str(new), options)
     try:
         for a, b, is_random_next in drawn:
-            first, second = (tokens[x.document][x.start : x.stop] for x in (a, b))
-            writer.write(records.serialize_pair(first, second, is_random_next))
-            used += first + second
+            tokens_a = encoded[a.document].part(a.start, a.stop)
+            tokens_b = encoded[b.document].part(b.start, b.stop)
+            writer.write(records.serialize_pair(tokens_a, tokens_b, is_random_next))
+            for part in (a, b):
+                used += tokens[part.document][part.start : part.stop]
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1

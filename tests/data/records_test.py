@@ -1,7 +1,5 @@
 """Records: TFDS reads the ones written here, and the other way around."""
 
-from array import array
-
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +11,15 @@ IDS = st.lists(st.integers(0, 2**31 - 1), max_size=40)
 FEATURES = records.record_features()
 
 
+def serialize(tokens_a, tokens_b, is_random_next):
+    """Both cut from one document, with ids before, between and behind them."""
+    ids = records.encode_varints(np.array([3, *tokens_a, 300, *tokens_b, 0], np.int32))
+    middle = 2 + len(tokens_a)
+    a = ids.part(1, middle - 1)
+    b = ids.part(middle, middle + len(tokens_b))
+    return records.serialize_pair(a, b, is_random_next)
+
+
 def in_order(record):
     """The same message with its fields sorted. TFDS leaves them in hash order."""
     example = tf_example_pb2.Example.FromString(record)
@@ -20,11 +27,11 @@ def in_order(record):
 
 
 @given(IDS, IDS, st.booleans())
-@example([127, 128, 2**31 - 1], [], False)
+@example([127, 128, 2**14 - 1, 2**14, 2**21, 2**28 - 1, 2**28, 2**31 - 1], [0], True)
+@example([30521] * 5463, [], False)  # 16,390 bytes: the length takes three
 @settings(max_examples=100, deadline=None)
 def test_bytes_are_those_of_tfds(tokens_a, tokens_b, is_random_next):
-    ids = (array("i", tokens) for tokens in (tokens_a, tokens_b))
-    ours = records.serialize_pair(*ids, is_random_next)
+    ours = serialize(tokens_a, tokens_b, is_random_next)
     theirs = FEATURES.serialize_example(
         {"tokens_a": tokens_a, "tokens_b": tokens_b, "is_random_next": is_random_next}
     )
