@@ -10,8 +10,9 @@ Each term is a loss of its own, next to the task's:
   vectors and attention scores (Jiao et al. 2020).
 """
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -31,10 +32,29 @@ from bert_jax.types import Arrays, Scalars
 
 # Losses of the encoders' layers. Each has a weight, `config.task.teacher_...`.
 LAYER_TERMS = ("cosine", "hidden", "attention")
-# Outputs that they compare.
+# Outputs that they compare, which no head returns.
 LAYERS = ("states", "probabilities")
 # The modules whose outputs are the states.
 _CAPTURED = (("bert", "embeddings"), ("bert", "encoder"))
+
+
+class Taught(Task):
+    """A task whose model may learn from a teacher too."""
+
+    @functools.cached_property
+    def teacher(self) -> "Teacher | None":
+        """The teacher of `config.task.teacher`, read on use. None means none."""
+        return Teacher(self) if self.config.task.get("teacher") else None
+
+    def constants(self) -> dict[str, Any]:
+        return {"teacher": self.teacher.values} if self.teacher else {}
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The terms of LAYER_TERMS that have a weight, none without a teacher."""
+        task = self.config.task
+        terms = LAYER_TERMS if task.get("teacher") else ()
+        return tuple(term for term in terms if task[f"teacher_{term}"])
 
 
 class Teacher:
@@ -42,10 +62,11 @@ class Teacher:
 
     Attributes:
       task: The same task with the teacher's model.
+      terms: The terms of LAYER_TERMS that have a weight.
       values: The teacher's parameters, boxed, for `Task.constants`.
     """
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Taught):
         """Reads the weights.
 
         Raises:
@@ -75,7 +96,7 @@ class Teacher:
                 f"config.task.teacher={path}: its labels are {', '.join(read.labels)}, "
                 f"but the task has {', '.join(labels)}; train it on the same labels"
             )
-        self.config = task.config.task
+        self.config, self.terms = task.config.task, task.compared
         self.task: Any = create_task(_config(task.config, source), task.tokenizer)
         self._check_layers(task)
         boxed = jax.eval_shape(self.task.init_params, jax.random.key(0))
@@ -96,7 +117,7 @@ class Teacher:
     def _check_layers(self, task: Task) -> None:
         """Raises UserError if a weighted term cannot compare the two encoders."""
         ours, theirs = task.model_config, self.task.model_config
-        if not (terms := used_terms(self.config)):
+        if not (terms := self.terms):
             return
         for model in (ours, theirs):
             family = FAMILIES[model.architecture]
@@ -119,7 +140,7 @@ class Teacher:
                     f"the teacher's is {its}; make it the same, or set the weight 0"
                 )
         by_depth = theirs.num_hidden_layers % ours.num_hidden_layers
-        if by_depth and terms != ["cosine"]:
+        if by_depth and terms != ("cosine",):
             raise UserError(
                 f"config.model.num_hidden_layers={ours.num_hidden_layers}: must divide "
                 f"the teacher's {theirs.num_hidden_layers}"
@@ -131,7 +152,9 @@ class Teacher:
         Args:
           params: Parameters of the step, which have `teacher`.
         """
-        found: dict[str, Any] = self.task.apply(params["teacher"], batch, None)
+        found: dict[str, Any] = self.task.apply(
+            params["teacher"], batch, None, self.terms
+        )
         return found
 
     def join(
@@ -153,10 +176,20 @@ class Teacher:
         share = self.config.teacher_share
         losses = {name: (1 - share) * value for name, value in labelled.items()}
         losses["teacher_loss"] = share * soft
-        for term in used_terms(self.config):
+        for term in self.terms:
             each = _TERMS[term](ours, theirs, _token_mask(batch))
             losses[f"teacher_{term}_loss"] = self.config[f"teacher_{term}"] * each
         return losses
+
+    def loss_weights(self, outputs: Float[Array, ""], batch: Arrays) -> Scalars:
+        """Returns the divisors of its losses.
+
+        Args:
+          outputs: Number of compared outputs.
+        """
+        tokens = jnp.sum(_token_mask(batch)).astype(jnp.float32)
+        terms = {f"teacher_{term}_loss": tokens for term in self.terms}
+        return {"teacher_loss": outputs, **terms}
 
 
 def _config(config: ConfigDict, source: weights.Source) -> ConfigDict:
@@ -168,44 +201,17 @@ def _config(config: ConfigDict, source: weights.Source) -> ConfigDict:
     return found
 
 
-def used_terms(config: ConfigDict) -> list[str]:
-    """Returns the terms of LAYER_TERMS that have a weight.
-
-    Args:
-      config: `config.task` of a task that may have a teacher.
-    """
-    if not config.get("teacher"):
-        return []
-    return [term for term in LAYER_TERMS if config[f"teacher_{term}"]]
-
-
-def loss_weights(
-    config: ConfigDict, outputs: Float[Array, ""], batch: Arrays
-) -> Scalars:
-    """Returns the divisors of the teacher's losses, none without a teacher.
-
-    Args:
-      config: `config.task`.
-      outputs: Number of compared outputs.
-    """
-    if not config.get("teacher"):
-        return {}
-    tokens = jnp.sum(_token_mask(batch)).astype(jnp.float32)
-    terms = {f"teacher_{term}_loss": tokens for term in used_terms(config)}
-    return {"teacher_loss": outputs, **terms}
-
-
 def apply_model(
-    model: nn.Module, params: Any, inputs: Any, *, layers: bool
+    model: nn.Module, params: Any, inputs: Any, terms: Collection[str] = ()
 ) -> dict[str, Any]:
     """Returns a model's outputs.
 
     Args:
-      layers: Whether to add those of its layers: `states`, the embeddings' output and
-        each layer's [batch, length, hidden], and `probabilities`, each layer's [batch,
-        heads, length, length].
+      terms: Terms of LAYER_TERMS whose outputs to add: `states`, the embeddings' output
+        and each layer's [batch, length, hidden], and for `attention` `probabilities`,
+        each layer's [batch, heads, length, length].
     """
-    if not layers:
+    if not terms:
         outputs = model.apply({"params": params}, *inputs)
         assert isinstance(outputs, dict)
         return outputs
@@ -221,11 +227,10 @@ def apply_model(
     first, (_, states) = (
         trunk[name].pop("__call__")[0] for name in ("embeddings", "encoder")
     )
-    return {
-        **outputs,
-        "states": [first, *states],
-        "probabilities": attention_probabilities({"bert": trunk}),
-    }
+    found = {**outputs, "states": [first, *states]}
+    if "attention" in terms:
+        found["probabilities"] = attention_probabilities({"bert": trunk})
+    return found
 
 
 def soft_loss(

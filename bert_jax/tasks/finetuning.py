@@ -27,7 +27,7 @@ from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import distillation
-from bert_jax.tasks.task import Data, Predictor, Results, Task, write_rows
+from bert_jax.tasks.task import Data, Predictor, Results, write_rows
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 Answers = Sequence[Any]
@@ -37,7 +37,7 @@ Outputs = dict[str, np.ndarray]
 _CHARACTERS = 2_000_000
 
 
-class Finetuning(Task, Predictor):
+class Finetuning(distillation.Taught, Predictor):
     """Base class of fine-tuning tasks. Input rows are answered as in evaluation.
 
     A row is a dict, as its task's `read_rows` and `parse_row` make it.
@@ -252,7 +252,8 @@ class Finetuning(Task, Predictor):
         return self._rows(split).each_once(size, rows, **self._lengths)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
-        return self.losses(params, self.apply(params, batch, key), batch)
+        outputs = self.apply(params, batch, key, self.compared)
+        return self.losses(params, outputs, batch)
 
     def losses(
         self, params: Any, outputs: dict[str, Any], batch: Arrays
@@ -262,7 +263,7 @@ class Finetuning(Task, Predictor):
         texts, logits = packing.by_text(batch), self.logits_of(outputs, batch)
         weights = self.row_weights(texts)
         losses = {self.loss_name: jnp.sum(weights * self.row_losses(logits, texts))}
-        if not self.config.task.get("teacher"):
+        if self.teacher is None:
             return losses
         theirs = self.teacher.outputs(params, batch)
         targets = self.teacher.task.logits_of(theirs, batch)
@@ -271,17 +272,8 @@ class Finetuning(Task, Predictor):
 
     def loss_weights(self, batch: Arrays) -> Scalars:
         total = jnp.sum(self.row_weights(packing.by_text(batch)))
-        others = distillation.loss_weights(self.config.task, total, batch)
+        others = self.teacher.loss_weights(total, batch) if self.teacher else {}
         return {self.loss_name: total, **others}
-
-    @functools.cached_property
-    def teacher(self) -> distillation.Teacher:
-        """The teacher of `config.task.teacher`."""
-        return distillation.Teacher(self)
-
-    def constants(self) -> dict[str, Any]:
-        has_teacher = self.config.task.get("teacher")
-        return {"teacher": self.teacher.values} if has_teacher else {}
 
     def soft_losses(
         self, logits: Arrays, targets: Arrays, batch: Arrays
@@ -298,16 +290,21 @@ class Finetuning(Task, Predictor):
         return jnp.mean(jnp.stack(each), axis=0)
 
     def apply(
-        self, params: Any, batch: Arrays, key: DropoutKey = None
+        self,
+        params: Any,
+        batch: Arrays,
+        key: DropoutKey = None,
+        terms: Collection[str] = (),
     ) -> dict[str, Any]:
-        """Returns the model's outputs for a batch."""
+        """Returns the model's outputs for a batch.
+
+        Args:
+          terms: See `distillation.apply_model`.
+        """
         inputs = [batch[n] for n in ("input_ids", "input_mask", "segment_ids")]
         packed = Packed.from_batch(batch)
         rest = (key,) if packed is None else (key, packed)
-        layers = bool(distillation.used_terms(self.config.task))
-        return distillation.apply_model(
-            self.model, params, (*inputs, *rest), layers=layers
-        )
+        return distillation.apply_model(self.model, params, (*inputs, *rest), terms)
 
     def logits(
         self, params: Any, batch: Arrays, key: DropoutKey = None

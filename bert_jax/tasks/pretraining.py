@@ -42,7 +42,6 @@ from bert_jax.tasks.task import (
     Data,
     Results,
     Shapes,
-    Task,
     write_rows,
 )
 from bert_jax.types import Arrays, DropoutKey, Scalars
@@ -50,7 +49,7 @@ from bert_jax.types import Arrays, DropoutKey, Scalars
 EXAMPLES = 3  # held-out sentences in the report
 
 
-class Pretraining(Task):
+class Pretraining(distillation.Taught):
     """The pre-training task."""
 
     main_score = "loss"
@@ -217,19 +216,29 @@ class Pretraining(Task):
             for phase in phases.phases_of(self.config)
         ]
 
-    def apply(self, params: Any, batch: Arrays, key: DropoutKey) -> dict[str, Array]:
-        """Returns the model's outputs. `key` is for dropout, None for evaluation."""
+    def apply(
+        self,
+        params: Any,
+        batch: Arrays,
+        key: DropoutKey,
+        terms: Collection[str] = (),
+    ) -> dict[str, Any]:
+        """Returns the model's outputs.
+
+        Args:
+          key: Dropout key. None means evaluation.
+          terms: See `distillation.apply_model`.
+        """
         names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
         inputs = (*map(batch.get, names), key, Packed.from_batch(batch))
-        layers = bool(distillation.used_terms(self.config.task))
-        return distillation.apply_model(self.model, params, inputs, layers=layers)
+        return distillation.apply_model(self.model, params, inputs, terms)
 
     def loss(self, params: Any, batch: Arrays, key: DropoutKey) -> Scalars:
         """Returns the sums of the objective's losses, and the next sentence loss. A
         teacher's are of the language model alone, as in DistilBERT."""
-        outputs = self.apply(params, batch, key)
+        outputs = self.apply(params, batch, key, self.compared)
         losses = self._losses(outputs, batch)
-        if not self.config.task.get("teacher"):
+        if self.teacher is None:
             return losses
         theirs = self.teacher.outputs(params, batch)
         name, task = f"{self.objective.prefix}_logits", self.config.task
@@ -245,22 +254,13 @@ class Pretraining(Task):
     def loss_weights(self, batch: Arrays) -> Scalars:
         """Returns the divisor of each sum."""
         weights = self._divisors(batch)
-        if not self.config.task.get("teacher"):
+        if self.teacher is None:
             return weights
         tokens = jnp.sum(masked_targets(batch).weights)
-        return weights | distillation.loss_weights(self.config.task, tokens, batch)
+        return weights | self.teacher.loss_weights(tokens, batch)
 
     def _divisors(self, batch: Arrays) -> Scalars:
         return _joined(part.weights(batch) for part in self._parts)
-
-    @functools.cached_property
-    def teacher(self) -> distillation.Teacher:
-        """The teacher of `config.task.teacher`."""
-        return distillation.Teacher(self)
-
-    def constants(self) -> dict[str, Any]:
-        has_teacher = self.config.task.get("teacher")
-        return {"teacher": self.teacher.values} if has_teacher else {}
 
     def outputs(
         self, params: Any, batch: Arrays

@@ -88,10 +88,10 @@ def config_of(
         _refuse(config, name, there, here, folder if asked_run else None)
         if asked_run and name == "task.dev_file" and "dev_fraction" in config.task:
             config.task.dev_fraction = 0.0  # that file is dev now
-    if config.model.lora_rank and not config.init_from.startswith((hub.PREFIX, "gs:")):
+    named = config.init_from
+    if config.model.lora_rank and named and not named.startswith(hub.PREFIX):
         # The run reads its base there again, from whatever folder.
-        here = hub.model_folder(config.init_from)
-        config.init_from = str(storage.absolute_path(here)) if config.init_from else ""
+        config.init_from = str(storage.absolute_path(hub.model_folder(named)))
     check_config(config)
     return config
 

@@ -11,7 +11,7 @@ Every epoch evaluates each split that has tags.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -161,9 +161,14 @@ class VectorNer(Ner):
         return ("mix",) if self._mixes else ()
 
     def apply(
-        self, params: Any, batch: Mapping[str, Array], key: Key[Array, ""] | None = None
+        self,
+        params: Any,
+        batch: Mapping[str, Array],
+        key: Key[Array, ""] | None = None,
+        terms: Collection[str] = (),
     ) -> dict[str, Array]:
         """Returns the labels' logits, float32."""
+        del terms  # of a Transformer's layers
         inputs = (batch["vectors"], batch["input_mask"], key)
         logits = self.model.apply({"params": params}, *inputs)
         assert isinstance(logits, jax.Array)

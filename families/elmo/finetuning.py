@@ -7,7 +7,7 @@ read by itself. `tasks.of` joins a task with this.
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Key
@@ -108,9 +108,14 @@ class ElmoFinetuning(Finetuning):
         return init_system(self.model, key)
 
     def apply(
-        self, params: Any, batch: Arrays, key: DropoutKey = None
+        self,
+        params: Any,
+        batch: Arrays,
+        key: DropoutKey = None,
+        terms: Collection[str] = (),
     ) -> dict[str, Array]:
         """Returns the head's outputs."""
+        del terms  # of a Transformer's layers
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         inputs = (batch[name] for name in columns)
         outputs = self.model.apply({"params": params}, *inputs, key)

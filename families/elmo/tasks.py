@@ -2,6 +2,7 @@
 
 import math
 import types
+from collections.abc import Collection
 from typing import Any
 
 import jax.numpy as jnp
@@ -69,13 +70,17 @@ class ElmoSwag(ElmoFinetuning, Swag):
         return True
 
     def apply(
-        self, params: Any, batch: Arrays, key: DropoutKey = None
+        self,
+        params: Any,
+        batch: Arrays,
+        key: DropoutKey = None,
+        terms: Collection[str] = (),
     ) -> dict[str, Array]:
         """Returns `logits`: the score of each ending."""
         shape = batch["input_ids"].shape  # [batch, endings, words]
         columns = ("characters", "input_ids", "input_mask", "segment_ids")
         rows = {n: jnp.reshape(batch[n], (-1, *batch[n].shape[2:])) for n in columns}
-        outputs = super().apply(params, rows, key)
+        outputs = super().apply(params, rows, key, terms)
         return {"logits": outputs["logits"].reshape(shape[:2])}
 
     def flops(self, shapes: Shapes) -> int:

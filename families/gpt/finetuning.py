@@ -23,6 +23,7 @@ from tokenizers import Tokenizer
 from bert_jax.errors import UserError
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import encoder_flops
+from bert_jax.tasks import distillation
 from bert_jax.tasks.cross_entropy import cross_entropy
 from bert_jax.tasks.finetuning import Finetuning
 from bert_jax.tasks.ner.task import Ner
@@ -76,14 +77,10 @@ class GptFinetuning(Finetuning):
         """Returns the task's loss and, unless its factor is 0, the language model's."""
         if not self._lm_coef:
             return super().loss(params, batch, key)
-        outputs = self._trained.apply(
-            {"params": params},
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            key,
+        inputs = [batch[n] for n in ("input_ids", "input_mask", "segment_ids")]
+        outputs = distillation.apply_model(
+            self._trained, params, (*inputs, key), self.compared
         )
-        assert isinstance(outputs, dict)
         means = lm_losses(outputs.pop("lm_logits"), batch)
         total = jnp.sum(_sequences(batch) * means.reshape(*_rows(batch)))
         losses = self.losses(params, outputs, batch)

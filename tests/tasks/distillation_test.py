@@ -117,6 +117,10 @@ def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     same = task.loss({**given["teacher"], **given}, batch, None)
     other = as_arrays(task.init_params(jax.random.key(2)), 3.0)
     apart = task.loss({**other, **given}, batch, None)
+    assert not {*distillation.LAYERS} & task.apply(other, batch, None).keys()
+    for terms in (("cosine",), distillation.LAYER_TERMS):  # kernels have none of these
+        found = task.apply(other, batch, None, terms)
+        assert "states" in found and ("probabilities" in found) == (len(terms) > 1)
     divisors = task.loss_weights(batch)
     assert same.keys() == apart.keys() == divisors.keys()
     names = {"teacher_loss", *(f"teacher_{x}_loss" for x in distillation.LAYER_TERMS)}
