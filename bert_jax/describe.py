@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import flax.linen as nn
-import jax
 
 from bert_jax import family
 from bert_jax.models.heads import count_parameters
@@ -34,7 +33,7 @@ def gather_sizes(task: Task) -> dict[str, Any]:
     mesh = sharding.make_mesh(config)
     base = setup.read_start(task, mesh)[0] if config.model.lora_rank else None
     abstract = Step(task, mesh, base).abstract
-    params = nn.meta.unbox(jax.eval_shape(task.init_params, jax.random.key(0)))
+    params = nn.meta.unbox(task.param_shapes)
     phases = [
         {
             "steps": phase.steps,

@@ -316,7 +316,7 @@ class Bert:
         config = run_config.config_of(nowhere, None, first, is_inference=True)
         task = setup.build_task(config, nowhere, from_data=False)
         params, report = merge.merge_weights(
-            sharding.abstract_params(task.init_params, self._mesh),
+            sharding.abstract_arrays(task.param_shapes, self._mesh),
             dataclasses.replace(self._about, params=self.params),
             task.model_config,
             hub.resolve_revision(str(self._path)),

@@ -106,8 +106,6 @@ def test_loop_over_the_layers_keeps_the_program_small():
     ("device", "spec", "mode"),
     [
         (SLICE, "configs/finetune/squad.py", "train"),
-        (SLICE, "configs/finetune/ner.py", "predict"),
-        (SLICE, "configs/finetune/swag.py", "evaluate"),
         (GPU, "configs/base.py", "predict"),
     ],
 )

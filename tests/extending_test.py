@@ -44,7 +44,7 @@ def starts_from(source):
     config = configuration.load_config("micro.py", fields)
     task = setup.build_task(config, storage.storage_path("other"), from_data=True)
     mesh = sharding.make_mesh(task.config)
-    read = setup.init_weights(task, sharding.abstract_params(task.init_params, mesh))
+    read = setup.init_weights(task, sharding.abstract_arrays(task.param_shapes, mesh))
     theirs, (ours, _) = bert_jax.load(source).params["bert"], read
     for one, other in zip(*map(jax.tree.leaves, (ours["bert"], theirs)), strict=True):
         np.testing.assert_array_equal(one, other)

@@ -38,6 +38,7 @@ def test_early_stop_without_progress_and_the_best_is_kept(folder, tmp_path):
     assert json.loads(out)["step"] == 4
 
 
+@pytest.mark.slow
 def test_best_is_by_a_score_of_ones_choice(folder, tmp_path):
     args = ("--config.train.eval_every=4", "--config.evaluate.checkpoint=best")
     chosen = (*args, "--config.evaluate.score=f1:bad")

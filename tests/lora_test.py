@@ -77,7 +77,7 @@ def predict(*flags, row=TEXT):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ["text", "gpt_text", "modernbert_text"])
 def test_run_answers_as_its_merged_export(trained, name, monkeypatch, tmp_path):
     """Every way of opening it: base + alpha / rank A B, by a formula of NumPy."""
     monkeypatch.chdir(trained(name))
@@ -215,9 +215,11 @@ def two_steps(devices, micro_batches, flags):
     step = Step(task, mesh, base)
     state, found = step.first_state(), []
     state = state._replace(params=merge.fill_missing(read, state.params))
+    compiled = None
     for batch in itertools.islice(task.batches(0, slice(None), 0), 2):
         placed = sharding.place_batch(batch, mesh, config.train.batch_size)
-        compiled = step.trace(state, placed, micro_batches).lower().compile()
+        if compiled is None:
+            compiled = step.trace(state, placed, micro_batches).lower().compile()
         given = (step.seeds.array, np.float32(0.05), step.constants)
         state, metrics = compiled(state, placed, *given)
         found.append(jax.device_get(metrics))

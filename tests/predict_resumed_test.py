@@ -123,7 +123,7 @@ def test_predict_resumes_after_a_signal(
     assert sorted(x.name for x in tmp_path.glob("out*")) == [target.name]
 
 
-@pytest.mark.parametrize("cut", ["part", "log"])
+@pytest.mark.parametrize("cut", ["log", pytest.param("part", marks=pytest.mark.slow)])
 def test_part_that_is_cut_off_is_computed_again(source, ask, stop_after, tmp_path, cut):
     """As after a power failure, which may lose the latest writes."""
     stop_after(3)
@@ -142,6 +142,7 @@ def test_part_that_is_cut_off_is_computed_again(source, ask, stop_after, tmp_pat
     assert found == undisturbed(ask, tmp_path, source)
 
 
+@pytest.mark.slow
 def test_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_path):
     stop_after(1)
     ask(source, "out.jsonl", status=2)
@@ -171,6 +172,7 @@ def test_part_of_other_work_is_refused(source, plain, ask, stop_after, tmp_path)
     assert found == undisturbed(ask, tmp_path, source)
 
 
+@pytest.mark.slow
 def test_rows_that_follow_may_change(source, ask, stop_after, tmp_path):
     """A wrong row is found late, corrected, and the rows before it are not lost."""
     rows = source.read_text().splitlines(keepends=True)

@@ -99,7 +99,7 @@ class Teacher:
         self.config, self.terms = task.config.task, task.compared
         self.task: Any = create_task(_config(task.config, source), task.tokenizer)
         self._check_layers(task)
-        boxed = jax.eval_shape(self.task.init_params, jax.random.key(0))
+        boxed = self.task.param_shapes
         found, needed = flatten_dict(read.params), flatten_dict(nn.meta.unbox(boxed))
         unused = self.task.unused_parameters(predicts=True)
         for name, leaf in needed.items():

@@ -2,12 +2,14 @@
 
 import abc
 import dataclasses
+import functools
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 from jaxtyping import Array, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -222,6 +224,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Returns initial parameters, boxed with their logical axis names."""
+
+    @functools.cached_property
+    def param_shapes(self) -> Any:
+        """Shapes and dtypes of `init_params`, boxed. Nothing is allocated."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
 
     @abc.abstractmethod
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:

@@ -282,7 +282,7 @@ def require_score(task: Task, mesh: Mesh) -> None:
     """
     if not task.config.evaluate.score:
         return
-    params = sharding.abstract_params(task.init_params, mesh)
+    params = sharding.abstract_arrays(task.param_shapes, mesh)
     split, known, fetched = task.dev_splits[0], dict[tuple, Any](), []
     step = task.config.train.num_steps
     for batch in task.evaluation_batches(split, step, slice(None)):

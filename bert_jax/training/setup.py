@@ -122,7 +122,7 @@ class Base:
         self._task, self._values = task, nn.meta.unbox(boxed)
         self.abstract = sharding.abstract_arrays(boxed, mesh)
         self.digest = workdir.digest(weights.unstacked(self._values))
-        whole = sharding.abstract_params(task.init_params, mesh)
+        whole = sharding.abstract_arrays(task.param_shapes, mesh)
         self._merge = jax.jit(
             lambda params: lora.merge(params, task.config.model),
             out_shardings=sharding.shardings_of(whole),
@@ -140,6 +140,11 @@ class Base:
         task = self._task
         return lora.init_params(task.init_params, self._values, task.config.model, key)
 
+    @functools.cached_property
+    def param_shapes(self) -> Any:
+        """Shapes and dtypes of `init_params`, boxed."""
+        return jax.eval_shape(self.init_params, jax.random.key(0))
+
     def merged(self, own: Any) -> Any:
         """Returns the model's parameters, of a run's own."""
         return self._merge(optimizers.join(own, self.constants))
@@ -154,7 +159,7 @@ def read_start(task: Task, mesh: Mesh) -> tuple[Base | None, tuple[Any, Any] | N
     Raises:
       UserError: See `init_weights`. Also, there are no weights or words to add.
     """
-    config, boxed = task.config, jax.eval_shape(task.init_params, jax.random.key(0))
+    config, boxed = task.config, task.param_shapes
     abstract = sharding.abstract_arrays(boxed, mesh)
     rank = config.model.lora_rank
     if not rank:
@@ -223,7 +228,7 @@ def restored_params(
       encoder: Whether to read only the trunk's parameters from `init_from`.
     """
     mesh = sharding.make_mesh(task.config, uses)
-    abstract = sharding.abstract_params(task.init_params, mesh)
+    abstract = sharding.abstract_arrays(task.param_shapes, mesh)
     if not has_checkpoint(folder):
         trunk = family.family_of(task.config).trunk_name
         abstract = {trunk: abstract[trunk]} if encoder else abstract
@@ -237,7 +242,7 @@ def restored_params(
     base, _ = read_start(task, mesh) if task.config.model.lora_rank else (None, None)
     if base is not None:
         workdir.check_data(folder, {"base": base.digest})
-        abstract = sharding.abstract_params(base.init_params, mesh)
+        abstract = sharding.abstract_arrays(base.param_shapes, mesh)
     with Checkpoints(folder, None, checkpoint_name(task.config)) as saved:
         restored = saved.restore_params(abstract)
     if restored is None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -198,11 +198,6 @@ def place_batch(
         )
         for name, rows in batch.items()
     }
-
-
-def abstract_params(init_params: Callable[[jax.Array], Any], mesh: Mesh) -> Any:
-    """Returns shapes, dtypes and shardings of the parameters. Allocates nothing."""
-    return abstract_arrays(jax.eval_shape(init_params, jax.random.key(0)), mesh)
 
 
 def abstract_arrays(boxed: Any, mesh: Mesh) -> Any:

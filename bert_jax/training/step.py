@@ -96,16 +96,16 @@ def abstract_state(
     task: Task,
     optimizer: optax.GradientTransformation,
     mesh: Mesh,
-    init_params: Callable[[Key[Array, ""]], Params] | None = None,
+    boxed: Params | None = None,
 ) -> TrainState:
     """Returns shapes, dtypes and shardings of the whole state. Allocates nothing.
 
     Moments are split as `config.mesh.optimizer` specifies, a carry like a batch.
 
     Args:
-      init_params: Function that returns the run's parameters. None means the task's.
+      boxed: Shapes of the run's parameters, boxed. None means the task's.
     """
-    params = sharding.abstract_params(init_params or task.init_params, mesh)
+    params = sharding.abstract_arrays(boxed or task.param_shapes, mesh)
     learns = optimizers.trainable_filter(task.config.optimizer, params)
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
@@ -356,8 +356,9 @@ class Step:
             task.config, task.unused_parameters()
         )
         self._base = base
-        self._init_params = task.init_params if base is None else base.init_params
-        self.abstract = abstract_state(task, self._optimizer, mesh, self._init_params)
+        source = task if base is None else base
+        self._init_params = source.init_params
+        self.abstract = abstract_state(task, self._optimizer, mesh, source.param_shapes)
         params = self.abstract.params
         self._learns = optimizers.trainable_filter(task.config.optimizer, params)
         given = task.constants()

@@ -140,7 +140,7 @@ def trace(
     given = columns(task, phase, rows)
     if mode == "predict":
         given = inputs(given)
-    params = sharding.abstract_params(task.init_params, mesh)
+    params = sharding.abstract_arrays(task.param_shapes, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().outputs
     traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
     return Program(traced, mesh, (), rows, _length(phase))

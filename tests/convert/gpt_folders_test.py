@@ -292,7 +292,7 @@ def test_run_starts_from_a_released_folder(make, tmp_path):
     task = setup.build_task(config, tmp_path / "run", from_data=True)
     assert not workdir.has_config(tmp_path / "run")
     mesh = sharding.make_mesh(task.config, ())
-    abstract = sharding.abstract_params(task.init_params, mesh)
+    abstract = sharding.abstract_arrays(task.param_shapes, mesh)
     params, report = setup.init_weights(task, abstract)
     assert report.left_over == ()
     assert report.missing == ("sequence_classification",)

@@ -6,7 +6,6 @@ from ahead import (
     BASE,
     CUDNN,
     GPU,
-    NO_DROPOUT,
     PACKED,
     SLICE,
     SPLASH,
@@ -33,10 +32,6 @@ SOME = ("corpus.packing=False", *LAYERS, *LONG, "train.batch_size=16")
     ("device", "spec", "fields", "kernels"),
     [
         (SLICE, ROBERTA, (), ()),
-        (GPU, ROBERTA, (FUSED,), (TRITON,)),
-        (SLICE, ROBERTA, (FUSED,), WHOLE_ROW),
-        (GPU, ROBERTA, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
-        (SLICE, MODERN, (*PACKED, *LAYERS), ()),
         (GPU, MODERN, (*PACKED, *LAYERS, FUSED), (TRITON,)),
         (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), WHOLE_ROW),
     ],

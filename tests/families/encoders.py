@@ -36,7 +36,8 @@ ARCHITECTURES = [
     for name in FAMILIES[family].layout.architectures
 ]
 # Layers, hidden size, heads, inner size.
-SIZES = {"tiny": (2, 32, 2, 48), "small": (3, 64, 4, 128), "base": (12, 768, 12, 3072)}
+# "base" has two of the published twelve layers.
+SIZES = {"tiny": (2, 32, 2, 48), "small": (3, 64, 4, 128), "base": (2, 768, 12, 3072)}
 _DISTIL = {
     "num_hidden_layers": "n_layers",
     "hidden_size": "dim",

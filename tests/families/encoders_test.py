@@ -55,8 +55,8 @@ def slow_unless(quick, cases):
             if family != "camembert"
         ],
         [
-            *((*case, size) for case in ARCHITECTURES for size in ("tiny", "small")),
-            *((family, name, "base") for family, name in HEAD.items()),
+            *((*case, "tiny") for case in ARCHITECTURES),
+            *((*case, size) for case in HEAD.items() for size in ("small", "base")),
         ],
     ),
 )
@@ -90,7 +90,7 @@ def test_pipelines_open_exports_and_answer_alike(family, tmp_path):
     import transformers
 
     prefix, text = ENCODERS[family][0], "the quick lazy dog"
-    for head in ("MaskedLM", "SequenceClassification", "TokenClassification"):
+    for head in ("MaskedLM", "TokenClassification"):
         saved, out = tmp_path / head, tmp_path / f"{head}-out"
         write_folder(saved, family, f"{prefix}For{head}")
         weights.find_source(saved).export(out)
@@ -100,13 +100,6 @@ def test_pipelines_open_exports_and_answer_alike(family, tmp_path):
             row = f"the quick {theirs.tokenizer.mask_token} dog"
             found = [each["token"] for each in theirs(row)]
             assert found == [each["id"] for each in ours.fill_mask(row)[0]]
-        elif head == "SequenceClassification":
-            theirs = transformers.pipeline("text-classification", str(out))
-            (answer,) = ours.predict([text])
-            (best,) = theirs(text)
-            assert best["label"] == answer["label"]
-            score = answer["scores"][best["label"]]
-            assert best["score"] == pytest.approx(score, rel=1e-4)
         else:
             theirs = transformers.pipeline("token-classification", str(out))
             firsts = {each["start"]: each["entity"] for each in theirs(text)}

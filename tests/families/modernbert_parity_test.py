@@ -52,7 +52,7 @@ def test_poolings_of_classifiers(both, tmp_path, pooling):
 
 @pytest.mark.slow
 def test_shapes_of_base(both, tmp_path):
-    model, batch = both("ModernBertForMaskedLM", "base", 32)
+    model, batch = both("ModernBertForMaskedLM", "base", 32, num_hidden_layers=4)
     batch = {name: value[:2] for name, value in batch.items()}
     bert = pretrained.load(tmp_path / "theirs")
     check_same(bert, model, outputs_of(model, batch), batch)

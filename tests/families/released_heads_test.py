@@ -23,9 +23,7 @@ FAMILIES = {
     "modernbert": ("ModernBert", BRACKETED),
     "gpt": ("OpenAIGPT", BYTE_PAIRS),
 }
-# With what other files show of their own.
-OTHERS = [pytest.param(family, marks=pytest.mark.slow) for family in encoders.ENCODERS]
-ENCODERS = ("bert", "roberta", "modernbert", *OTHERS)
+ENCODERS = ("bert", "roberta", "modernbert")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 48, "max_position_embeddings": 66}
 OWN = {"roberta": {"type_vocab_size": 1, "max_position_embeddings": 68}}
@@ -169,8 +167,8 @@ ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 @pytest.mark.parametrize(
     ("family", "labels"),
     [
-        *((family, ENTITIES) for family in ENCODERS[:3]),
-        *((family, ("NOUN", "VERB", "DET")) for family in ENCODERS[:3]),
+        *((family, ENTITIES) for family in ENCODERS),
+        *((family, ("NOUN", "VERB", "DET")) for family in ENCODERS),
         *(
             pytest.param(family, ENTITIES, marks=pytest.mark.slow)
             for family in encoders.ENCODERS

@@ -20,7 +20,7 @@ ARCHITECTURES = sorted(LAYOUT.architectures)
 SIZES = {
     "tiny": (2, 32, 2, 48),
     "small": (3, 64, 4, 128),
-    "base": (12, 768, 12, 3072),  # the published one, except tokens and positions
+    "base": (2, 768, 12, 3072),  # the published one, except layers, tokens, positions
 }
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""

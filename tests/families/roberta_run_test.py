@@ -85,6 +85,7 @@ def test_pre_training_predicts_masked_pieces(pretrained):
     assert len(guesses) == 5 and all(guess["id"] > 4 for guess in guesses)
 
 
+@pytest.mark.slow
 def test_pairs_are_learnt_and_the_run_is_asked_in_every_mode(config, tmp_path):
     run, source = tmp_path / "run", f"--input={tmp_path / 'dev.jsonl'}"
     runs.run(config(), run, PAIRS, "--config.checkpoint.save_every=60")

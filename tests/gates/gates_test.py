@@ -76,7 +76,11 @@ def run(tmp_path_factory):
     ("name", "place"),
     [
         *((name, "one") for name in made.CONFIGS),
-        *(("pretraining", place) for place in ("eight", "two_processes")),
+        # In a quick run the two below compare these places with themselves.
+        *(
+            pytest.param("pretraining", place, marks=pytest.mark.slow)
+            for place in ("eight", "two_processes")
+        ),
     ],
 )
 def test_losses_are_those_of_743dd25e(run, name, place):

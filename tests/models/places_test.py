@@ -55,9 +55,8 @@ def encoded(config, key, packed=False):
 
 @pytest.mark.parametrize(
     ("key", "packed"),
-    [(None, False), pytest.param(None, True, marks=pytest.mark.slow),
-     pytest.param(KEY, False, marks=pytest.mark.slow), (KEY, True)],
-    ids=["evaluation-rows", "evaluation-packed", "dropout-rows", "dropout-packed"],
+    [pytest.param(None, False, marks=pytest.mark.slow), (KEY, True)],
+    ids=["evaluation-rows", "dropout-packed"],
 )  # fmt: skip
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
 def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, packed):

@@ -28,8 +28,11 @@ interpreted = partial(splash_attention, interpret=True)
         ((2, 7, 2, 32), "padded", True, 0),
         *(
             ((2, length, 2, 32), "packed", causal, window)
-            for length, window in ((300, 64), (300, 3), (40, 8))
-            for causal in (False, True)
+            for length, window, causal in (
+                (300, 64, False),
+                (300, 3, True),
+                (40, 8, False),
+            )
         ),
     ],
 )

@@ -42,29 +42,15 @@ def test_signal_to_one_stops_both_and_the_run_ends_elsewhere_as_if_never_stopped
 
 
 @pytest.mark.slow
-def test_processes_give_the_losses_and_scores_of_one(micro, plain, tmp_path):
-    workdir = tmp_path / "run"
-    arguments = [f"--config={micro}", f"--workdir={workdir}"]
-    mesh = ["--config.mesh.data=2", "--config.mesh.fsdp=2"]
-    (first, second) = finish_all(start_together(2, *arguments, *mesh, devices=2))
-    assert (first[0], second[0]) == (0, 0), first[2] + second[2]
-    assert second[1:] == ("", "")
-    assert "held-out sentences" in first[1] and "[Gloo]" not in first[1]
-    one, two = losses(plain), losses(workdir)
-    np.testing.assert_allclose(two[0], one[0], rtol=1e-6)
-    np.testing.assert_allclose(two, one, rtol=1e-4)
-    (line,), (other,) = (metrics.read_metrics(path, "dev") for path in (plain, workdir))
-    for name in line.keys() - {"time"}:
-        assert other[name] == pytest.approx(line[name], rel=1e-5), name
-    names = {path.name.split(".")[0] for path in workdir.iterdir()}
-    assert names == {path.name.split(".")[0] for path in plain.iterdir()}
-    # A row each way, sent to both and answered by one.
+def test_two_processes_answer_once(plain, tmp_path):
+    """A row each way, sent to both and answered by one."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "the quick [MASK] fox"}\n' * 3)
-    asked = [*arguments, *mesh, "--mode=predict", f"--input={source}"]
-    (first, second) = finish_all(start_together(2, *asked, devices=2))
+    mesh = ("--config.mesh.data=2", "--config.mesh.fsdp=2")
+    given = (f"--workdir={plain}", *mesh, "--mode=predict", f"--input={source}")
+    (first, second) = finish_all(start_together(2, *given, devices=2))
     assert (first[0], second[0]) == (0, 0), first[2] + second[2]
-    assert second[1] == ""
+    assert second[1] == "" and "[Gloo]" not in first[1]
     assert [len(json.loads(row)["masks"]) for row in first[1].splitlines()] == [1] * 3
 
 

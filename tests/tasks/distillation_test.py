@@ -90,17 +90,12 @@ def save(task, params, folder: Path, **changes) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
-        "text",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                *("text_multilabel", "text_regression", "two_texts_a_row", "squad2"),
-                *("swag", "ner", "pretraining", "packed_in_two_phases"),
-            )
-        ),
+        *("text", "text_multilabel", "text_regression", "two_texts_a_row", "squad2"),
+        *("ner", "packed_in_two_phases"),
     ],
 )
 def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):

@@ -143,6 +143,7 @@ def test_pooling_by_hand():
     np.testing.assert_allclose(inner, means, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_text_alone_is_its_own_partner_with_another_dropout(make):
     task = make([{"text": text} for text, _ in PAIRS])
     batch = jax.tree.map(jnp.asarray, batch_of(task, 4))

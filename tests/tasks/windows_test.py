@@ -45,7 +45,7 @@ def test_cut_windows_covers_every_token(length, overlap):
     assert len(parts) <= 1 or windows.total_length(8, overlap, len(parts)) >= length
 
 
-@pytest.mark.parametrize("how", ["mean", "max"])
+@pytest.mark.parametrize("how", ["mean", pytest.param("max", marks=pytest.mark.slow)])
 def test_logits_of_windows_are_those_of_their_texts_combined(tmp_path, how):
     rows = [(LONG, 0), ("a b", 1), ("", 2), (LONG[:40], 1)]
     fields = {"windows": 4, "window_overlap": 4, "window_logits": how}
