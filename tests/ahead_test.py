@@ -69,36 +69,17 @@ DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fields", "allowed"),
-    [
-        (("mesh.optimizer=zero1",), {(SUM, DATA), (GATHER, DATA), (SCATTER, DATA)}),
-        (
-            ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2"),
-            {
-                *((SUM, axes) for axes in ((), DATA, FSDP, TENSOR)),
-                *((SUM, axes) for axes in (DATA + FSDP, FSDP + TENSOR)),
-                *((GATHER, FSDP), (SCATTER, FSDP)),
-            },
-        ),
-    ],
-    ids=["zero1", "all"],
-)
-def test_devices_exchange_what_the_mesh_needs(fields, allowed):
+def test_devices_exchange_what_the_mesh_needs():
+    allowed = {
+        *((SUM, axes) for axes in ((), DATA, FSDP, TENSOR)),
+        *((SUM, axes) for axes in (DATA + FSDP, FSDP + TENSOR)),
+        *((GATHER, FSDP), (SCATTER, FSDP)),
+    }
+    fields = ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2")
     program, done = built(SLICE, *BASE, *fields)
     found = exchanges(program.mesh, done)
     assert found <= allowed
     assert {kind for kind, _ in found} >= {SUM}
-
-
-@pytest.mark.slow
-def test_loop_over_the_layers_keeps_the_program_small():
-    def instructions(*fields):
-        _, done = built(SLICE, *BASE, *PACKED, *fields)
-        return sum(map(len, hlo.Program(done.as_text()).computations.values()))
-
-    looped = instructions("model.num_hidden_layers=24", "model.scan_layers=True")
-    assert looped < 2 * instructions()  # a single layer
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ def rows(monkeypatch):
     return np.random.default_rng(0).integers(5, 45, (480, leak.LENGTH), np.int32)
 
 
-@pytest.mark.parametrize("name", [*BLIND, *SEEING])
+@pytest.mark.parametrize("name", [BLIND[1], *SEEING])
 def test_guess_depends_on_its_own_token_or_not(name, rows):
     """At random parameters already, and it stays so: no training can bring it back."""
     model = leak.models(mask=4)[name]

@@ -1,7 +1,6 @@
 """Several processes as one run: whole runs of two on this machine."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
@@ -95,37 +94,6 @@ def test_processes_agree_in_threes(tmp_path):
         words = f"the seed of process 0 and of {index} differ: seed"
         assert differs == ([words] if index else [])
         assert left == "1"
-
-
-# Process argv[0] ends by argv[1]. The other waits for nothing but the end.
-ONE_ENDS = """
-import os, sys, time
-from bert_jax import main
-from bert_jax.errors import UserError
-from bert_jax.runtime import environment, processes
-
-def run(argv):
-    processes.connect(trains=False)
-    processes.barrier()
-    if processes.is_first() == (argv[0] == "0"):
-        if argv[1] == "kill":
-            os.kill(os.getpid(), 9)
-        raise UserError("no data")
-    time.sleep(600)
-
-main._run = run
-environment.end_process(main.main(sys.argv[1:]))
-"""
-
-
-@pytest.mark.slow
-def test_jax_ends_who_waits_where_another_was_killed():
-    program = ["-c", ONE_ENDS]
-    started = start_together(2, "1", "kill", program=program, heartbeat=10)
-    (status, _, err), (killed, *_) = finish_all(started)
-    assert killed == -signal.SIGKILL
-    assert status == -signal.SIGABRT and "another task died" in err
-    assert "stopped sending heartbeats" in err
 
 
 @pytest.mark.slow
