@@ -196,7 +196,7 @@ FIELDS: dict[str, Field] = {
     "corpus.shift_positions": Field(False),
     # bert (masking by the fields below), or a custom one
     "masking.name": Field("bert", registry.MASKINGS),
-    # Fraction of a sequence's tokens to predict
+    # Fraction of a sequence's tokens to predict, up to max_predictions_per_seq
     "masking.masked_lm_prob": Field(0.15, "(0, 1]"),
     # Maximum number of a sequence's tokens to predict
     "masking.max_predictions_per_seq": Field(20, SIZE),

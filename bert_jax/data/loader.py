@@ -34,7 +34,7 @@ def batch_dataset(
 
     Args:
       config: The whole config.
-      phase: One of `phases`.
+      phase: One of `phases_of`.
       data: Sentence pairs of the phase's length.
       split: `train` (endless, reshuffled each epoch, with `corpus.packing` several
         pairs a row, with `corpus.weights` in the order of a `Mix`) or `dev` (once, in

@@ -1,4 +1,4 @@
-"""Tasks: data -> features, head, losses, scores, predictions. One file per family."""
+"""Tasks: data -> features, head, losses, scores, predictions, by name."""
 
 from typing import TYPE_CHECKING
 

@@ -5,6 +5,7 @@ Modules that prepare and read the data are imported on use: inference needs none
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,8 @@ from bert_jax.tasks.task import (
     write_rows,
 )
 from bert_jax.types import Arrays, DropoutKey, Scalars
+
+log = logging.getLogger(__name__)
 
 EXAMPLES = 3  # held-out sentences in the report
 
@@ -143,6 +146,8 @@ class Pretraining(distillation.Taught):
         """Prepares every phase's data. The fraction of [UNK] is the first phase's."""
         from bert_jax.data import prepare
 
+        if has_masks(self.config):
+            _warn_of_few_predictions(self.config)
         datasets = self._data.all()
         first = self._data.of(self.config.corpus.max_seq_length)
         return Data(
@@ -306,6 +311,20 @@ class Pretraining(distillation.Taught):
         data = self._data.of(self.config.corpus.max_seq_length)
         counts = data.token_counts().astype(np.float64) + 1
         return np.log(counts / counts.sum()).astype(np.float32)
+
+
+def _warn_of_few_predictions(config: ConfigDict) -> None:
+    """Warns where a full row has fewer predictions than `masked_lm_prob` asks for, as
+    where a config changes this alone."""
+    share = config.masking.masked_lm_prob
+    for phase in phases.phases_of(config):
+        wanted, most = phase.max_seq_length * share, phase.max_predictions_per_seq
+        if most < int(wanted):
+            log.warning(
+                "warning: config.masking.masked_lm_prob=%g of %d tokens is %.0f, but "
+                "max_predictions_per_seq=%d: no more are predicted",
+                *(share, phase.max_seq_length, wanted, most),
+            )
 
 
 def _joined(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

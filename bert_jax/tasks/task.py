@@ -270,7 +270,7 @@ class Task(abc.ABC):
         """Returns the predictor for `--mode=predict`.
 
         Args:
-          missing: Parts of `unused(predicts=True)` that the weights lack.
+          missing: Parts of `unused_parameters(predicts=True)` that the weights lack.
         """
 
     # Optional members, with defaults.

@@ -80,7 +80,7 @@ def config_of(
         decided = _decided(folder, config, is_inference) if config.init_from else {}
     config.update_from_flattened_dict({n: x for n, x in decided.items() if n in values})
     if not is_inference and workdir.has_config(folder):
-        decided = {}  # `workdir.check` refuses differences on resuming
+        decided = {}  # `workdir.check_run` refuses differences on resuming
     for text in overrides:
         name, there, here = configuration.apply_override(config, text)
         if there == here or name not in decided:

@@ -19,6 +19,8 @@ from bert_jax.models.kernels import requirements
 AXES = ("data", "fsdp", "tensor")
 
 # Maps logical axes of parameters and activations to mesh axes. Others are not split.
+# Parameters name their axes where a module makes them, as in `models.layers.Dense`. A
+# product gathers the parts of `embed` alone (`models.matmul`).
 RULES = (
     ("batch", ("data", "fsdp")),
     ("vocab", "tensor"),
@@ -144,9 +146,11 @@ def parameter_shardings(boxed: Any, mesh: Mesh) -> Any:
             axis = _MESH_AXIS.get(name or "")
             if axis is not None and size % mesh.shape[axis]:
                 if name != "vocab":
+                    field = _FIELDS.get(str(name))
+                    what = f"config.model.{field}" if field else f"the axis {name}"
                     raise UserError(
                         f"config.mesh.{axis}={mesh.shape[axis]} does not divide "
-                        f"config.model.{_FIELDS[str(name)]}={size}"
+                        f"{what}={size}"
                     )
                 axis = None
             kept.append(axis)

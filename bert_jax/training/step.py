@@ -1,9 +1,9 @@
 """The state of a run, and the training step: a pure function of (state, batch), and its
 compiled form.
 
-A loss is a dict of named sums over the rows of a batch. They are added over
-micro-batches and devices and divided once by the whole batch's weights, so the result
-does not depend on how a batch is split.
+A loss is a dict of named sums over the rows of a batch. Each micro-batch's sums are
+divided by the weights of the whole batch and then added, so the result does not depend
+on how a batch is split over micro-batches and devices.
 """
 
 import contextlib

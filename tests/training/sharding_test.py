@@ -132,6 +132,14 @@ def test_vocabulary_that_does_not_divide_stays_whole():
         abstract(config)
 
 
+def test_axis_of_ones_own_must_divide_too(monkeypatch):
+    monkeypatch.setitem(sharding._MESH_AXIS, "experts", "tensor")
+    box = nn.LogicallyPartitioned(jax.ShapeDtypeStruct((3,), np.float32), ("experts",))
+    mesh = sharding.make_mesh(small_config(data=4, tensor=2))
+    with pytest.raises(UserError, match=r"mesh\.tensor=2 .* the axis experts=3"):
+        sharding.parameter_shardings({"x": box}, mesh)
+
+
 def test_parameters_name_their_axes():
     boxed = jax.eval_shape(
         tasks.create_task(small_config()).init_params, jax.random.key(0)
