@@ -54,7 +54,7 @@ _CONFIGS = """
 ## What the configs set
 
 `configs/finetune/common.py` starts from `configs/base.py`, or from `configs/tiny.py` if
-`size=tiny`; with `model=NAME` from the file of that name. Values below are those of
+`recipe=tiny`; with `model=NAME` from the file of that name. Values below are those of
 each file's default arguments; `--help --config=FILE:ARGUMENTS` shows others.
 """
 
