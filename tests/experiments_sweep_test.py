@@ -119,6 +119,56 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
         assert line.startswith("error: ") and words in line
 
 
+def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
+    """A search that was stopped chooses the settings that a longer one would have."""
+    pytest.importorskip("optuna", reason="needs the extra search")
+    started = []
+
+    def train(given):
+        started.append(given)
+        print(*here(*given), sep="")
+
+    stand_ins.put(monkeypatch, main=train)
+    monkeypatch.setattr(runner, "MAIN", ("main",))
+    command = [
+        *(f"--config={micro}", "--config.train.num_steps=2", "--grid=seed=0,1"),
+        *("--grid=optimizer.learning_rate=1e-4..1e-1", "--together"),
+        "--grid=train.log_every=1..3",
+    ]
+    search = [*command, f"--output={tmp_path}", "--trials=2"]
+    assert sweep.main([*search, "--plan"]) == 0 and not started
+    assert sweep.main(search) == 0 and len(started) == 2
+    search[-1] = "--trials=3"
+    assert sweep.main(search) == 0 and len(started) == 3
+    shown = capfd.readouterr().out
+    assert "trial 3 of 3: optimizer.learning_rate=0.0" in shown
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["scores"]) == 3 and results["score"] == "masked_lm_loss"
+    rates = [float(name.split()[0].split("=")[1]) for name in results["scores"]]
+    assert all(1e-4 <= rate <= 1e-1 for rate in rates) and len({*rates}) == 3
+    assert all({*scores} == {"0", "1"} for scores in results["scores"].values())
+    command.append(f"--output={tmp_path / 'other'}")
+    assert sweep.main([*command, "--trials=3", "--plan"]) == 0
+    first = capfd.readouterr().out.split("other/")[1].split()[0]
+    assert (tmp_path / first).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--grid=seed=1..2"], "a range needs --trials=N"),
+        (["--grid=seed=2..1", "--trials=2"], "the lower end first"),
+        (["--grid=seed=0,1", "--trials=2"], "a --grid to search"),
+        (["--trials=2"], "a --grid to search"),
+        (["--grid=a=1,2", "--trials=-1"], "from 1 to"),
+    ],
+)
+def test_wrong_search_is_one_line(arguments, words, capfd):
+    assert sweep.main(["--config=tiny", *arguments]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
+
+
 OWN = """from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import Pretraining
 

@@ -5,12 +5,17 @@
         --config.train.num_steps=200 --config.train.eval_every=50
     python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
         --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
+    python -m experiments.sweeps.sweep --config=configs/finetune/text.py --trials=20 \
+        --grid=optimizer.learning_rate=1e-5..1e-3 --grid=train.num_epochs=2,3,4 \
+        --config.init_from=FOLDER --config.task.train_file=train.csv
 
 All combinations of the files and the grids' values run one after the other, each as
 bert_jax.main in its own folder. The same command resumes. With --together the seeds of
 a combination, which must be consecutive, train in one program: faster for small models.
 A config file that defines something new is part of its runs' names: after a change of
 its text they are others. OUTPUT/report.md compares the scores on dev over the seeds.
+With --trials Optuna chooses the settings (the extra `search`): LOW..HIGH is a range of
+numbers, logarithmic if HIGH is ten times LOW or more, and A,B,... are choices.
 """
 
 import argparse
@@ -31,7 +36,7 @@ from experiments.lib.report import Table
 from experiments.lib.runner import Run, digest
 from experiments.lib.verdicts import estimate, interval, number
 
-_SEED = "seed"
+SEED = "seed"
 # Values between commas. Commas inside of quotes and brackets separate nothing.
 _VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 SCORE = (
@@ -47,18 +52,25 @@ Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns the exit status."""
     options, fields = parse(argv)
+    if options.trials:
+        from experiments.sweeps import search  # needs an extra
+
+        return search.main(options, fields)
     runs = plan(options, fields)
+    return runner.finish(
+        list(runs), options, lambda _: write_report(options, runs), partial=True
+    )
 
-    def said(_: object) -> str:
-        ended = [(name, run) for run, name in runs.items() if run.is_done]
-        if not ended:
-            return "no run has ended"
-        found, score = settings(ended, options.score)
-        sections = [report.Section("", [comparison_table(found, score)])]
-        results = plain(found, score)
-        return escape_controls(report.write(options.output, sections, results))
 
-    return runner.finish(list(runs), options, said, partial=True)
+def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
+    """Writes the report of the runs that have ended, and returns the text to print."""
+    ended = [(name, run) for run, name in runs.items() if run.is_done]
+    if not ended:
+        return "no run has ended"
+    found, score = settings(ended, options.score)
+    sections = [report.Section("", [comparison_table(found, score)])]
+    results = plain(found, score)
+    return escape_controls(report.write(options.output, sections, results))
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -75,6 +87,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--grid", default=[], action="append", help="FIELD=A,B,...; may be repeated"
     )
+    parser.add_argument("--trials", default=0, type=int, help="settings to search")
     parser.add_argument("--score", default="", help=SCORE)
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_run_options("runs/sweep")
@@ -87,16 +100,26 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         grid[field] = _VALUES.findall(values)
         if len(set(grid[field])) < len(grid[field]):
             raise UserError(f"--grid={text}: names a value twice")
+        if (ends := range_of(grid[field])) and float(ends[0]) >= float(ends[1]):
+            raise UserError(f"--grid={text}: must be LOW..HIGH, the lower end first")
+        if ends and not options.trials:
+            raise UserError(
+                f"--grid={text}: a range needs --trials=N, or write A,B,..."
+            )
     options.grid = grid
     if len({*options.config}) < len(options.config):
         raise UserError("--config: names a config file twice")
-    if len(options.config) == 1 and not grid:
+    if len(options.config) == 1 and not (grid or options.trials):
         raise UserError("one run: name a --grid=FIELD=A,B,... or another --config=FILE")
+    if options.trials:
+        command_line.check_counts(options, "trials")
+        if len(options.config) > 1 or not {*grid} - {SEED}:
+            raise UserError("--trials: needs one --config, and a --grid to search")
     for text in fields:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
-        given = grid.get(_SEED, [])
+        given = grid.get(SEED, [])
         # isdigit() is true of "²", which int() refuses.
         seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
         if len(seeds) < max(2, len(given)) or seeds != [
@@ -108,14 +131,31 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, fields
 
 
-def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
+def range_of(values: Sequence[str]) -> list[str] | None:
+    """Returns the ends of a grid's only value LOW..HIGH, or None if it is no range."""
+    ends = values[0].split("..")
+    try:
+        is_range = len(values) == 1 and all(math.isfinite(float(x)) for x in ends)
+    except ValueError:
+        return None
+    return ends if is_range and len(ends) == 2 else None
+
+
+def plan(
+    options: argparse.Namespace,
+    fields: Sequence[str],
+    grid: Mapping[str, Sequence[str]] | None = None,
+) -> dict[Run, str]:
     """Returns the runs, their configs checked, each with the name of its setting.
+
+    Args:
+      grid: Values by field. None means those of `options`.
 
     Raises:
       UserError: The config does not allow a field or value.
     """
-    grid = dict(options.grid)
-    seeds = grid.pop(_SEED) if options.together else []
+    grid = dict(options.grid if grid is None else grid)
+    seeds = grid.pop(SEED) if options.together else []
     names, runs = {spec: files.config_name(spec) for spec in options.config}, {}
     if len({*names.values()}) < len(names):  # short ones do not differ
         names = {spec: spec for spec in names}
@@ -137,7 +177,7 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         # A file's name has at most 255 bytes, and those next to the folder are longer.
         safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
-        setting = {f: v for f, v in point.items() if f != _SEED}
+        setting = {f: v for f, v in point.items() if f != SEED}
         if len(names) > 1 or not setting:
             setting = {"config": names[spec], **setting}
         said = " ".join(f"{field}={value}" for field, value in setting.items())
