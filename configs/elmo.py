@@ -5,7 +5,7 @@
 The values are those of the released model and of its training on the 1B Word Benchmark
 (allenai/bilm-tf, bin/train_elmo.py): 10 epochs of 768,648,884 words. `size=tiny` learns
 from the documentation of the Python installation, in some ten minutes on two cores.
-Fields of `model` that are not here do nothing. See docs/families.md.
+Fields of `model` that are not here do nothing. See docs/elmo.md.
 """
 
 from ml_collections import ConfigDict

@@ -25,7 +25,7 @@ epoch, minutes on a CPU. The majority class reaches 50.9:
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
 With model=gpt the weights are a GPT's, fine-tuned as its paper does. With
-model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
+model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict

@@ -23,7 +23,7 @@ then this task from that run's weights:
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
 With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-BiLSTMs and attention (docs/families.md).
+BiLSTMs and attention (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict

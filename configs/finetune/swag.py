@@ -10,7 +10,7 @@ hf:allenai/swag:regular:SPLIT, or JSON lines or tfds:NAME:SPLIT with `context`,
 2e-5, batch 16).
 
 With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-ESIM (docs/families.md).
+ESIM (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
