@@ -232,8 +232,8 @@ def about_task(task: Task, folder: Path) -> dict[str, Any]:
         pairs = config.corpus.nsp
     fields = known.get(name, ["text", "text_b"] if pairs else ["text"])
     source = folder if workdirs.has_config(folder) else config.init_from
-    masks = ("[MASK]", "<mask>") if name == "pretraining" else ()
-    word = next((m for m in masks if task.tokenizer.token_to_id(m)), "river")
+    words = task.tokenizer.get_vocab() if name == "pretraining" else {}
+    word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
     example = EXAMPLE | {"text": f"Mary Smith sat by the {word} in Paris."}
     return {
         "status": "ok",
