@@ -12,7 +12,7 @@ from runs import here
 from bert_jax.workdir import metrics
 from experiments.lib import report, runner
 from experiments.lib.runner import Run
-from experiments.sweeps import sweep
+from experiments.sweeps import compare, sweep
 
 
 def a_run(folder, score, seed=0, steps=2, **groups):
@@ -44,8 +44,8 @@ def rows(text):
 
 
 def table(runs, asked=""):
-    found, score = sweep.settings(runs, asked)
-    return report.plain([report.Section("", [sweep.comparison_table(found, score)])])
+    found, score = compare.settings(runs, asked)
+    return report.plain([report.Section("", [compare.comparison_table(found, score)])])
 
 
 def test_settings_over_their_seeds(runs):
@@ -68,7 +68,7 @@ def test_score_that_is_no_number_stands_last(runs):
         path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
     first, second, _ = rows(table(runs))
     assert first[1:3] == ["rate=1", "0.6"] and second[1:3] == ["rate=2", "nan"]
-    assert sweep.plain(*sweep.settings(runs, ""))["scores"]["rate=2"] == {
+    assert compare.plain(*compare.settings(runs, ""))["scores"]["rate=2"] == {
         **{"0": 0.6, "1": None, "2": pytest.approx(0.8)}
     }
 
@@ -215,7 +215,7 @@ def test_file_of_another_text_is_another_run(files):
 
 
 def scored(scores):
-    return sweep.Setting("a", scores)
+    return compare.Setting("a", scores)
 
 
 def test_difference_is_over_the_seeds_that_both_have():
@@ -223,7 +223,7 @@ def test_difference_is_over_the_seeds_that_both_have():
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}
     second[9] = 0.0  # which the other has not
-    found = sweep.difference(scored(second), scored(first))
+    found = compare.difference(scored(second), scored(first))
     each = np.array([second[seed] - first[seed] for seed in (1, 3, 5)])
     reach = 4.302652729911275 * each.std(ddof=1) / np.sqrt(3)
     assert found.pairs == 3

@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, runner
 from experiments.lib.runner import Run
-from experiments.sweeps import sweep
+from experiments.sweeps import compare, sweep
 
 
 def main(options: argparse.Namespace, fields: Sequence[str]) -> int:
@@ -56,5 +56,5 @@ def _suggest(trial: Any, field: str, values: Sequence[str]) -> list[str]:
 
 def _loss(runs: Mapping[Run, str], asked: str) -> float:
     """Returns the mean score of a trial's runs, negative if higher is better."""
-    (setting,), score = sweep.settings(((name, x) for x, name in runs.items()), asked)
+    (setting,), score = compare.settings(((name, x) for x, name in runs.items()), asked)
     return setting.mean if lower_is_better(score) else -setting.mean
