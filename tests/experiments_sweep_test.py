@@ -9,6 +9,7 @@ import pytest
 import stand_ins
 from runs import here
 
+from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
 from experiments.lib import report, runner
 from experiments.lib.runner import Run
@@ -54,19 +55,22 @@ def test_settings_over_their_seeds(runs):
         *("runs", "dev accuracy", "95%", "seeds"),
         *("less row 1", "95% interval", "pairs"),
     ]
-    first, second, note = rows(said)
+    first, second, *notes = rows(said)
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
     assert first == ["1", "rate=2", "0.7", "± 0.25", "3"]
     # All seeds differ by the same: that says nothing about chance.
     assert second == ["2", "rate=1", "0.6", "± 0.25", "3", "-0.1", "3"]
-    assert note[0].startswith("the best first (higher is better)")
+    assert [note[0].partition(":")[0] for note in notes] == [
+        *("dev accuracy", "95%", "less row 1", "95% interval", "pairs")
+    ]
+    assert "(higher is better)" in notes[0][0]
 
 
 def test_score_that_is_no_number_stands_last(runs):
     for _, run in runs[1::3]:
         path = run.folder / "metrics.jsonl"
         path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
-    first, second, _ = rows(table(runs))
+    first, second, *_ = rows(table(runs))
     assert first[1:3] == ["rate=1", "0.6"] and second[1:3] == ["rate=2", "nan"]
     assert compare.plain(*compare.settings(runs, ""))["scores"]["rate=2"] == {
         **{"0": 0.6, "1": None, "2": pytest.approx(0.8)}
@@ -78,6 +82,26 @@ def test_best_checkpoint_counts(tmp_path):
     run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
     (run.folder / "best" / "1").mkdir(parents=True)
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
+
+
+def test_report_of_a_comparison_for_a_paper(runs, tmp_path):
+    named = sweep.relabel({run: name for name, run in runs}, ["5% & low", "high_rate"])
+    found, score = compare.settings(((name, run) for run, name in named.items()), "")
+    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
+    said = report.write(tmp_path / "out", [report.Section("Rates", parts)], {})
+    latex = (tmp_path / "out" / "report.tex").read_text()
+    assert "\\begin{tabular}{rlrrrrrr}\n\\toprule\n" in latex
+    assert "1 & high\\_rate & 0.7 & $\\pm$ 0.25 & 3 &  &  &  \\\\\n" in latex
+    assert "2 & 5\\% \\& low & 0.6 & $\\pm$ 0.25 & 3 & $-$0.1 &  & 3 \\\\\n" in latex
+    markdown = (tmp_path / "out" / "report.md").read_text()
+    for name in ("scores", "by_step"):
+        assert f"![]({name}.png)" in markdown and f"{name}.pdf" in said
+        assert (tmp_path / "out" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert "pairs: the number of seeds" in markdown
+    with pytest.raises(
+        UserError, match=r"3 for 2 settings, in this order: rate=1; rat"
+    ):
+        sweep.relabel({run: name for name, run in runs}, ["a", "b", "c"])
 
 
 def test_grid_values_in_brackets():

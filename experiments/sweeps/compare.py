@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.tasks.task import lower_is_better
-from experiments.lib import runner
-from experiments.lib.report import Table
+from experiments.lib import plots, runner
+from experiments.lib.report import Figure, Table
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import estimate, interval, number
 
@@ -23,10 +23,12 @@ class Setting(NamedTuple):
 
     Attributes:
       scores: Scores by seed.
+      curves: Scores by step, of each seed.
     """
 
     name: str
     scores: Mapping[int, float]
+    curves: Sequence[Mapping[int, float]] = ({},)
 
     @property
     def mean(self) -> float:
@@ -66,7 +68,11 @@ def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting]
     score = _choose(every, asked)
     sign = 1 if lower_is_better(score) else -1
     each = [
-        Setting(name, {seed: _final(*one, score) for seed, one in by_seed.items()})
+        Setting(
+            name,
+            {seed: _final(*one, score) for seed, one in by_seed.items()},
+            [_by_step(lines, score) for *_, lines in by_seed.values()],
+        )
         for name, by_seed in found.items()
     ]
     each.sort(key=lambda one: (math.isnan(one.mean), sign * one.mean))
@@ -96,13 +102,17 @@ def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
 
 def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) -> float:
     """Returns the score of the checkpoint that the run's predictions are from."""
-    values = {line["step"]: float(line[score]) for line in lines if score in line}
+    values = _by_step(lines, score)
     last = list(values)[-1]
     if config["evaluate"]["checkpoint"] == "best":
         names = (path.name for path in (folder / "best").glob("[0-9]*"))
         steps = [int(name) for name in names if name.isdecimal()]  # whole ones
         last = next((step for step in steps if step in values), last)
     return values[last]
+
+
+def _by_step(lines: Lines, score: str) -> dict[int, float]:
+    return {line["step"]: float(line[score]) for line in lines if score in line}
 
 
 def difference(setting: Setting, other: Setting) -> Difference:
@@ -141,14 +151,20 @@ def comparison_table(found: Sequence[Setting], score: str) -> Table:
             row += _cells(difference(one, found[0])) if rank > 1 else ("", "", "")
         rows.append(row)
     header = ["", "runs", f"dev {score}", "95%", "seeds"]
-    if len(found) == 1:
-        return Table(rows, header)
     better = "lower" if lower_is_better(score) else "higher"
-    note = (
-        f"the best first ({better} is better); less row 1: how much they differ from "
-        "it, over the seeds that both have (pairs)"
-    )
-    return Table(rows, [*header, "less row 1", "95% interval", "pairs"], note)
+    notes = [
+        f"dev {score}: its mean over the seeds ({better} is better), the best first",
+        "95%: half of Student's t interval of that mean over seeds, for the same data",
+    ]
+    if len(found) == 1:
+        return Table(rows, header, "\n".join(notes))
+    header += ["less row 1", "95% interval", "pairs"]
+    notes += [
+        "less row 1: the mean difference from row 1 between runs of the same seed",
+        "95% interval: Student's t interval of it; with 0 inside, it may be chance",
+        "pairs: the number of seeds that both rows have",
+    ]
+    return Table(rows, header, "\n".join(notes))
 
 
 def _cells(found: Difference) -> tuple[str, str, str]:
@@ -156,3 +172,26 @@ def _cells(found: Difference) -> tuple[str, str, str]:
     is_known = math.isfinite(found.low)
     ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
     return f"{found.mean:+.3g}", ends, str(found.pairs or "")
+
+
+def figures(found: Sequence[Setting], score: str) -> list[Figure]:
+    """Returns a plot of the scores, and if they have several steps, one of the scores
+    by step, of the best settings."""
+    label = f"dev {score}"
+    rows = {one.name: [*one.scores.values()] for one in found}
+    drawn = [Figure("scores", lambda: plots.dots(rows, label))]
+    curves = {one.name: points for one in found[:6] if len(points := _means(one)) > 1}
+    if curves:
+        panel = plots.Panel("", "step", label, curves)
+        drawn.append(Figure("by_step", lambda: plots.lines([panel])))
+    return drawn
+
+
+def _means(setting: Setting) -> plots.Points:
+    """Returns the mean and half of its interval at each step that all seeds have."""
+    shared = set.intersection(*map(set, setting.curves))
+    points = []
+    for step in sorted(shared):
+        mean, reach = estimate([curve[step] for curve in setting.curves])
+        points.append((step, mean, reach if math.isfinite(reach) else 0.0))
+    return points

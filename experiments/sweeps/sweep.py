@@ -45,14 +45,30 @@ SCORE = (
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns the exit status."""
     options, fields = parse(argv)
+    if not options.plan:
+        command_line.require("matplotlib", "report", "the figures need matplotlib")
     if options.trials:
         from experiments.sweeps import search  # needs an extra
 
         return search.main(options, fields)
-    runs = plan(options, fields)
+    runs = relabel(plan(options, fields), options.labels)
     return runner.finish(
         list(runs), options, lambda _: write_report(options, runs), partial=True
     )
+
+
+def relabel(runs: dict[Run, str], labels: Sequence[str]) -> dict[Run, str]:
+    """Returns the runs with labels for their settings' names, if there are any.
+
+    Raises:
+      UserError: There are more or fewer labels than settings.
+    """
+    names = [*dict.fromkeys(runs.values())]
+    if labels and len(labels) != len(names):
+        count = f"{len(labels)} for {len(names)} settings"
+        raise UserError(f"--labels: {count}, in this order: {'; '.join(names)}")
+    chosen = dict(zip(names, labels or names, strict=True))
+    return {run: chosen[name] for run, name in runs.items()}
 
 
 def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
@@ -61,7 +77,8 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     if not ended:
         return "no run has ended"
     found, score = compare.settings(ended, options.score)
-    sections = [report.Section("", [compare.comparison_table(found, score)])]
+    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
+    sections = [report.Section("", parts)]
     results = compare.plain(found, score)
     return escape_controls(report.write(options.output, sections, results))
 
@@ -82,6 +99,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--trials", default=0, type=int, help="settings to search")
     parser.add_argument("--score", default="", help=SCORE)
+    labels = command_line.several(str)
+    parser.add_argument(
+        "--labels", default=[], type=labels, help="of the settings, in the grid's order"
+    )
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_run_options("runs/sweep")
     options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
@@ -106,8 +127,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         raise UserError("one run: name a --grid=FIELD=A,B,... or another --config=FILE")
     if options.trials:
         command_line.check_counts(options, "trials")
-        if len(options.config) > 1 or not {*grid} - {SEED}:
-            raise UserError("--trials: needs one --config, and a --grid to search")
+        if len(options.config) > 1 or not {*grid} - {SEED} or options.labels:
+            needs = "needs one --config and a --grid to search, and takes no --labels"
+            raise UserError(f"--trials: {needs}")
     for text in fields:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
