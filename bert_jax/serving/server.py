@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path as LocalPath
 from typing import Any
 
-from bert_jax import __version__
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
@@ -249,7 +248,7 @@ def openapi(about: dict[str, Any]) -> dict[str, Any]:
     """Returns the description of the requests that OpenAPI's tools read."""
     document = json.loads(OPENAPI.read_bytes())
     text = {"type": "string"}
-    types = {n: text for n in about["fields"]}
+    types: dict[str, Any] = dict.fromkeys(about["fields"], text)
     if "endings" in types:
         types["endings"] = {"type": "array", "items": text}
     document["components"]["schemas"]["row"] |= {
@@ -257,4 +256,5 @@ def openapi(about: dict[str, Any]) -> dict[str, Any]:
         "required": [name for name in types if name != "text_b"],
         "example": about["example"],
     }
-    return document | {"info": {"title": about["model"], "version": __version__}}
+    document["info"]["title"] = about["model"]
+    return document

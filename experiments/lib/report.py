@@ -173,12 +173,15 @@ def _markdown(table: Table) -> str:
 
 
 # Characters that LaTeX reads as commands, and signs that belong to its mathematics.
-_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-}
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+    }
+)
 _NUMBER = re.compile(r"[-+±]?\s?\d[\d.,]*(e[-+]?\d+)?%?( ± [\d.]+)?")
 
 
@@ -190,7 +193,7 @@ def _latex(table: Table) -> str:
     ]
 
     def line(cells: Iterable[Any]) -> str:
-        escaped = (str(cell).translate(str.maketrans(_LATEX)) for cell in cells)
+        escaped = (str(cell).translate(_LATEX) for cell in cells)
         # A hyphen before a number is a minus.
         signed = (re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text) for text in escaped)
         return f"{' & '.join(signed)} \\\\"

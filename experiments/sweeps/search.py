@@ -31,7 +31,7 @@ def main(options: argparse.Namespace, fields: Sequence[str]) -> int:
         if options.plan and not all(run.is_done for run in of_trial):
             return runner.finish([*runs], options, str)
         title = f"trial {number} of {options.trials}: {[*of_trial.values()][-1]}"
-        ended = runner.finish([*of_trial], options, lambda _, title=title: title)
+        ended = runner.finish([*of_trial], options, lambda _: title)  # noqa: B023
         status = max(status, ended)
         if ended > 128:  # stopped by a signal
             break

@@ -77,8 +77,11 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     if not ended:
         return "no run has ended"
     found, score = compare.settings(ended, options.score)
-    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
-    sections = [report.Section("", parts)]
+    table, figures = (
+        compare.comparison_table(found, score),
+        compare.figures(found, score),
+    )
+    sections = [report.Section("", [table, *figures])]
     results = compare.plain(found, score)
     return escape_controls(report.write(options.output, sections, results))
 
