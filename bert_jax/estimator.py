@@ -53,7 +53,7 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         Args:
           init_from: Weights to start from (docs/weights.md).
           config: A config file of text classification, with its arguments, such as
-            "finetune/text:size=tiny".
+            "finetune/text:recipe=tiny".
           num_epochs: Passes over the training texts.
           learning_rate: Largest rate. None means the config's.
           batch_size: Texts of a step.

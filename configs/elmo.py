@@ -5,7 +5,7 @@
 The values are those of the released model and of its training on the 1B Word Benchmark
 (allenai/bilm-tf, bin/train_elmo.py): 10 epochs of 768,648,884 words. `size=tiny` learns
 from the documentation of the Python installation, in some ten minutes on two cores.
-Fields of `model` that are not here do nothing. See docs/families.md.
+Fields of `model` that are not here do nothing. See docs/elmo.md.
 """
 
 from ml_collections import ConfigDict
@@ -73,7 +73,7 @@ def for_finetuning(size: str) -> ConfigDict:
     return get_config("tiny" if size == "tiny" else "released")
 
 
-def finetune(config: ConfigDict, size: str) -> None:
+def finetune(config: ConfigDict, recipe: str) -> None:
     """Sets ELMo's own fields and values for a task (nyu-mll/GLUE-baselines,
     src/final_exps.sh), with Adam: AdamW without decay."""
     config.model.architecture = "elmo"
@@ -82,7 +82,7 @@ def finetune(config: ConfigDict, size: str) -> None:
     task, optimizer, train = config.task, config.optimizer, config.train
     task.update(fields.default_config(own.MODEL | own.FINETUNING).task)
     task.filters = for_finetuning(
-        size
+        recipe
     ).task.filters  # the weights of `init_from` decide
     task.words = "punctuation"  # as the released weights read
     optimizer.name = "adamw"
@@ -96,7 +96,7 @@ def finetune(config: ConfigDict, size: str) -> None:
     train.num_epochs = 10.0
     train.early_stop = 5
     config.evaluate.checkpoint = "best"
-    is_tiny = size == "tiny"
+    is_tiny = recipe == "tiny"
     if is_tiny:
         task.lstm_size = 64
         task.elmo_dropout = task.dropout = 0.1

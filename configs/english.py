@@ -43,7 +43,8 @@ def get_config(size: str = "mini") -> ConfigDict:
     config.corpus.dev_fraction = 0.02
     config.corpus.packing = True
     # Twice the paper's masks, and positions that begin as waves: with this little text
-    # a model otherwise learns frequent words and topics for long (docs/english.md).
+    # a model otherwise learns frequent words and topics for long
+    # (docs/measurements.md).
     config.masking.masked_lm_prob = 0.3
     config.masking.max_predictions_per_seq = 40
     config.phase2.max_predictions_per_seq = 154

@@ -58,7 +58,7 @@ def get_config(size: str = "base") -> ConfigDict:
     return config
 
 
-def finetune(config: ConfigDict, size: str) -> None:
+def finetune(config: ConfigDict, recipe: str) -> None:
     """Sets GPT's own fields and values for a task (openai/finetune-transformer-lm,
     train.py)."""
     task, optimizer = config.task, config.optimizer
@@ -68,5 +68,5 @@ def finetune(config: ConfigDict, size: str) -> None:
     optimizer.name = "openai_adam"
     optimizer.schedule = "openai_linear"
     optimizer.warmup_fraction = 0.002
-    if size != "tiny":
+    if recipe != "tiny":
         optimizer.learning_rate = 6.25e-5

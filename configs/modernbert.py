@@ -29,6 +29,7 @@ SIZES = {
     "base": (22, 768, 12, 1152, 8e-4),
     "large": (28, 1024, 16, 2624, 5e-4),
 }
+RECIPES = tuple(SIZES)  # of fine-tuning
 
 
 def get_config(size: str = "base") -> ConfigDict:
@@ -90,13 +91,13 @@ def _tiny(config: ConfigDict) -> None:
     config.train.num_steps = 4000
 
 
-def finetune(config: ConfigDict, size: str) -> None:
+def finetune(config: ConfigDict, recipe: str) -> None:
     """Sets ModernBERT's own values for a task."""
     config.corpus.packing = False
     optimizer = config.optimizer
     optimizer.name = "adamw"
     optimizer.schedule = "polynomial"
     optimizer.warmup_fraction = 0.06
-    if size != "tiny":
+    if recipe != "tiny":
         optimizer.learning_rate = 5e-5
         optimizer.weight_decay = 5e-6 / optimizer.learning_rate

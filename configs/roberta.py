@@ -61,12 +61,12 @@ def get_config(size: str = "base") -> ConfigDict:
     return config
 
 
-def finetune(config: ConfigDict, size: str) -> None:
+def finetune(config: ConfigDict, recipe: str) -> None:
     """Sets the paper's values for a task (table 10): of GLUE's grid, and those of
     SQuAD."""
     optimizer, train = config.optimizer, config.train
     optimizer.warmup_fraction = 0.06
-    if size == "tiny":
+    if recipe == "tiny":
         return
     if config.task.name == "squad":
         optimizer.learning_rate = 1.5e-5

@@ -20,7 +20,7 @@ def get_config(recipe: str = "fast") -> ConfigDict:
     Args:
       recipe: Training recipe, fast or plain: AdamW from random values, which takes
         9,000 steps to get as far. Systems are compared with it (experiments.paper), and
-        fine-tuning configs of size=tiny start from it.
+        fine-tuning configs with recipe=tiny start from it.
     """
     if recipe not in RECIPES:
         raise ValueError(f"recipe={recipe}: choose one of {', '.join(RECIPES)}")

@@ -1,10 +1,10 @@
 """Trains and scores on every part of a table in turn, and keeps all predictions.
 
     python examples/cross_validate.py reviews.csv runs/folds --folds=5 \
-        init_from=pretrained/mini size=tiny task.max_seq_length=64
+        init_from=pretrained/mini recipe=tiny task.max_seq_length=64
 
 The table has the columns that configs/finetune/text.py reads. FIELD=VALUE sets a field
-of the config, and size=SIZE its argument. The classes are dealt out evenly, and equal
+of the config, and recipe=NAME its argument. The classes are dealt out evenly, and equal
 texts to one part. `runs/folds/5_folds/out_of_fold.jsonl` has each row with the
 prediction of the run that has not seen it. The same command resumes.
 """
@@ -76,7 +76,7 @@ def run(
     parser: argparse.ArgumentParser, options: argparse.Namespace, given: dict[str, Any]
 ) -> None:
     """Trains on the parts in turn."""
-    arguments = {k: given.pop(k) for k in ("size", "model") if k in given}
+    arguments = {k: given.pop(k) for k in ("recipe", "model") if k in given}
     config = bert_jax.make_config("finetune/text", given, **arguments)
     task = config.task
     if config.train.seeds > 1 or task.dev_fraction:

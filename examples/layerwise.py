@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.training.optimizer import OPTIMIZERS, bert_adam
 
-extends = "finetune/text:size=tiny"
+extends = "finetune/text:recipe=tiny"
 DECAY = 0.9
 
 

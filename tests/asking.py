@@ -57,7 +57,7 @@ def squad_data(data, folder):
         for paragraph in paragraphs[:10]
         for qa in paragraph["qas"]
     ]
-    return "squad.py:size=tiny,version=2.0", [*flags, *files], rows
+    return "squad.py:recipe=tiny,version=2.0", [*flags, *files], rows
 
 
 def text_data(data, folder):
@@ -69,7 +69,7 @@ def text_data(data, folder):
     flags += ["--config.task.labels=('1', '0')"]
     files = [f"--config.task.{x}_file={folder / x}.jsonl" for x in ("train", "dev")]
     rows = [{"text": json.loads(line)["text"]} for line in lines]
-    return "text.py:size=tiny", [*flags, *files], rows
+    return "text.py:recipe=tiny", [*flags, *files], rows
 
 
 def ner_data(data, folder):
@@ -97,7 +97,7 @@ def ner_data(data, folder):
     flags = ["--config.task.document_context=True", "--config.task.scheme=none"]
     flags += ["--config.task.max_seq_length=64"]
     files = [f"--config.task.{x}_file={folder / x}.conll" for x in ("train", "dev")]
-    return "ner.py:size=tiny", [*flags, *files], rows
+    return "ner.py:recipe=tiny", [*flags, *files], rows
 
 
 def make_model(folder, data, architecture="BertForPreTraining"):

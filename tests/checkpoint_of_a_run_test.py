@@ -45,7 +45,7 @@ def test_run_starts_from_it(plain, micro, tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = (
-        "--config=configs/finetune/text.py:size=tiny",
+        "--config=configs/finetune/text.py:recipe=tiny",
         f"--config.task.train_file={data}",
         f"--config.task.dev_file={data}",
         "--config.task.max_seq_length=16",

@@ -65,7 +65,7 @@ def taught(plain, tmp_path):
     write_pairs(tmp_path, "fox", "cat")
     shutil.copytree(plain, tmp_path / "teacher")
     path = micro_config.finetuning(
-        *(tmp_path / "taught.py", plain, "finetune/text:size=tiny"),
+        *(tmp_path / "taught.py", plain, "finetune/text:recipe=tiny"),
         f"""config.task.name = "taught"
         config.task.guide_from = "{tmp_path / "teacher"}"
         config.train.num_steps = 16

@@ -40,7 +40,7 @@ def _of(name: str, *lines: str, replace: tuple[str, str] = ("", "")) -> Callable
 def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
     """Returns another model fine-tuned on a task, with its own vocabulary."""
     make = _of(name, 'config.tokenizer.vocab_file = "in/tokenizer.json"',
-               replace=(":size=tiny", f":size=tiny,model={model}"))  # fmt: skip
+               replace=(":recipe=tiny", f":recipe=tiny,model={model}"))  # fmt: skip
 
     def with_vocabulary(rng: random.Random) -> Kind:
         kind = make(rng)
@@ -55,7 +55,7 @@ def _pieces(name: str, model: str = "gpt", size: int = 60) -> Callable:
 def _elmo(name: str, *lines: str) -> Callable:
     """Makes a task's system over ELMo's vectors."""
     return _of(name, _ELMO_SYSTEM, *lines,
-               replace=(":size=tiny", ":size=tiny,model=elmo"))  # fmt: skip
+               replace=(":recipe=tiny", ":recipe=tiny,model=elmo"))  # fmt: skip
 
 
 def _running_text(extends: str, lines: str) -> Callable:

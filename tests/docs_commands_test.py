@@ -142,6 +142,8 @@ def check_experiment(module: str, words: Sequence[str], monkeypatch) -> None:
     _, options, rest = options_of(module, words, monkeypatch)
     for text in getattr(options, "grid", None) or ():
         field, _, values = text.partition("=")
+        if options.trials:
+            values = values.replace("..", ",")  # the ends of a range
         check_fields([f"--config.{field}={value}" for value in values.split(",")])
     own = ("--config.", "--finetuning.")
     unknown = [word for word in rest if not word.startswith(own)]

@@ -33,7 +33,7 @@ def model(plain):
     small = {"optimizer.learning_rate": 1e-2}
     return BertClassifier(
         f"{plain}",
-        config="finetune/text:size=tiny",
+        config="finetune/text:recipe=tiny",
         num_epochs=6.0,
         batch_size=16,
         max_seq_length=16,
@@ -75,7 +75,7 @@ def test_classifier_keeps_scikit_learns_conventions(model):
 def test_fit_takes_rows(plain, tmp_path):
     """A list, or a table of Arrow. The second call resumes."""
     fields = {"init_from": plain, "task.max_seq_length": 16, "train.num_steps": 3}
-    config = bert_jax.make_config("finetune/text", fields, size="tiny")
+    config = bert_jax.make_config("finetune/text", fields, recipe="tiny")
     table = pyarrow.Table.from_pylist(rows(20))
     for _ in range(2):
         found = bert_jax.fit(config, tmp_path / "run", train=rows(40), dev=table)

@@ -33,7 +33,7 @@ def test_systems_are_trained_on_the_same(data):
     for fields in given:
         assert {"--config.train.seeds=3", "--config.train.early_stop=0"} <= fields
     specs = [run.arguments[0].partition(":")[2] for run in plan if run.kind == "ner"]
-    assert specs == ["size=tiny", "size=tiny,model=gpt", "size=tiny,model=elmo"]
+    assert specs == ["recipe=tiny", "recipe=tiny,model=gpt", "recipe=tiny,model=elmo"]
 
 
 def test_budget_becomes_the_run(micro, tmp_path, monkeypatch):

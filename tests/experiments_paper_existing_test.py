@@ -49,10 +49,10 @@ def test_existing_weights_need_no_pretraining(planned, weights):
     for folder in (base, mine):  # one process a seed, as at Base
         own = [r for r in plan if f"--config.init_from={folder}" in r.arguments]
         assert len(own) == 2 * 5 and len({run.folder for run in own}) == 10
-        assert all(":size=base" in run.arguments[0] for run in own)
+        assert all(":recipe=base" in run.arguments[0] for run in own)
     small = weights("small", 2, 128)
     found, plan = planned("table4", f"--weights={small}")
-    assert found.size == "tiny" and ":size=tiny" in plan[0].arguments[0]
+    assert found.size == "tiny" and ":recipe=tiny" in plan[0].arguments[0]
     assert len(plan) == 1 and "--config.train.seeds=5" in plan[0].arguments
 
 

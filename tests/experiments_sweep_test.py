@@ -9,10 +9,11 @@ import pytest
 import stand_ins
 from runs import here
 
+from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
 from experiments.lib import report, runner
 from experiments.lib.runner import Run
-from experiments.sweeps import sweep
+from experiments.sweeps import compare, sweep
 
 
 def a_run(folder, score, seed=0, steps=2, **groups):
@@ -44,8 +45,8 @@ def rows(text):
 
 
 def table(runs, asked=""):
-    found, score = sweep.settings(runs, asked)
-    return report.plain([report.Section("", [sweep.comparison_table(found, score)])])
+    found, score = compare.settings(runs, asked)
+    return report.plain([report.Section("", [compare.comparison_table(found, score)])])
 
 
 def test_settings_over_their_seeds(runs):
@@ -54,21 +55,24 @@ def test_settings_over_their_seeds(runs):
         *("runs", "dev accuracy", "95%", "seeds"),
         *("less row 1", "95% interval", "pairs"),
     ]
-    first, second, note = rows(said)
+    first, second, *notes = rows(said)
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
     assert first == ["1", "rate=2", "0.7", "± 0.25", "3"]
     # All seeds differ by the same: that says nothing about chance.
     assert second == ["2", "rate=1", "0.6", "± 0.25", "3", "-0.1", "3"]
-    assert note[0].startswith("the best first (higher is better)")
+    assert [note[0].partition(":")[0] for note in notes] == [
+        *("dev accuracy", "95%", "less row 1", "95% interval", "pairs")
+    ]
+    assert "(higher is better)" in notes[0][0]
 
 
 def test_score_that_is_no_number_stands_last(runs):
     for _, run in runs[1::3]:
         path = run.folder / "metrics.jsonl"
         path.write_text(re.sub(r": 0\.7\d*}", ': "nan"}', path.read_text()))
-    first, second, _ = rows(table(runs))
+    first, second, *_ = rows(table(runs))
     assert first[1:3] == ["rate=1", "0.6"] and second[1:3] == ["rate=2", "nan"]
-    assert sweep.plain(*sweep.settings(runs, ""))["scores"]["rate=2"] == {
+    assert compare.plain(*compare.settings(runs, ""))["scores"]["rate=2"] == {
         **{"0": 0.6, "1": None, "2": pytest.approx(0.8)}
     }
 
@@ -78,6 +82,26 @@ def test_best_checkpoint_counts(tmp_path):
     run = a_run(tmp_path / "run", 0.9, evaluate={"checkpoint": "best"})
     (run.folder / "best" / "1").mkdir(parents=True)
     assert rows(table([("a", run)]))[0][-2:] == ["0.8", "1"]
+
+
+def test_report_of_a_comparison_for_a_paper(runs, tmp_path):
+    named = sweep.relabel({run: name for name, run in runs}, ["5% & low", "high_rate"])
+    found, score = compare.settings(((name, run) for run, name in named.items()), "")
+    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
+    said = report.write(tmp_path / "out", [report.Section("Rates", parts)], {})
+    latex = (tmp_path / "out" / "report.tex").read_text()
+    assert "\\begin{tabular}{rlrrrrrr}\n\\toprule\n" in latex
+    assert "1 & high\\_rate & 0.7 & $\\pm$ 0.25 & 3 &  &  &  \\\\\n" in latex
+    assert "2 & 5\\% \\& low & 0.6 & $\\pm$ 0.25 & 3 & $-$0.1 &  & 3 \\\\\n" in latex
+    markdown = (tmp_path / "out" / "report.md").read_text()
+    for name in ("scores", "by_step"):
+        assert f"![]({name}.png)" in markdown and f"{name}.pdf" in said
+        assert (tmp_path / "out" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+    assert "pairs: the number of seeds" in markdown
+    with pytest.raises(
+        UserError, match=r"3 for 2 settings, in this order: rate=1; rat"
+    ):
+        sweep.relabel({run: name for name, run in runs}, ["a", "b", "c"])
 
 
 def test_grid_values_in_brackets():
@@ -117,6 +141,56 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
         assert sweep.main([*command, *wrong]) == 2
         line = capfd.readouterr().err.splitlines()[-1]
         assert line.startswith("error: ") and words in line
+
+
+def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
+    """A search that was stopped chooses the settings that a longer one would have."""
+    pytest.importorskip("optuna", reason="needs the extra search")
+    started = []
+
+    def train(given):
+        started.append(given)
+        print(*here(*given), sep="")
+
+    stand_ins.put(monkeypatch, main=train)
+    monkeypatch.setattr(runner, "MAIN", ("main",))
+    command = [
+        *(f"--config={micro}", "--config.train.num_steps=2", "--grid=seed=0,1"),
+        *("--grid=optimizer.learning_rate=1e-4..1e-1", "--together"),
+        "--grid=train.log_every=1..3",
+    ]
+    search = [*command, f"--output={tmp_path}", "--trials=2"]
+    assert sweep.main([*search, "--plan"]) == 0 and not started
+    assert sweep.main(search) == 0 and len(started) == 2
+    search[-1] = "--trials=3"
+    assert sweep.main(search) == 0 and len(started) == 3
+    shown = capfd.readouterr().out
+    assert "trial 3 of 3: optimizer.learning_rate=0.0" in shown
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["scores"]) == 3 and results["score"] == "masked_lm_loss"
+    rates = [float(name.split()[0].split("=")[1]) for name in results["scores"]]
+    assert all(1e-4 <= rate <= 1e-1 for rate in rates) and len({*rates}) == 3
+    assert all({*scores} == {"0", "1"} for scores in results["scores"].values())
+    command.append(f"--output={tmp_path / 'other'}")
+    assert sweep.main([*command, "--trials=3", "--plan"]) == 0
+    first = capfd.readouterr().out.split("other/")[1].split()[0]
+    assert (tmp_path / first).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--grid=seed=1..2"], "a range needs --trials=N"),
+        (["--grid=seed=2..1", "--trials=2"], "the lower end first"),
+        (["--grid=seed=0,1", "--trials=2"], "a --grid to search"),
+        (["--trials=2"], "a --grid to search"),
+        (["--grid=a=1,2", "--trials=-1"], "from 1 to"),
+    ],
+)
+def test_wrong_search_is_one_line(arguments, words, capfd):
+    assert sweep.main(["--config=tiny", *arguments]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line
 
 
 OWN = """from bert_jax.tasks import TASKS
@@ -165,7 +239,7 @@ def test_file_of_another_text_is_another_run(files):
 
 
 def scored(scores):
-    return sweep.Setting("a", scores)
+    return compare.Setting("a", scores)
 
 
 def test_difference_is_over_the_seeds_that_both_have():
@@ -173,7 +247,7 @@ def test_difference_is_over_the_seeds_that_both_have():
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}
     second[9] = 0.0  # which the other has not
-    found = sweep.difference(scored(second), scored(first))
+    found = compare.difference(scored(second), scored(first))
     each = np.array([second[seed] - first[seed] for seed in (1, 3, 5)])
     reach = 4.302652729911275 * each.std(ddof=1) / np.sqrt(3)
     assert found.pairs == 3

@@ -19,10 +19,10 @@ def test_config_is_that_of_the_command_line(tmp_path):
         "task.text": "a b",
         "evaluate.splits": ("dev", "test"),
     }
-    found = bert_jax.make_config("finetune/text", fields, size="tiny")
+    found = bert_jax.make_config("finetune/text", fields, recipe="tiny")
     overrides = ["--config.train.num_steps=7", "--config.task.text=a b"]
     overrides.append("--config.evaluate.splits=('dev', 'test')")
-    spec = f"{files.CONFIGS}/finetune/text.py:size=tiny"
+    spec = f"{files.CONFIGS}/finetune/text.py:recipe=tiny"
     assert found == configuration.load_config(spec, overrides)
     (tmp_path / "own.py").write_text('extends = "tiny"\ndef get_config(c): pass\n')
     assert bert_jax.make_config(f"{tmp_path}/own.py") == bert_jax.make_config("tiny")
@@ -34,6 +34,14 @@ def test_config_is_that_of_the_command_line(tmp_path):
             bert_jax.make_config(*given)
     with pytest.raises(UserError, match="unknown argument 'size'"):
         bert_jax.make_config("tiny", size="base")
+    with pytest.raises(UserError, match="unknown argument 'size'; it takes recipe, "):
+        bert_jax.make_config("finetune/text", size="tiny")
+
+
+@pytest.mark.parametrize(("model", "most"), [("gpt", "large"), ("modernbert", "base")])
+def test_unknown_recipe_lists_those_of_the_model(model, most):
+    with pytest.raises(UserError, match=rf"recipe=huge: choose one of .*{most}"):
+        bert_jax.make_config("finetune/text", model=model, recipe="huge")
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def stsb(rng: random.Random) -> Kind:
         lines = ("\t".join(row[: len(shown)]) for row in rows)
         files[f"{split}.tsv"] = "\n".join(lines) + "\n"
     lines = '    config.task.data_dir = "in"\n'
-    return Kind("finetune/glue:size=tiny,task=stsb", lines, files)
+    return Kind("finetune/glue:recipe=tiny,task=stsb", lines, files)
 
 
 def _files(end: str, *splits: str) -> str:
@@ -115,7 +115,7 @@ def squad(version: str) -> Callable[[random.Random], Kind]:
             files[f"{split}.json"] = json.dumps(data)
         lines = _files("json", "train", "dev") + "    config.task.doc_stride = 8\n"
         lines += "    config.task.max_query_length = 8\n"
-        return Kind(f"finetune/squad:size=tiny,version={version}", lines, files)
+        return Kind(f"finetune/squad:recipe=tiny,version={version}", lines, files)
 
     return make
 
@@ -135,7 +135,7 @@ def swag(rng: random.Random) -> Kind:
             fields = [*fields[:-1], str(number % 4)] if split != "test" else fields
             writer.writerow(fields)
         files[f"{split}.csv"] = out.getvalue()
-    return Kind("finetune/swag:size=tiny", _files("csv", *SIZES), files)
+    return Kind("finetune/swag:recipe=tiny", _files("csv", *SIZES), files)
 
 
 def ner(rng: random.Random) -> Kind:
@@ -152,7 +152,7 @@ def ner(rng: random.Random) -> Kind:
             blocks.append("\n".join(lines))
         files[f"{split}.conll"] = "\n\n".join(blocks) + "\n"
     lines = _files("conll", *SIZES) + "    config.task.document_context = True\n"
-    return Kind("finetune/ner:size=tiny", lines, files)
+    return Kind("finetune/ner:recipe=tiny", lines, files)
 
 
 def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
@@ -188,7 +188,7 @@ def text(form: str, kind: str) -> Callable[[random.Random], Kind]:
         pairs = kind == "multilabel"
         lines = f'{_files(form, *SIZES)}    config.task.kind = "{kind}"\n'
         lines += '    config.task.text_b = "text_b"\n' if pairs else ""
-        return Kind("finetune/text:size=tiny", lines, files)
+        return Kind("finetune/text:recipe=tiny", lines, files)
 
     return make
 

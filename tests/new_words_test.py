@@ -61,7 +61,7 @@ def test_run_with_new_words_answers_and_exports(plain, tmp_path):
         "train.batch_size": 8,
     }
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
-    run("configs/finetune/text.py:size=tiny", workdir, *flags)
+    run("configs/finetune/text.py:recipe=tiny", workdir, *flags)
     folder = tmp_path / "exported"
     run("", workdir, "--mode=export", f"--output={folder}")
     ours, theirs = bert_jax.load(workdir), bert_jax.load(folder)

@@ -38,7 +38,7 @@ LAYERS["bottleneck"] = Bottleneck
 def config(plain, tmp_path):
     write_pairs(tmp_path, "fox", "cat")
     path = micro_config.finetuning(
-        *(tmp_path / "own.py", plain, "finetune/text:size=tiny"),
+        *(tmp_path / "own.py", plain, "finetune/text:recipe=tiny"),
         """config.model.layer = "bottleneck"
         config.train.num_steps = 4""",
     )

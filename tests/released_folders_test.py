@@ -206,7 +206,7 @@ def test_another_normaliser_is_refused(released, shared_data, tmp_path, capsys):
 
 
 CONFIG = """
-extends = "finetune/text:size=tiny"
+extends = "finetune/text:recipe=tiny"
 
 def get_config(config):
     config.model.hidden_size = config.model.intermediate_size = 8

@@ -11,7 +11,7 @@ PLAIN = ["the", "a", "film", "story", "was", "is", "very", "and", "it", "plot"]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 CONFIG = """
-extends = "finetune/text:size=tiny"
+extends = "finetune/text:recipe=tiny"
 
 def get_config(config):
     config.model.hidden_size = 32

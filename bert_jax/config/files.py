@@ -3,9 +3,9 @@
 A config file defines `get_config()`, which returns a ConfigDict, or `extends = "base"`
 (a name in configs/ or a path next to the file, with arguments if it takes any) and
 `get_config(config)`, which changes the config it is given. Arguments after a colon
-(`glue.py:task=mnli,size=large`) are passed to `get_config` by name. A custom task adds
-fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with the allowed values
-(bert_jax/config/field.py).
+(`glue.py:task=mnli,recipe=large`) are passed to `get_config` by name. A custom task
+adds fields: `config.task.gamma = 2.0`, or `Field(2.0, "[0, 5]")` with the allowed
+values (bert_jax/config/field.py).
 """
 
 import difflib

@@ -69,6 +69,11 @@ class Batcher:
         gc.freeze()
         threading.Thread(target=self._work, name="batches", daemon=True).start()
 
+    @property
+    def queued(self) -> int:
+        """The number of rows that wait, without those in work."""
+        return self._arrived.qsize() + len(self._waiting)
+
     def _compile(self, parsed: Any) -> None:
         """Compiles programs of every length, for one row and for most."""
         limit = min(self._answerer.predictor.max_seq_length, MAX_TOKENS)

@@ -11,6 +11,8 @@ import re
 import signal
 import socket
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path as LocalPath
 from typing import Any
 
@@ -18,14 +20,18 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import inference
+from bert_jax.workdir import folder as workdirs
 
 try:
     import uvicorn
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import HTMLResponse, JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import ASGIApp
 
     from bert_jax.serving.batching import Batcher
 except ModuleNotFoundError as error:
@@ -35,8 +41,15 @@ except ModuleNotFoundError as error:
 log = logging.getLogger(__name__)
 
 PAGE = LocalPath(__file__).with_name("page.html")
+OPENAPI = PAGE.with_name("openapi.json")
 MAX_BYTES = 1_000_000  # per request
 MAX_CONNECTIONS = 512
+EXAMPLE = {
+    "text_b": "",
+    "question": "Where did Mary Smith sit?",
+    "context": "Mary Smith sat by the river in Paris.",
+    "endings": ["She watched the boats.", "She ate the river."],
+}
 
 
 def serve(task: Task, folder: Path, host: str, port: int) -> None:
@@ -51,12 +64,10 @@ def serve(task: Task, folder: Path, host: str, port: int) -> None:
       Interrupted: A signal arrived. The requests in work are answered before.
     """
     listening = open_port(host, port)
-    answerer, fields = inference.of_task(task, folder), fields_of(task)
-    example = {name: ["a"] * 4 if name == "endings" else "a" for name in fields}
-    about = {"status": "ok", "task": task.config.task.name, "fields": fields}
-    app = make_application(
-        Batcher(answerer, example), about, host, *task.config.serve.hosts
-    )
+    about = about_task(task, folder)
+    short = {n: ["a"] * 4 if n == "endings" else "a" for n in about["fields"]}
+    batcher = Batcher(inference.of_task(task, folder), short)
+    app = make_application(batcher, about, host, *task.config.serve.hosts)
     # The thread that computes and the one that serves wait for each other dozens of
     # times a batch, by default 5 ms each time.
     sys.setswitchinterval(5e-4)
@@ -79,7 +90,7 @@ def open_port(host: str, port: int) -> socket.socket:
         raise UserError(f"--port={port}: {error}, on --host={host}; {fix}") from error
 
 
-def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
+def http_server(app: ASGIApp, grace_seconds: float) -> uvicorn.Server:
     """Returns a server that ends within `grace_seconds` of a signal."""
     grace: Any = max(0.0, grace_seconds - 0.5)  # the end of the process takes the rest
     config = uvicorn.Config(
@@ -97,7 +108,7 @@ def http_server(app: Starlette, grace_seconds: float) -> uvicorn.Server:
 
 def make_application(
     batcher: Batcher, about: dict[str, Any], host: str, *hosts: str
-) -> Starlette:
+) -> ASGIApp:
     """Returns the routes.
 
     Args:
@@ -105,6 +116,15 @@ def make_application(
       host: The name of this server, in addition to localhost and addresses.
       hosts: More names, whose pages may call it too.
     """
+
+    counts = CollectorRegistry()
+    answers = Counter(
+        "bert_requests", "Answers of /predict", ["status"], registry=counts
+    )
+    answered_rows = Counter("bert_rows", "Rows that were answered", registry=counts)
+    seconds = Histogram("bert_request_seconds", "Time to an answer", registry=counts)
+    waiting = Gauge("bert_queued_rows", "Rows that wait", registry=counts)
+    waiting.set_function(lambda: batcher.queued)
 
     async def predict(request: Request) -> Response:
         _check_source(request, host, *hosts)
@@ -118,12 +138,16 @@ def make_application(
             if answered.cancel():  # the client is gone, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
         found = answered.result()
+        answered_rows.inc(len(rows))
         return JSONResponse(found if rows is content else found[0])  # refuses NaN
 
-    def fixed(response: Response) -> Any:
+    def metrics() -> Response:
+        return Response(generate_latest(counts), media_type=CONTENT_TYPE_LATEST)
+
+    def get(respond: Callable[[], Response]) -> Any:
         async def endpoint(request: Request) -> Response:
             _check_source(request, host, *hosts)
-            return response
+            return respond()
 
         return endpoint
 
@@ -136,14 +160,29 @@ def make_application(
         text = str(error) if is_model else f"{type(error).__name__}: {str(error)[:150]}"
         return JSONResponse({"error": text}, 500)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/predict", predict, methods=["POST"], max_body_size=MAX_BYTES),
-            Route("/health", fixed(JSONResponse(about))),
-            Route("/", fixed(HTMLResponse(PAGE.read_bytes()))),
+            Route("/health", get(lambda: JSONResponse(about))),
+            Route("/metrics", get(metrics)),
+            Route("/openapi.json", get(lambda: JSONResponse(openapi(about)))),
+            Route("/", get(lambda: HTMLResponse(PAGE.read_bytes()))),
         ],
         exception_handlers={HTTPException: refused, Exception: failed},
     )
+
+    async def counted(scope: Any, receive: Any, send: Any) -> None:
+        start = time.perf_counter()
+
+        async def count(message: Any) -> None:
+            if message["type"] == "http.response.start" and scope["path"] == "/predict":
+                answers.labels(message["status"]).inc()
+                seconds.observe(time.perf_counter() - start)
+            await send(message)
+
+        await app(scope, receive, count)
+
+    return counted
 
 
 def _check_source(request: Request, host: str, *hosts: str) -> None:
@@ -180,11 +219,42 @@ async def _content(request: Request) -> Any:
     return content
 
 
-def fields_of(task: Task) -> list[str]:
-    """Returns the fields of a row, for the page. A custom task has texts."""
-    name = task.config.task.name
+def about_task(task: Task, folder: Path) -> dict[str, Any]:
+    """Returns what /health, the page and /openapi.json say of the model.
+
+    `example` is a row of the task. A custom task has texts.
+    """
+    name, config = task.config.task.name, task.config
     known = {"squad": ["question", "context"], "swag": ["context", "endings"]}
     pairs = name != "ner" and getattr(task, "pairs", True)
     if name == "pretraining":
-        pairs = task.config.corpus.nsp
-    return known.get(name, ["text", "text_b"] if pairs else ["text"])
+        pairs = config.corpus.nsp
+    fields = known.get(name, ["text", "text_b"] if pairs else ["text"])
+    source = folder if workdirs.has_config(folder) else config.init_from
+    words = task.tokenizer.get_vocab() if name == "pretraining" else {}
+    word = next((m for m in ("[MASK]", "<mask>") if m in words), "river")
+    example = EXAMPLE | {"text": f"Mary Smith sat by the {word} in Paris."}
+    return {
+        "status": "ok",
+        "task": name,
+        "model": str(source).rstrip("/").rpartition("/")[2],  # shows no local folder
+        "fields": fields,
+        "labels": list(getattr(task, "labels", ())),
+        "example": {field: example[field] for field in fields},
+    }
+
+
+def openapi(about: dict[str, Any]) -> dict[str, Any]:
+    """Returns the description of the requests that OpenAPI's tools read."""
+    document = json.loads(OPENAPI.read_bytes())
+    text = {"type": "string"}
+    types: dict[str, Any] = dict.fromkeys(about["fields"], text)
+    if "endings" in types:
+        types["endings"] = {"type": "array", "items": text}
+    document["components"]["schemas"]["row"] |= {
+        "properties": types,
+        "required": [name for name in types if name != "text_b"],
+        "example": about["example"],
+    }
+    document["info"]["title"] = about["model"]
+    return document

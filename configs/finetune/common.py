@@ -1,12 +1,13 @@
 """The defaults of every fine-tuning run (section 4 and appendix A.3).
 
-The other files in this folder take `size` and name the task. Weights and vocabulary
+The other files in this folder take `recipe` and name the task. Weights and vocabulary
 come from `--config.init_from=PATH`. Without it a run starts from random values and
 needs `--config.tokenizer.vocab_file`.
-Another model may have a separate file in configs/, such as gpt.py: `get_config(size)`,
-or `for_finetuning(size)` if there is one, returns the config to start from, and
-`finetune(config, size)` sets the fields that the model changes in a task. A model
-without such a file has BERT's values, and the sizes of the weights.
+Another model may have a separate file in configs/, such as gpt.py. There
+`get_config(recipe)`, or `for_finetuning(recipe)` if there is one, returns the config to
+start from, and `finetune(config, recipe)` sets the fields that the model changes in a
+task. RECIPES names the recipes, if they are not BERT's. A model without such a file has
+BERT's values, and the sizes of the weights.
 """
 
 import importlib
@@ -21,26 +22,30 @@ from configs import base, common, tiny
 
 _FOLDER = Path(base.__file__).parent
 MODELS = [*FAMILIES]
+RECIPES = ("tiny", *base.SIZES)
 
 
-def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(task: str, recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of a task, before the changes of the task or another model.
 
     Args:
       task: Name of the task.
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Name from MODELS.
     """
     if model not in MODELS:
         raise ValueError(f"model={model}: choose one of {', '.join(MODELS)}")
-    if _has_file(model):
-        module = _module(model)
-        config = getattr(module, "for_finetuning", module.get_config)(size)
+    module = _module(model) if _has_file(model) else None
+    recipes = getattr(module, "RECIPES", RECIPES)
+    if recipe not in recipes:
+        raise ValueError(f"recipe={recipe}: choose one of {', '.join(recipes)}")
+    if module:
+        config = getattr(module, "for_finetuning", module.get_config)(recipe)
     else:
-        config = (
-            tiny.get_config("plain") if size == "tiny" else base.get_config(size=size)
-        )
-    if model != "bert" and not _has_file(model):
+        is_tiny = recipe == "tiny"
+        config = tiny.get_config("plain") if is_tiny else base.get_config(size=recipe)
+    if model != "bert" and not module:
         common.set_family(config, model)
     config.phase2.fraction = 0.0
     config.task = configuration.with_defaults(task).task
@@ -60,7 +65,7 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
     config.evaluate.splits = ("dev", "test")
     config.checkpoint.save_every = 500
     config.checkpoint.keep = 1
-    if size == "tiny":
+    if recipe == "tiny":
         # So small a model still has nearly everything to learn.
         optimizer.name = "adamw"
         optimizer.learning_rate = 5e-4
@@ -69,7 +74,7 @@ def get_config(task: str, size: str = "base", model: str = "bert") -> ConfigDict
     return config
 
 
-def of_model(config: ConfigDict, size: str, model: str) -> ConfigDict:
+def of_model(config: ConfigDict, recipe: str, model: str) -> ConfigDict:
     """Returns the config of a task, with the changes of a model other than BERT.
 
     Args:
@@ -77,7 +82,7 @@ def of_model(config: ConfigDict, size: str, model: str) -> ConfigDict:
         others.
     """
     if _has_file(model):
-        _module(model).finetune(config, size)
+        _module(model).finetune(config, recipe)
     return config
 
 

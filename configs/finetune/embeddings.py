@@ -17,20 +17,21 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of vectors of texts.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Model family, bert or another one that reads both sides (docs/families.md).
     """
-    config = common.get_config("embeddings", size, model)
+    config = common.get_config("embeddings", recipe, model)
     config.task.text_b = "text_b"  # or a column `positive`
-    if size == "tiny":
+    if recipe == "tiny":
         config.task.max_seq_length = 64
     else:
         config.optimizer.learning_rate = 2e-5
     config.evaluate.splits = ("dev", "test", "retrieval")
     config.train.batch_size = 64
     config.train.num_epochs = 1.0
-    return common.of_model(config, size, model)
+    return common.of_model(config, recipe, model)

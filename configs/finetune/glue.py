@@ -1,6 +1,6 @@
 """GLUE: cola sst2 mrpc stsb qqp mnli qnli rte wnli ax (section 4.1, table 1).
 
-    python -m bert_jax.main --config=configs/finetune/glue.py:size=base,task=mrpc \
+    python -m bert_jax.main --config=configs/finetune/glue.py:recipe=base,task=mrpc \
         --config.task.data_dir=glue_data/MRPC --config.init_from=WEIGHTS
 
 The data: the folder of the task's files, hf:nyu-mll/glue or tfds:glue/NAME.
@@ -18,14 +18,14 @@ The paper leaves out WNLI. AX has no training set: an mnli run answers it if
 diagnostic.tsv is next to its files (or in ../diagnostic). Or run --mode=evaluate later
 with `task=ax`, --config.init_from=RUN and --workdir=FOLDER, a folder for AX.tsv.
 
-From random values size=tiny reaches 80.6 accuracy on SST-2's dev set in its one epoch,
-minutes on a CPU. The majority class reaches 50.9:
+From random values recipe=tiny reaches 80.6 accuracy on SST-2's dev set in its one
+epoch, minutes on a CPU. The majority class reaches 50.9:
 
-    python -m bert_jax.main --config=configs/finetune/glue.py:size=tiny,task=sst2 \
+    python -m bert_jax.main --config=configs/finetune/glue.py:recipe=tiny,task=sst2 \
         --config.task.data_dir=glue_data/SST-2 --config.tokenizer.vocab_file=VOCAB
 
 With model=gpt the weights are a GPT's, fine-tuned as its paper does. With
-model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/families.md).
+model=elmo they are an ELMo's, below the BiLSTMs of GLUE's baseline (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
@@ -35,20 +35,21 @@ from configs.finetune import common
 
 
 def get_config(
-    size: str = "base", task: str = "mnli", model: str = "bert"
+    recipe: str = "base", task: str = "mnli", model: str = "bert"
 ) -> ConfigDict:
     """Returns the config of a task of GLUE.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       task: Name of one of the ten tasks.
       model: Model family, bert or another one (docs/families.md).
     """
     if task not in GLUE:
         raise ValueError(f"task={task}: choose one of {', '.join(GLUE)}")
-    config = common.get_config(task, size, model)
-    common.of_model(config, size, model)
-    if size == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
+    config = common.get_config(task, recipe, model)
+    common.of_model(config, recipe, model)
+    if recipe == "tiny" and task in ("mnli", "qqp", "qnli", "sst2"):
         config.train.num_epochs = 1.0  # the set has some hundred thousand records
     if task == "mnli":
         mismatched = ("dev_mismatched", "test_mismatched")

@@ -20,21 +20,22 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of IMDb's classification.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("imdb", size, model)
+    config = common.get_config("imdb", recipe, model)
     config.task.dev_fraction = 0.1
-    config.task.max_seq_length = 256 if size == "tiny" else 512
+    config.task.max_seq_length = 256 if recipe == "tiny" else 512
     config.task.truncation = "head_tail"
     if model != "bert":
-        return common.of_model(config, size, model)
+        return common.of_model(config, recipe, model)
     config.train.num_epochs = 4.0
     config.train.batch_size = 24
-    if size != "tiny":
+    if recipe != "tiny":
         config.optimizer.learning_rate = 2e-5
     return config

@@ -13,9 +13,9 @@ On CoNLL-2003 the paper reports F1 of 96.4 on dev and 92.4 on test for Base, 96.
 92.8 for Large (table 7), with cased models and the maximal document context. It gives
 no rate, batch or epochs. These are from appendix A.3.
 
-size=tiny learns from random values in a few minutes on a CPU. It needs
+recipe=tiny learns from random values in a few minutes on a CPU. It needs
 --config.tokenizer.vocab_file. With model=gpt the weights are a GPT's.
-With model=elmo they are an ELMo's, below a BiLSTM and a CRF (docs/families.md).
+With model=elmo they are an ELMo's, below a BiLSTM and a CRF (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
@@ -23,19 +23,20 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of token tagging.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("ner", size, model)
+    config = common.get_config("ner", recipe, model)
     config.tokenizer.lowercase = False
     if model != "bert":
-        return common.of_model(config, size, model)
+        return common.of_model(config, recipe, model)
     config.optimizer.learning_rate = 5e-5
-    if size == "tiny":
+    if recipe == "tiny":
         config.optimizer.learning_rate = 1e-3
         config.train.num_epochs = 6.0
     return config

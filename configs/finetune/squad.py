@@ -1,6 +1,6 @@
 """SQuAD 1.1 and 2.0 (sections 4.2 and 4.3).
 
-    ./launch.sh --config=configs/finetune/squad.py:version=1.1,size=large \
+    ./launch.sh --config=configs/finetune/squad.py:version=1.1,recipe=large \
         --config.task.train_file=train-v1.1.json \
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=MODEL --workdir=runs/squad1
@@ -14,16 +14,16 @@ Base 80.8/88.5, Large 84.1/90.9 and Large after TriviaQA 84.2/91.1, and for 2.0
 TriviaQA first: its files in SQuAD's form (docs/fine_tuning.md), one epoch over them,
 then this task from that run's weights:
 
-    ./launch.sh --config=configs/finetune/squad.py:size=large \
+    ./launch.sh --config=configs/finetune/squad.py:recipe=large \
         --config.task.train_file=triviaqa-train.json --config.train.num_epochs=1 \
         --config.init_from=MODEL --workdir=runs/triviaqa
-    ./launch.sh --config=configs/finetune/squad.py:size=large \
+    ./launch.sh --config=configs/finetune/squad.py:recipe=large \
         --config.task.train_file=train-v1.1.json \
         --config.task.dev_file=dev-v1.1.json \
         --config.init_from=runs/triviaqa --workdir=runs/squad1
 
 With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-BiLSTMs and attention (docs/families.md).
+BiLSTMs and attention (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
@@ -32,27 +32,28 @@ from configs.finetune import common
 
 
 def get_config(
-    size: str = "base", version: str = "1.1", model: str = "bert"
+    recipe: str = "base", version: str = "1.1", model: str = "bert"
 ) -> ConfigDict:
     """Returns the paper's values.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       version: 1.1, or 2.0, where a question may have no answer.
       model: Model family, bert or another one (docs/families.md).
     """
     if version not in ("1.1", "2.0"):
         raise ValueError(f"version={version}: choose one of 1.1, 2.0")
-    config = common.get_config("squad", size, model)
+    config = common.get_config("squad", recipe, model)
     task = config.task
     task.null_answers = version == "2.0"
     task.max_seq_length = 384  # run_squad.py's default
     config.evaluate.splits = ("dev",)
-    if size == "tiny":
+    if recipe == "tiny":
         task.max_seq_length = 192  # most paragraphs fit in one or two windows
         task.doc_stride = 64
-    if size == "tiny" or model != "bert":
-        return common.of_model(config, size, model)
+    if recipe == "tiny" or model != "bert":
+        return common.of_model(config, recipe, model)
     config.optimizer.learning_rate = 5e-5
     if task.null_answers:
         config.train.num_epochs = 2.0

@@ -10,7 +10,7 @@ hf:allenai/swag:regular:SPLIT, or JSON lines or tfds:NAME:SPLIT with `context`,
 2e-5, batch 16).
 
 With model=gpt the weights are a GPT's. With model=elmo they are an ELMo's, below
-ESIM (docs/families.md).
+ESIM (docs/elmo.md).
 """
 
 from ml_collections import ConfigDict
@@ -18,20 +18,21 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of SWAG.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("swag", size, model)
-    if size == "tiny":
+    config = common.get_config("swag", recipe, model)
+    if recipe == "tiny":
         config.task.max_seq_length = 64
     config.train.num_epochs = 3.0
     if model != "bert":
-        return common.of_model(config, size, model)
+        return common.of_model(config, recipe, model)
     config.train.batch_size = 16
-    if size != "tiny":
+    if recipe != "tiny":
         config.optimizer.learning_rate = 2e-5
     return config

@@ -19,12 +19,13 @@ from ml_collections import ConfigDict
 from configs.finetune import common
 
 
-def get_config(size: str = "base", model: str = "bert") -> ConfigDict:
+def get_config(recipe: str = "base", model: str = "bert") -> ConfigDict:
     """Returns the config of a task on your own texts.
 
     Args:
-      size: Model size, tiny (configs/tiny.py) or one of configs/base.py.
+      recipe: Recipe of a model size: tiny (configs/tiny.py) or one of configs/base.py.
+        Without init_from it sets the model's size too.
       model: Model family, bert or another one (docs/families.md).
     """
-    config = common.get_config("text", size, model)
-    return common.of_model(config, size, model)
+    config = common.get_config("text", recipe, model)
+    return common.of_model(config, recipe, model)

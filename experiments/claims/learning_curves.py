@@ -138,7 +138,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
                 kind = "reads both ways" if causal else "is left to right"
                 raise UserError(f"--{option}={path}: this model {kind}")
     fields = [*recipe(options.size, fields), *fields]
-    configuration.load_config(f"{CONFIG}:size={options.size}", fields)
+    configuration.load_config(f"{CONFIG}:recipe={options.size}", fields)
     return options, fields
 
 
@@ -204,7 +204,7 @@ def plan(
                 given = {"train": part, "dev": "test"}
                 files = [f"--config.task.{split}_file={data.file(options.output, name)}"
                          for split, name in given.items()]  # fmt: skip
-                start = f"--config={CONFIG}:size={options.size}"
+                start = f"--config={CONFIG}:recipe={options.size}"
                 name = f"{part}-{digest(data.name, options.size, *own)}"
                 place = system.partition(",")[0].replace(" ", "-")
                 folder = options.output / place / name

@@ -2,10 +2,14 @@
 
 import contextlib
 import io
+import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from experiments.lib.verdicts import estimate
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -15,6 +19,7 @@ _STYLE: Any = {
     "legend.fontsize": 9,
     "legend.frameon": False,
     "svg.hashsalt": "bert",
+    "pdf.fonttype": 42,  # TrueType, as publishers ask for
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -77,6 +82,26 @@ def lines(panels: Sequence[Panel]) -> Any:
     with drawn(len(panels), width=4.6, height=3.6) as (figure, axes):
         for one, panel in zip(axes, panels, strict=True):
             _draw_lines(one, panel)
+    return figure
+
+
+def dots(rows: Mapping[str, Sequence[float]], x: str) -> Any:
+    """Draws a row for each name, the first at the top: every value, and the mean with
+    its 95% interval."""
+    names = [textwrap.fill(name, 44) for name in rows]
+    lines = sum(name.count("\n") + 1 for name in names)
+    with drawn(1, width=6.4, height=0.8 + 0.26 * lines) as (figure, (axes,)):
+        for y, values in enumerate(rows.values()):
+            mean, reach = estimate(values)
+            below = [y + 0.25] * len(values)
+            axes.plot(values, below, "o", color="0.55", markersize=3)
+            bar = reach if math.isfinite(reach) else None
+            style = {"color": "black", "markersize": 5, "capsize": 3}
+            axes.errorbar(mean, y, xerr=bar, fmt="D", **style)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.5, -0.5)
+        axes.set_xlabel(f"{x} (each seed, the mean and its 95% interval)")
+        axes.grid(axis="x")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Reports: their circumstances, and their form as text and as Markdown.
+"""Reports: their circumstances, and their form as text, Markdown and LaTeX.
 
 The module imports the standard library alone, because measurements run where only JAX
 is installed.
@@ -7,6 +7,7 @@ is installed.
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,7 +103,7 @@ class Table(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A plot. `draw` returns a matplotlib figure for `NAME.png`."""
+    """A plot. `draw` returns a matplotlib figure for `NAME.png` and `NAME.pdf`."""
 
     name: str
     draw: Callable[[], Any]
@@ -135,24 +136,31 @@ def plain(sections: Iterable[Section]) -> str:
 
 
 def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
-    """Writes report.md, its figures and results.json, and returns the text to print."""
+    """Writes report.md, its tables as report.tex, its figures as PNG and PDF, and
+    results.json. Returns the text to print."""
     from bert_jax.runtime.storage import write_atomically
 
-    blocks, names = [], ["results.json", "report.md"]
+    blocks, names = [], ["results.json", "report.md", "report.tex"]
+    latex = ["% needs \\usepackage{booktabs}"]
     for title, parts in sections:
         blocks += [f"## {title}"] * bool(title)
         for part in parts:
             if isinstance(part, Figure):
                 from experiments.lib import plots
 
-                names.append(f"{part.name}.png")
-                write_atomically(folder / names[-1], plots.save(part.draw()))
+                figure = part.draw()
+                for kind in ("pdf", "png"):
+                    names.append(f"{part.name}.{kind}")
+                    write_atomically(folder / names[-1], plots.save(figure, kind))
                 blocks.append(f"![]({names[-1]})")
             elif isinstance(part, Table):
-                blocks += filter(None, (_markdown(part), part.note))
+                note = part.note.replace("\n", "  \n")
+                blocks += filter(None, (_markdown(part), note))
+                latex += [f"% {title}"] * bool(title) + [_latex(part)]
             else:
                 blocks.append(part.replace("\n", "  \n"))  # keeps the lines apart
     write_atomically(folder / "report.md", "\n\n".join(blocks) + "\n")
+    write_atomically(folder / "report.tex", "\n\n".join(latex) + "\n")
     write_atomically(folder / "results.json", json.dumps(results, indent=1) + "\n")
     written = ", ".join(str(folder / name) for name in names)
     return f"{plain(sections)}\n\nwritten: {written}"
@@ -162,3 +170,36 @@ def _markdown(table: Table) -> str:
     lines = [table.header, ["---"] * len(table.header), *table.rows]
     cells = ((str(cell).replace("|", r"\|") for cell in line) for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+# Characters that LaTeX reads as commands, and signs that belong to its mathematics.
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+    }
+)
+_NUMBER = re.compile(r"[-+±]?\s?\d[\d.,]*(e[-+]?\d+)?%?( ± [\d.]+)?")
+
+
+def _latex(table: Table) -> str:
+    """Formats a table with booktabs' rules. Columns of numbers are flush right."""
+    columns = [[str(row[n]) for row in table.rows] for n in range(len(table.header))]
+    kinds = [
+        "r" if all(map(_NUMBER.fullmatch, filter(None, c))) else "l" for c in columns
+    ]
+
+    def line(cells: Iterable[Any]) -> str:
+        escaped = (str(cell).translate(_LATEX) for cell in cells)
+        # A hyphen before a number is a minus.
+        signed = (re.sub(r"(?<![\w.-])-(?=\d)", "$-$", text) for text in escaped)
+        return f"{' & '.join(signed)} \\\\"
+
+    rules = [r"\toprule", line(table.header), r"\midrule"]
+    body = [*rules, *map(line, table.rows), r"\bottomrule"]
+    notes = [f"% {note}" for note in table.note.splitlines()]
+    begin, end = f"\\begin{{tabular}}{{{''.join(kinds)}}}", r"\end{tabular}"
+    return "\n".join([begin, *body, end, *notes])

@@ -54,7 +54,7 @@ _CONFIGS = """
 ## What the configs set
 
 `configs/finetune/common.py` starts from `configs/base.py`, or from `configs/tiny.py` if
-`size=tiny`; with `model=NAME` from the file of that name. Values below are those of
+`recipe=tiny`; with `model=NAME` from the file of that name. Values below are those of
 each file's default arguments; `--help --config=FILE:ARGUMENTS` shows others.
 """
 
@@ -98,7 +98,8 @@ def _families() -> Iterator[str]:
         own = {n: f for n, f in family.fields.items() if n not in fields.FIELDS}
         if own:
             yield f"\n## Fields of {family.title} alone\n\n"
-            yield f"[families.md](families.md#{name}).\n\n{_table(own, name)}"
+            page = f"{name}.md" if name in ("gpt", "elmo") else f"encoders.md#{name}"
+            yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own, name)}"
 
 
 def _configs() -> Iterator[str]:

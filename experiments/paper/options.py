@@ -154,7 +154,7 @@ def finetuning_config(data: tasks.Found, size: str, system: str = "bert") -> str
     file, *arguments = data.config
     if system != "bert":
         arguments.append(f"model={system}")
-    spec = ",".join([f"size={size}", *arguments])
+    spec = ",".join([f"recipe={size}", *arguments])
     return f"{ROOT / 'configs' / 'finetune' / file}:{spec}"
 
 

@@ -45,12 +45,12 @@ CONFIGS = {
         model.hidden_dropout_prob=0.1 model.attention_probs_dropout_prob=0.1
     """,
     "pairs": """
-        finetune/text.py:size=tiny tokenizer.vocab_file=FOLDER/vocab.txt
+        finetune/text.py:recipe=tiny tokenizer.vocab_file=FOLDER/vocab.txt
         task.train_file=FOLDER/pairs-train.jsonl task.dev_file=FOLDER/pairs-dev.jsonl
         task.text_b=text_b task.max_seq_length=48 optimizer.learning_rate=1e-3
     """,
     "squad": """
-        finetune/squad.py:size=tiny tokenizer.vocab_file=FOLDER/vocab.txt
+        finetune/squad.py:recipe=tiny tokenizer.vocab_file=FOLDER/vocab.txt
         task.train_file=FOLDER/squad-train.json task.dev_file=FOLDER/squad-dev.json
         task.max_seq_length=32 task.doc_stride=12 task.max_query_length=10
         optimizer.learning_rate=1e-3

@@ -5,12 +5,17 @@
         --config.train.num_steps=200 --config.train.eval_every=50
     python -m experiments.sweeps.sweep --config=focal.py --config=span.py \
         --config=plain.py --grid=seed=0,1,2 --together --output=runs/losses
+    python -m experiments.sweeps.sweep --config=configs/finetune/text.py --trials=20 \
+        --grid=optimizer.learning_rate=1e-5..1e-3 --grid=train.num_epochs=2,3,4 \
+        --config.init_from=FOLDER --config.task.train_file=train.csv
 
 All combinations of the files and the grids' values run one after the other, each as
 bert_jax.main in its own folder. The same command resumes. With --together the seeds of
 a combination, which must be consecutive, train in one program: faster for small models.
 A config file that defines something new is part of its runs' names: after a change of
 its text they are others. OUTPUT/report.md compares the scores on dev over the seeds.
+With --trials Optuna chooses the settings (the extra `search`): LOW..HIGH is a range of
+numbers, logarithmic if HIGH is ten times LOW or more, and A,B,... are choices.
 """
 
 import argparse
@@ -18,47 +23,67 @@ import itertools
 import json
 import math
 import re
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, escape_controls
-from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
-from experiments.lib.report import Table
 from experiments.lib.runner import Run, digest
-from experiments.lib.verdicts import estimate, interval, number
+from experiments.sweeps import compare
 
-_SEED = "seed"
+SEED = "seed"
 # Values between commas. Commas inside of quotes and brackets separate nothing.
 _VALUES = re.compile(r"""(?:'[^']*'|"[^"]*"|\([^)]*\)|\[[^]]*\]|[^,])+""")
 SCORE = (
     "default: evaluate.score, else f1 of ner and squad, masked_lm_loss of "
     "pre-training, or the first"
 )
-_SAME = 1e-6  # scores closer than this are the same but for rounding
-
-Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 
 @command_line.command
 def main(argv: Sequence[str]) -> int:
     """Runs the command and returns the exit status."""
     options, fields = parse(argv)
-    runs = plan(options, fields)
+    if not options.plan:
+        command_line.require("matplotlib", "report", "the figures need matplotlib")
+    if options.trials:
+        from experiments.sweeps import search  # needs an extra
 
-    def said(_: object) -> str:
-        ended = [(name, run) for run, name in runs.items() if run.is_done]
-        if not ended:
-            return "no run has ended"
-        found, score = settings(ended, options.score)
-        sections = [report.Section("", [comparison_table(found, score)])]
-        results = plain(found, score)
-        return escape_controls(report.write(options.output, sections, results))
+        return search.main(options, fields)
+    runs = relabel(plan(options, fields), options.labels)
+    return runner.finish(
+        list(runs), options, lambda _: write_report(options, runs), partial=True
+    )
 
-    return runner.finish(list(runs), options, said, partial=True)
+
+def relabel(runs: dict[Run, str], labels: Sequence[str]) -> dict[Run, str]:
+    """Returns the runs with labels for their settings' names, if there are any.
+
+    Raises:
+      UserError: There are more or fewer labels than settings.
+    """
+    names = [*dict.fromkeys(runs.values())]
+    if labels and len(labels) != len(names):
+        count = f"{len(labels)} for {len(names)} settings"
+        raise UserError(f"--labels: {count}, in this order: {'; '.join(names)}")
+    chosen = dict(zip(names, labels or names, strict=True))
+    return {run: chosen[name] for run, name in runs.items()}
+
+
+def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
+    """Writes the report of the runs that have ended, and returns the text to print."""
+    ended = [(name, run) for run, name in runs.items() if run.is_done]
+    if not ended:
+        return "no run has ended"
+    found, score = compare.settings(ended, options.score)
+    table, figures = (
+        compare.comparison_table(found, score),
+        compare.figures(found, score),
+    )
+    sections = [report.Section("", [table, *figures])]
+    results = compare.plain(found, score)
+    return escape_controls(report.write(options.output, sections, results))
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -75,7 +100,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--grid", default=[], action="append", help="FIELD=A,B,...; may be repeated"
     )
+    parser.add_argument("--trials", default=0, type=int, help="settings to search")
     parser.add_argument("--score", default="", help=SCORE)
+    labels = command_line.several(str)
+    parser.add_argument(
+        "--labels", default=[], type=labels, help="of the settings, in the grid's order"
+    )
     parser.add_argument("--together", action="store_true", help="seeds in one program")
     parser.add_run_options("runs/sweep")
     options, fields = command_line.with_fields(parser, argv, ("train.seeds",))
@@ -87,16 +117,27 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         grid[field] = _VALUES.findall(values)
         if len(set(grid[field])) < len(grid[field]):
             raise UserError(f"--grid={text}: names a value twice")
+        if (ends := range_of(grid[field])) and float(ends[0]) >= float(ends[1]):
+            raise UserError(f"--grid={text}: must be LOW..HIGH, the lower end first")
+        if ends and not options.trials:
+            raise UserError(
+                f"--grid={text}: a range needs --trials=N, or write A,B,..."
+            )
     options.grid = grid
     if len({*options.config}) < len(options.config):
         raise UserError("--config: names a config file twice")
-    if len(options.config) == 1 and not grid:
+    if len(options.config) == 1 and not (grid or options.trials):
         raise UserError("one run: name a --grid=FIELD=A,B,... or another --config=FILE")
+    if options.trials:
+        command_line.check_counts(options, "trials")
+        if len(options.config) > 1 or not {*grid} - {SEED} or options.labels:
+            needs = "needs one --config and a --grid to search, and takes no --labels"
+            raise UserError(f"--trials: {needs}")
     for text in fields:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
-        given = grid.get(_SEED, [])
+        given = grid.get(SEED, [])
         # isdigit() is true of "²", which int() refuses.
         seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
         if len(seeds) < max(2, len(given)) or seeds != [
@@ -108,14 +149,31 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return options, fields
 
 
-def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
+def range_of(values: Sequence[str]) -> list[str] | None:
+    """Returns the ends of a grid's only value LOW..HIGH, or None if it is no range."""
+    ends = values[0].split("..")
+    try:
+        is_range = len(values) == 1 and all(math.isfinite(float(x)) for x in ends)
+    except ValueError:
+        return None
+    return ends if is_range and len(ends) == 2 else None
+
+
+def plan(
+    options: argparse.Namespace,
+    fields: Sequence[str],
+    grid: Mapping[str, Sequence[str]] | None = None,
+) -> dict[Run, str]:
     """Returns the runs, their configs checked, each with the name of its setting.
+
+    Args:
+      grid: Values by field. None means those of `options`.
 
     Raises:
       UserError: The config does not allow a field or value.
     """
-    grid = dict(options.grid)
-    seeds = grid.pop(_SEED) if options.together else []
+    grid = dict(options.grid if grid is None else grid)
+    seeds = grid.pop(SEED) if options.together else []
     names, runs = {spec: files.config_name(spec) for spec in options.config}, {}
     if len({*names.values()}) < len(names):  # short ones do not differ
         names = {spec: spec for spec in names}
@@ -137,152 +195,12 @@ def plan(options: argparse.Namespace, fields: Sequence[str]) -> dict[Run, str]:
         # A file's name has at most 255 bytes, and those next to the folder are longer.
         safe = safe.encode()[:200].decode(errors="ignore")
         folder = options.output / f"{safe or 'seeds'}-{digest(*arguments, whole)}"
-        setting = {f: v for f, v in point.items() if f != _SEED}
+        setting = {f: v for f, v in point.items() if f != SEED}
         if len(names) > 1 or not setting:
             setting = {"config": names[spec], **setting}
         said = " ".join(f"{field}={value}" for field, value in setting.items())
         runs[Run("run", folder, arguments)] = said
     return runs
-
-
-class Setting(NamedTuple):
-    """Runs that differ by their seed alone.
-
-    Attributes:
-      scores: Scores by seed.
-    """
-
-    name: str
-    scores: Mapping[int, float]
-
-    @property
-    def mean(self) -> float:
-        return statistics.fmean(self.scores.values())
-
-
-class Difference(NamedTuple):
-    """A setting's score less another's, over the `pairs` of seeds that both have.
-
-    The 95% interval of the mean has no bounds where these are too few, or all differ
-    by the same.
-    """
-
-    mean: float
-    low: float
-    high: float
-    pairs: int
-
-
-def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting], str]:
-    """Returns the settings, the best first, and the name of their score.
-
-    Args:
-      runs: Runs that have ended, each with the name of its setting.
-      asked: Name of the score. Empty means the task's main score.
-
-    Raises:
-      UserError: A run's log is cut, or lacks the score.
-    """
-    found: dict[str, dict[int, tuple[dict[str, Any], Path, Lines]]] = {}
-    for name, run in runs:
-        for seed, lines in run.log().items():
-            folder = run.seeds()[seed]
-            config = runner.read_json(folder / "config.json")
-            found.setdefault(name, {})[config["seed"]] = config, folder, lines
-    every = [each for by_seed in found.values() for each in by_seed.values()]
-    score = _choose(every, asked)
-    sign = 1 if lower_is_better(score) else -1
-    each = [
-        Setting(name, {seed: _final(*one, score) for seed, one in by_seed.items()})
-        for name, by_seed in found.items()
-    ]
-    each.sort(key=lambda one: (math.isnan(one.mean), sign * one.mean))
-    return each, score
-
-
-def _choose(every: Sequence[tuple[Any, Path, Lines]], asked: str) -> str:
-    names = [
-        [name for name in lines[-1] if name not in ("step", "split", "time")]
-        for *_, lines in every
-    ]
-    shared = [name for name in names[0] if all(name in other for other in names)]
-    # A pre-training's `loss` is that of its objective. Its cross entropy tells more.
-    config = every[0][0]
-    is_f1 = config["task"]["name"] in ("ner", "squad")
-    selects = config["evaluate"].get("score", "")  # runs of before have none
-    main = selects or ("f1" if is_f1 else "masked_lm_loss")
-    score = asked or (main if main in shared else (shared or names[0])[0])
-    for (_, folder, _), there in zip(every, names, strict=True):
-        if score not in there:
-            raise UserError(
-                f"{folder}: has no {score} on dev; it has {', '.join(there)}: choose "
-                "one with --score that all runs have"
-            )
-    return score
-
-
-def _final(config: Mapping[str, Any], folder: Path, lines: Lines, score: str) -> float:
-    """Returns the score of the checkpoint that the run's predictions are from."""
-    values = {line["step"]: float(line[score]) for line in lines if score in line}
-    last = list(values)[-1]
-    if config["evaluate"]["checkpoint"] == "best":
-        names = (path.name for path in (folder / "best").glob("[0-9]*"))
-        steps = [int(name) for name in names if name.isdecimal()]  # whole ones
-        last = next((step for step in steps if step in values), last)
-    return values[last]
-
-
-def difference(setting: Setting, other: Setting) -> Difference:
-    """Returns the difference over the seeds that both have, which had the same order of
-    data.
-
-    Without such seeds it is that of the means.
-    """
-    own, others = setting.scores, other.scores
-    pairs = [own[seed] - others[seed] for seed in own if seed in others]
-    if not pairs:
-        return Difference(setting.mean - other.mean, -math.inf, math.inf, 0)
-    ends = interval(pairs)
-    if max(pairs) - min(pairs) < _SAME:
-        ends = (-math.inf, math.inf)
-    return Difference(statistics.fmean(pairs), *ends, len(pairs))
-
-
-def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
-    """Returns the scores as JSON has them, with null where a value is not finite."""
-    scores = {
-        one.name: {str(seed): number(value) for seed, value in one.scores.items()}
-        for one in found
-    }
-    return {"score": score, "scores": scores}
-
-
-def comparison_table(found: Sequence[Setting], score: str) -> Table:
-    """Returns the means, and the others' differences from the best."""
-    rows = []
-    for rank, one in enumerate(found, 1):
-        mean, reach = estimate([*one.scores.values()])
-        shown = f"± {reach:.2g}" if math.isfinite(reach) else ""
-        row = [str(rank), one.name, f"{mean:.4g}", shown, str(len(one.scores))]
-        if len(found) > 1:
-            row += _cells(difference(one, found[0])) if rank > 1 else ("", "", "")
-        rows.append(row)
-    header = ["", "runs", f"dev {score}", "95%", "seeds"]
-    if len(found) == 1:
-        return Table(rows, header)
-    better = "lower" if lower_is_better(score) else "higher"
-    note = (
-        f"the best first ({better} is better); less row 1: how much they differ from "
-        "it, over the seeds that both have (pairs)"
-    )
-    return Table(rows, [*header, "less row 1", "95% interval", "pairs"], note)
-
-
-def _cells(found: Difference) -> tuple[str, str, str]:
-    """Returns the mean, the interval and the number of pairs."""
-    is_known = math.isfinite(found.low)
-    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
-    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
 
 
 if __name__ == "__main__":

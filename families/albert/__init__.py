@@ -1,6 +1,6 @@
 """ALBERT (Lan et al. 2020): one layer, applied several times, on narrow embeddings.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """CamemBERT (Martin et al. 2020): RoBERTa with a French SentencePiece vocabulary.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from bert_jax.family import LazyImport

@@ -1,6 +1,6 @@
 """DistilBERT (Sanh et al. 2019): BERT's layers without segments and pooler.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from typing import Any

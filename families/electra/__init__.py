@@ -1,6 +1,6 @@
 """ELECTRA (Clark et al. 2020): BERT's layers, trained to find replaced tokens.
 
-The embeddings may be narrower than the layers. See docs/families.md.
+The embeddings may be narrower than the layers. See docs/encoders.md.
 """
 
 from typing import Any

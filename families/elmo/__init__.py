@@ -1,6 +1,6 @@
 """ELMo (Peters et al. 2018): language models of both directions.
 
-See docs/families.md.
+See docs/elmo.md.
 """
 
 from collections.abc import Mapping

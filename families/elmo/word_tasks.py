@@ -1,7 +1,7 @@
 """ELMo for names and for answers: its vectors, BiLSTMs, and a CRF or two scores a word.
 
 Names: as AllenNLP's crf_tagger with ELMo (training_config/ner_elmo.jsonnet, and Peters
-et al. 2018, section 4). Answers: less than their system. docs/families.md lists the
+et al. 2018, section 4). Answers: less than their system. docs/elmo.md lists the
 differences.
 """
 

@@ -1,6 +1,6 @@
 """OpenAI's GPT (Radford et al. 2018), in BERT's encoder layers.
 
-See docs/families.md.
+See docs/gpt.md.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """ModernBERT (Warner et al. 2024): windows, rotations and no biases.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from collections.abc import Mapping

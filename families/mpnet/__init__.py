@@ -1,6 +1,6 @@
 """MPNet (Song et al. 2020): BERT's layers with biases of relative positions.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from typing import Any

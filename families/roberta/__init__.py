@@ -1,4 +1,4 @@
-"""RoBERTa (Liu et al. 2019), in BERT's encoder layers. See docs/families.md."""
+"""RoBERTa (Liu et al. 2019), in BERT's encoder layers. See docs/encoders.md."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """XLM-R (Conneau et al. 2020): RoBERTa with a SentencePiece vocabulary.
 
-See docs/families.md.
+See docs/encoders.md.
 """
 
 from bert_jax.family import LazyImport

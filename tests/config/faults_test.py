@@ -72,7 +72,7 @@ def test_config_file_that_raises(text, said, tmp_path, monkeypatch, capfd):
 
 def test_field_of_the_task_that_nothing_reads(tmp_path):
     path = tmp_path / "mine.py"
-    text = 'extends = "finetune/text:size=tiny"\n\n\ndef get_config(config):\n'
+    text = 'extends = "finetune/text:recipe=tiny"\n\n\ndef get_config(config):\n'
     path.write_text(f"{text}    config.task.max_seq_lenght = 64\n")
     with pytest.raises(UserError) as error:
         configuration.load_config(str(path), [])

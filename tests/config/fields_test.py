@@ -123,7 +123,7 @@ def own(tmp_path, monkeypatch):
     path = tmp_path / "own.py"
     path.write_text(
         "from bert_jax.config.field import Field\n"
-        "extends = 'finetune/text:size=tiny'\n"
+        "extends = 'finetune/text:recipe=tiny'\n"
         "def get_config(config):\n"
         "    # Share of a label given to the others.\n"
         "    config.task.smoothing = Field(0.1, '[0, 1)', resume=True)\n"

@@ -261,8 +261,12 @@ def test_weights_of_the_other_model_are_one_line(make, tmp_path, make_folder):
     rows = tmp_path / "rows.csv"
     rows.write_text("text,label\na dog,yes\na cat,no\n")
     for spec, source, message in (
-        ("configs/finetune/text.py:size=tiny", gpts, "are a GPT's, and the config is"),
-        ("configs/finetune/text.py:size=tiny,model=gpt", berts, "are a BERT's, and"),
+        (
+            "configs/finetune/text.py:recipe=tiny",
+            gpts,
+            "are a GPT's, and the config is",
+        ),
+        ("configs/finetune/text.py:recipe=tiny,model=gpt", berts, "are a BERT's, and"),
         ("configs/tiny.py", gpts, "or --config=FILE:model=gpt"),
     ):
         field = f"--config.init_from={source}"

@@ -26,7 +26,7 @@ def test_main_predicts_each_row_once(tmp_path, plain, capsys):
     rows = [{"text": f"{words[n % 4]} {n}", "label": n % 2} for n in range(24)]
     table, output = tmp_path / "table.jsonl", tmp_path / "folds"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    fields = (f"init_from={plain}", "size=tiny", "task.max_seq_length=8")
+    fields = (f"init_from={plain}", "recipe=tiny", "task.max_seq_length=8")
     few = ("train.num_epochs=1", "train.batch_size=8", "evaluate.batch_size=8")
     cross_validate.main([str(table), str(output), "--folds=2", *fields, *few])
     assert "accuracy: " in capsys.readouterr().out

@@ -24,7 +24,7 @@ SIZES = ElmoConfig(
     dropout=0.1,
 )
 CONFIG = """
-extends = "finetune/text:size=tiny,model=elmo"
+extends = "finetune/text:recipe=tiny,model=elmo"
 
 def get_config(config):
     config.init_from = "FOLDER/elmo"

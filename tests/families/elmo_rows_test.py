@@ -7,7 +7,7 @@ from bert_jax.data.rows import Feature
 from families.elmo import characters
 from families.elmo import rows as word_rows
 
-ELMO = "configs/finetune/text.py:model=elmo,size=tiny"
+ELMO = "configs/finetune/text.py:model=elmo,recipe=tiny"
 
 
 def words(*fields, length=50):

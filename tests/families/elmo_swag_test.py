@@ -12,7 +12,7 @@ from tests.tasks.small_texts import choice_row
 
 SIZES = ("model.hidden_size=4", "model.intermediate_size=8", "task.lstm_size=4")
 SIZES += ("task.filters=('1:4','2:4')", "task.max_characters=12")
-SPEC = "configs/finetune/swag.py:size=tiny,model=elmo"
+SPEC = "configs/finetune/swag.py:recipe=tiny,model=elmo"
 EXAMPLES = [
     choice_row("He sat down.", ("He ate.", "The cat is far away.", "", "So!"), 2),
     choice_row("A", ("b", "c d e f g h i j k l m n o p", "q", "r"), 1),

@@ -28,7 +28,7 @@ def make(tmp_path):
         if spec.startswith("ner"):
             fields += (f"task.train_file={tmp_path / 'train.conll'}",)
         own = [f"--config.{field}" for field in (*SIZES, *fields)]
-        spec = f"configs/finetune/{spec},model=elmo,size=tiny"
+        spec = f"configs/finetune/{spec},model=elmo,recipe=tiny"
         return tasks.create_task(configuration.load_config(spec, own))
 
     return task

@@ -47,7 +47,7 @@ def finetuned(pretrained, tmp_path_factory):
     """A run on pairs of which the telling word decides, and its folder."""
     folder = tmp_path_factory.mktemp("pairs")
     write_pairs(folder, "fox", "cats")
-    extends = "finetune/text:size=tiny,model=gpt"
+    extends = "finetune/text:recipe=tiny,model=gpt"
     path = micro_config.finetuning(folder / "own.py", pretrained, extends, FINETUNING)
     out, err = runs.run(path, folder / "run", "--config.task.text_b=text_b")
     return folder, out, err

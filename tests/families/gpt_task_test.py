@@ -44,7 +44,7 @@ def make(pieces):
         sizes = [f"--config.model.{name}={value}" for name, value in SIZES.items()]
         own = (f"--config.tokenizer.vocab_file={pieces}", *sizes)
         fields = ("--config.task.max_seq_length=20", *own, *fields)
-        spec = f"configs/finetune/{spec},model=gpt,size=tiny"
+        spec = f"configs/finetune/{spec},model=gpt,recipe=tiny"
         return tasks.create_task(configuration.load_config(spec, fields))
 
     return task

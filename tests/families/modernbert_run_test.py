@@ -48,7 +48,7 @@ def finetuned(pretrained, tmp_path_factory):
     """A run on pairs of which the telling word decides, and its folder."""
     folder = tmp_path_factory.mktemp("pairs")
     write_pairs(folder, "fox", "cats")
-    extends = "finetune/text:size=tiny,model=modernbert"
+    extends = "finetune/text:recipe=tiny,model=modernbert"
     path = micro_config.finetuning(folder / "own.py", pretrained, extends, FINETUNING)
     # The mean of a text, where the weights' own config says its first token.
     runs.run(path, folder / "run", "--config.model.classifier_pooling=mean")

@@ -9,6 +9,7 @@ import threading
 from unittest import mock
 
 import pytest
+from prometheus_client import parser
 
 from bert_jax.errors import UserError
 from bert_jax.serving import server
@@ -60,6 +61,42 @@ def test_request_that_is_too_large_is_refused():
     with serving() as port:
         too_large = request(b"a" * (server.MAX_BYTES + 1))
         assert asked(port, too_large) == (413, b"Content Too Large")
+
+
+def test_metrics_count_answers_and_rows():
+    with serving() as port:
+        for raw in (request(ROW), request([ROW] * 3), request(b"{")):
+            asked(port, raw)
+        asked(port, head(start="GET /health"))
+        status, text = asked(port, head(start="GET /metrics"))
+    families = {f.name: f for f in parser.text_string_to_metric_families(text.decode())}
+    assert status == 200
+    requests = {s.labels["status"]: s.value for s in families["bert_requests"].samples
+                if s.name == "bert_requests_total"}  # fmt: skip
+    assert requests == {"200": 2, "400": 1}
+    samples = {s.name: s.value for f in families.values() for s in f.samples}
+    assert samples["bert_rows_total"] == 4 and samples["bert_queued_rows"] == 0
+    assert samples["bert_request_seconds_count"] == 3
+    assert 0 < samples["bert_request_seconds_sum"] < 60
+
+
+def test_openapi_has_the_fields_of_a_row():
+    about = {"model": "mine", "fields": ["context", "endings"]}
+    about["example"] = {"context": "a", "endings": ["b", "c"]}
+    document = server.openapi(about)
+    row = document["components"]["schemas"]["row"]
+    assert row["example"] == about["example"] and row["required"] == about["fields"]
+    assert row["properties"]["endings"]["type"] == "array"
+    assert (
+        "text_b"
+        not in server.openapi(about | {"fields": ["text", "text_b"], "example": {}})[
+            "components"
+        ]["schemas"]["row"]["required"]
+    )
+    with serving() as port:
+        for path, methods in document["paths"].items():
+            assert asked(port, head(start=f"GET {path}"))[0] in (200, 405)
+            assert ("post" in methods) == (path == "/predict")
 
 
 @pytest.mark.parametrize(

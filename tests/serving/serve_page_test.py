@@ -38,6 +38,8 @@ def address():
         def do_GET(self):
             page = self.path == "/"
             about = {"status": "ok", "task": "ner", "fields": ["text", "text_b"]}
+            about |= {"model": "mine", "labels": ["O", "B-PER", "I-PER", "B-LOC"]}
+            about |= {"example": {"text": FOX, "text_b": "classes"}}
             self.reply(200, server.PAGE.read_bytes() if page else json.dumps(about))
 
         def do_POST(self):
@@ -105,6 +107,19 @@ def test_entities_by_characters_not_code_units(answer):
 def test_answer_in_its_context(answer):
     found = answer("squad")
     assert found.find_element("css selector", "mark").text == "May"
+
+
+def test_example_is_answered_and_listed(answer, browser):
+    answer("squad")
+    browser.find_element("id", "example").click()
+    browser.find_element("css selector", "#answer .bar")
+    first, second = browser.find_elements("css selector", "#asked button")
+    assert first.text.split("\n")[1] == "good" and second.text.split("\n")[1] == "May"
+    second.click()
+    assert browser.find_element("css selector", "#answer mark").text == "May"
+    assert browser.title == "Tags of words · mine"
+    chips = browser.find_elements("css selector", "#about .chip")
+    assert [chip.text for chip in chips] == ["PER", "LOC"]
 
 
 @pytest.mark.slow

@@ -38,6 +38,10 @@ def test_answers_are_those_of_predict(plain, tmp_path):
                 expected[-1]["is_next_probability"], rel=1e-4
             )
         assert ask(f"{served}/predict", b'[{"text": "a"}, {}]')["status"] == 400
+        about = ask(f"{served}/health")
+        assert len(of(about["example"])["masks"]) == 1 and about["labels"] == []
+        described = ask(f"{served}/openapi.json")
+        assert described["info"]["title"] == about["model"] == plain.name
         process.send_signal(signal.SIGTERM)
         finish(process, 143)
 

@@ -132,7 +132,7 @@ def taught(plain, tmp_path):
     return micro_config.finetuning(
         tmp_path / "taught.py",
         plain,
-        "finetune/text:size=tiny",
+        "finetune/text:recipe=tiny",
         """config.task.text_b = "text_b"
         config.train.log_every = 1""",
     )

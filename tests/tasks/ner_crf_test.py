@@ -77,7 +77,7 @@ def test_run_with_a_crf_is_loaded_with_it_and_exported_without(plain, tmp_path):
     fields = {"init_from": plain, "task.train_file": tmp_path / "train.conll"}
     fields |= {"task.crf": True, "task.max_seq_length": 16, "train.num_steps": 2}
     flags = [f"--config.{name}={value}" for name, value in fields.items()]
-    run("configs/finetune/ner.py:size=tiny", tmp_path / "run", *flags)
+    run("configs/finetune/ner.py:recipe=tiny", tmp_path / "run", *flags)
     run("", tmp_path / "run", "--mode=export", f"--output={tmp_path / 'exported'}")
     ours, theirs = (bert_jax.load(tmp_path / name) for name in ("run", "exported"))
     assert ours.heads == ("crf", "token_classification")

@@ -80,7 +80,7 @@ def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
 @pytest.mark.slow
 def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
     model = folders("BertForTokenClassification")
-    spec = f"--config={FINETUNE / 'ner.py'}:size=tiny"
+    spec = f"--config={FINETUNE / 'ner.py'}:recipe=tiny"
     words = {"words": ["The", "Normans", "won", "in", "1066", "."]}
     args = (spec, "--config.task.max_seq_length=64", f"--config.init_from={model}")
     _, err = predict(tmp_path, [words], *args, status=2)
@@ -97,8 +97,8 @@ def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
 @pytest.mark.parametrize(
     ("architecture", "spec", "missing"),
     [
-        ("BertForPreTraining", "squad.py:size=tiny", "question_answering"),
-        ("BertForMaskedLM", "swag.py:size=tiny", "bert/pooler, multiple_choice"),
+        ("BertForPreTraining", "squad.py:recipe=tiny", "question_answering"),
+        ("BertForMaskedLM", "swag.py:recipe=tiny", "bert/pooler, multiple_choice"),
     ],
 )
 def test_folder_names_what_is_missing(folders, tmp_path, architecture, spec, missing):
@@ -150,7 +150,7 @@ def test_run_of_an_elmo_is_named_as_one(tmp_path, model, ours):
     own = configuration.load_config("configs/elmo.py:size=tiny", [])
     (tmp_path / "config.json").write_text(own.to_json())
     given = configuration.load_config(
-        f"configs/finetune/text.py:size=tiny,model={model}", []
+        f"configs/finetune/text.py:recipe=tiny,model={model}", []
     )
     given.init_from = str(tmp_path)
     with pytest.raises(UserError, match=f"are an ELMo's, and the config is for {ours}"):

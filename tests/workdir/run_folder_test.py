@@ -13,7 +13,7 @@ from bert_jax.workdir import folder
 
 
 def test_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
-    config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
+    config = configuration.load_config("configs/finetune/text.py:recipe=tiny", [])
     config.task.name = "questions"
     config.train.num_steps = 7
     recorded = json.loads(json.dumps(config.to_dict()))
@@ -26,7 +26,7 @@ def test_run_of_an_own_task_from_before_a_field_was_there(tmp_path):
 
 
 def test_dev_data_other_than_a_run_began_with(tmp_path):
-    config = configuration.load_config("configs/finetune/text.py:size=tiny", [])
+    config = configuration.load_config("configs/finetune/text.py:recipe=tiny", [])
     vocabulary = Tokenizer(WordLevel({"[UNK]": 0}, "[UNK]"))
     began = {"rows": "a", "dev": {"dev": "b"}}
     folder.claim_folder(tmp_path, config, vocabulary, began)
