@@ -56,7 +56,7 @@ CONFIGS = {
 """,
     ),
     "pairs": (
-        "finetune/text:recipe=tiny",
+        "finetune/text:size=tiny",
         """
     config.tokenizer.vocab_file = "FOLDER/vocab.txt"
     config.task.train_file = "FOLDER/train.jsonl"
@@ -67,7 +67,7 @@ CONFIGS = {
 """,
     ),
     "squad": (
-        "finetune/squad:recipe=tiny",
+        "finetune/squad:size=tiny",
         """
     config.tokenizer.vocab_file = "FOLDER/vocab.txt"
     config.task.train_file = "FOLDER/train.json"
