@@ -45,7 +45,7 @@ def make_config(
     Args:
       name: A file in configs/, such as "base" or "finetune/text", or a path.
       fields: Values by name, such as {"task.train_file": "train.csv"}.
-      arguments: Arguments of the file, such as size="tiny".
+      arguments: Arguments of the file, such as recipe="tiny".
 
     Raises:
       UserError: There is no such file, field or argument, or a value is wrong.

@@ -52,7 +52,10 @@ def config(pretrained, tmp_path):
 
     def write(task="text"):
         write_pairs(tmp_path, "fox", "cats")
-        path, extends = tmp_path / "own.py", f"finetune/{task}:size=tiny,model=roberta"
+        path, extends = (
+            tmp_path / "own.py",
+            f"finetune/{task}:recipe=tiny,model=roberta",
+        )
         return micro_config.finetuning(path, pretrained, extends, FINETUNING)
 
     return write
