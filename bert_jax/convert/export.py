@@ -55,11 +55,13 @@ def export_folder(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
-            _write_model(weights, tokenizer, new, provenance)
-            if tokenizer is not None:
-                _write_tokenizer(weights, tokenizer, new, provenance)
-            card = _card(folder.name, weights, provenance)
-            (new / "README.md").write_text(card, encoding="utf-8")
+            for name, model in {"": weights, **weights.others}.items():
+                (new / name).mkdir(exist_ok=True)
+                _write_model(model, tokenizer, new / name, provenance)
+                if tokenizer is not None:
+                    _write_tokenizer(model, tokenizer, new / name, provenance)
+                card = _card(name or folder.name, model, provenance)
+                (new / name / "README.md").write_text(card, encoding="utf-8")
             config = provenance.get("config") or {}
             task = config.get("task", {})
             if task.get("name") == "embeddings":

@@ -3,18 +3,45 @@
 The embeddings may be narrower than the layers. See docs/families.md.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.family import Family, LazyImport, require_values
 
+OBJECTIVE = "replaced_tokens"
 
-class Electra(Family):
+
+class WithGenerator(Family):
+    """A family that may be trained together with a generator.
+
+    `replaced_tokens` is the model of both (`families.electra.replaced`).
+    """
+
+    replaced_tokens: Any
+    others: tuple[str, ...] = ("generator",)
+    registry_entries: Mapping[str, Mapping[str, str]] = {
+        "task.objective": {OBJECTIVE: "families.electra.replaced:OBJECTIVE"}
+    }
+
+    def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
+        from families.electra import replaced  # not before a model is needed
+
+        return replaced.split_models(config, params)
+
+    def joined(self, params: Any, others: Mapping[str, Any]) -> Any:
+        from families.electra import replaced
+
+        return replaced.join_models(self.name, params, others)
+
+
+class Electra(WithGenerator):
     """The differences between ELECTRA and BERT."""
 
     name, title = "electra", "an ELECTRA"
     trunk = LazyImport("families.electra.model:Electra")
     for_pretraining = LazyImport("families.electra.model:ElectraForPreTraining")
     with_heads = LazyImport("families.electra.model:ElectraWithHeads")
+    replaced_tokens = LazyImport("families.electra.replaced:ElectraReplacedTokens")
     layout = LazyImport("families.electra.layout:LAYOUT")
     model_type = "electra"
     fields = LazyImport("families.electra.fields:FIELDS")

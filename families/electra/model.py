@@ -3,10 +3,12 @@ without a pooler, classifiers with a hidden layer, and the head of a discriminat
 
 from typing import Any, ClassVar
 
+import flax.linen as nn
 from jaxtyping import Array, Float
 
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.models.encoder import Bert, Encoded
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Embeddings, Encoded
 from bert_jax.models.heads import BertForPreTraining, Classifier, HiddenLayer
 from bert_jax.models.layers import gelu
 from bert_jax.types import DropoutKey
@@ -17,6 +19,23 @@ class Electra(Bert):
     Base."""
 
     has_pooler: ClassVar[bool] = False
+    given: nn.Module | None = None  # embeddings of another model, in place of its own
+
+    def embeds(self, config: BertConfig) -> nn.Module:
+        return Embeddings(config) if self.given is None else self.given
+
+
+class ElectraDiscriminator(Classifier):
+    """A hidden layer with GELU, and each token's logit of being a replaced one."""
+
+    features: tuple[int, ...] = (1,)
+    names: tuple[str, ...] = ("embed", "labels")
+    logits: bool = True
+    hidden: HiddenLayer = HiddenLayer(gelu, drops_input=False)
+
+    def __call__(self, encoded: Encoded, packed: Any = None) -> Float[Array, "..."]:
+        del packed
+        return super().__call__(encoded.sequence)[..., 0]
 
 
 class ElectraWithHeads(BertWithHeads):
@@ -38,11 +57,7 @@ class ElectraWithHeads(BertWithHeads):
     ) -> Float[Array, "..."]:
         if head != "replaced_tokens":
             return super()._linear(bert, head, encoded, key, rows)
-        hidden, names = HiddenLayer(gelu, drops_input=False), ("embed", "labels")
-        score = Classifier(
-            self.config, (1,), names, logits=True, hidden=hidden, name=head
-        )
-        return score(encoded.sequence)[..., 0]
+        return ElectraDiscriminator(self.config, name=head)(encoded)
 
 
 class ElectraForPreTraining(BertForPreTraining):
