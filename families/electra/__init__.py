@@ -23,6 +23,15 @@ class WithGenerator(Family):
         "task.objective": {OBJECTIVE: "families.electra.replaced:OBJECTIVE"}
     }
 
+    def task(self, name: str, task: Any) -> Any:
+        def checked(config: Any, tokenizer: Any = None) -> Any:
+            if config.task.objective == OBJECTIVE:
+                why = "is trained whole, with its generator"
+                require_values(config, self.title, ("model.lora_rank", 0, why))
+            return task(config, tokenizer)
+
+        return checked if name == "pretraining" else task
+
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
         from families.electra import replaced  # not before a model is needed
 

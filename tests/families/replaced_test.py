@@ -170,7 +170,14 @@ def test_run_answers_and_is_exported_as_both_models(pretrained, tmp_path):
                  first["logits"], 64)  # fmt: skip
 
 
-@pytest.mark.parametrize("source", ["run", "folder", "alone"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "folder",
+        pytest.param("run", marks=pytest.mark.slow),
+        pytest.param("alone", marks=pytest.mark.slow),
+    ],
+)
 def test_training_goes_on_from_its_weights(pretrained, source, tmp_path):
     start_from = pretrained / "run"
     if source != "run":
@@ -197,3 +204,11 @@ def test_a_bert_is_not_trained_so(micro, tmp_path):
     line = error.splitlines()[-1]
     assert "a BERT is not trained so; set --config.model.architecture to one" in line
     assert "electra" in line and "deberta_v3" in line
+
+
+def test_counted_words_need_berts_masked_lm(corpus, tmp_path):
+    own = 'config.task.word_initializer = "counted"'
+    path = write_config("electra", corpus, tmp_path, own)
+    _, error = run(path, tmp_path / "run", status=2)
+    line = error.splitlines()[-1]
+    assert "config.task.word_initializer=counted" in line and "no masked LM" in line
