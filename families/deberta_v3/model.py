@@ -6,7 +6,7 @@ query's content with the distance, and the key's content with the distance. Dist
 have vectors that all layers share, projected by each layer's own queries and keys.
 """
 
-import math
+import dataclasses
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -32,6 +32,7 @@ from bert_jax.models.layers import (
 )
 from bert_jax.models.matmul import multiplied_einsum
 from bert_jax.types import DropoutKey
+from families.electra.model import ElectraDiscriminator
 
 BLOCK = 128  # positions that are compared with distances at once
 
@@ -120,14 +121,15 @@ class DisentangledAttention(SelfAttention):
             key,
             jnp.asarray(used),
         )
-        scale = 1.0 / math.sqrt(3 * config.head_dim)
-        # [distances, heads, head_dim], the key's distance from the query ascending
-        asking, asked = (each(table) * scale for each in projections)
-        asked = asked[np.roll(rows[::-1], -1) - used[0]]
-        asking = asking[rows - used[0]]
-        by_query, by_key = compare(query, asked), compare(keys, asking)
+        scale = (3 * config.head_dim) ** -0.5
+        # [distances, heads, head_dim]
+        distance_queries, distance_keys = (each(table) * scale for each in projections)
+        # `compare` takes distances in the order of the other side's positions.
+        descending = np.roll(rows[::-1], -1)
+        by_query = compare(query, distance_keys[descending - used[0]])
+        by_key = compare(keys, distance_queries[rows - used[0]])
         bias = by_query + jnp.swapaxes(by_key, 2, 3)
-        return query * 3**-0.5, mask.replace(position_bias=bias)
+        return query * 3**-0.5, dataclasses.replace(mask, position_bias=bias)
 
 
 class Layer(EncoderLayer):
@@ -148,10 +150,9 @@ class AddedEmbedding(Embedding):
         shape = (self.rows, self.config.embedding_size)
         self.embedding = self.param("embedding", init, shape)
 
-    @property
-    def table(self) -> Float[Array, "rows hidden"]:
+    def __call__(self, ids: Int[Array, "..."]) -> Float[Array, "... hidden"]:
         assert self.base is not None
-        return super().table + jax.lax.stop_gradient(self.base.table)
+        return super().__call__(ids) + jax.lax.stop_gradient(self.base(ids))
 
 
 class DebertaEmbeddings(nn.Module):
@@ -218,25 +219,17 @@ class Deberta(Bert):
         return DisentangledMask(**vars(mask), distances=self.distances())
 
 
-class DebertaDiscriminator(nn.Module):
-    """Each token's logit of being a replaced one, from its vector and that of [CLS]."""
+class DebertaDiscriminator(ElectraDiscriminator):
+    """ELECTRA's, which also reads the vector of [CLS]."""
 
-    config: BertConfig
-
-    @nn.compact
-    def __call__(
-        self, encoded: Encoded, packed: Packed | None = None
-    ) -> Float[Array, "batch length"]:
-        config = self.config
+    def inputs(
+        self, encoded: Encoded, packed: Packed | None
+    ) -> Float[Array, "batch length hidden"]:
         first = encoded.first[:, None]
         if packed is not None:
             index = jnp.maximum(packed.sequence_ids - 1, 0)
             first = gather_positions(encoded.first, index)
-        normed = layer_norm(config, name="layer_norm")(first + encoded.sequence)
-        size, names = (config.hidden_size,), ("embed", "pooled")
-        hidden = gelu(Dense(config, size, names, name="dense")(normed))
-        output = Dense(config, (1,), ("embed", "labels"), logits=True, name="output")
-        return output(hidden)[..., 0]
+        return layer_norm(self.config, name="layer_norm")(first + encoded.sequence)
 
 
 _POOLER = HiddenLayer(gelu, drops_input=False)

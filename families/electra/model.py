@@ -4,13 +4,14 @@ without a pooler, classifiers with a hidden layer, and the head of a discriminat
 from typing import Any, ClassVar
 
 import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.config import BertConfig
-from bert_jax.models.encoder import Bert, Embeddings, Encoded
-from bert_jax.models.heads import BertForPreTraining, Classifier, HiddenLayer
-from bert_jax.models.layers import gelu
+from bert_jax.models.encoder import Bert, Embeddings, Encoded, Packed
+from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.layers import Dense, gelu
 from bert_jax.types import DropoutKey
 
 
@@ -25,17 +26,28 @@ class Electra(Bert):
         return Embeddings(config) if self.given is None else self.given
 
 
-class ElectraDiscriminator(Classifier):
+class ElectraDiscriminator(nn.Module):
     """A hidden layer with GELU, and each token's logit of being a replaced one."""
 
-    features: tuple[int, ...] = (1,)
-    names: tuple[str, ...] = ("embed", "labels")
-    logits: bool = True
-    hidden: HiddenLayer = HiddenLayer(gelu, drops_input=False)
+    config: BertConfig
 
-    def __call__(self, encoded: Encoded, packed: Any = None) -> Float[Array, "..."]:
+    @nn.compact
+    def __call__(
+        self, encoded: Encoded, packed: Packed | None = None
+    ) -> Float[Array, "batch length"]:
+        config = self.config
+        size, names = (config.hidden_size,), ("embed", "pooled")
+        dense = Dense(config, size, names, name="dense")
+        hidden = gelu(dense(self.inputs(encoded, packed)))
+        output = Dense(config, (1,), ("embed", "labels"), logits=True, name="output")
+        return jnp.asarray(output(hidden))[..., 0]
+
+    def inputs(
+        self, encoded: Encoded, packed: Packed | None
+    ) -> Float[Array, "batch length hidden"]:
+        """Returns the vectors that the hidden layer reads."""
         del packed
-        return super().__call__(encoded.sequence)[..., 0]
+        return encoded.sequence
 
 
 class ElectraWithHeads(BertWithHeads):
