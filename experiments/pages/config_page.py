@@ -98,7 +98,8 @@ def _families() -> Iterator[str]:
         own = {n: f for n, f in family.fields.items() if n not in fields.FIELDS}
         if own:
             yield f"\n## Fields of {family.title} alone\n\n"
-            yield f"[families.md](families.md#{name}).\n\n{_table(own, name)}"
+            anchor = name.replace("_", "-")
+            yield f"[families.md](families.md#{anchor}).\n\n{_table(own, name)}"
 
 
 def _configs() -> Iterator[str]:

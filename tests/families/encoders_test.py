@@ -253,7 +253,9 @@ def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
         )
 
 
-@pytest.mark.parametrize("family", slow_unless(["albert"], ["albert", "mpnet"]))
+@pytest.mark.parametrize(
+    "family", slow_unless(["albert"], ["albert", "mpnet", "deberta_v3"])
+)
 def test_attentions_of_every_layer(family, tmp_path):
     import torch
 
