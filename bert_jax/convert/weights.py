@@ -241,7 +241,7 @@ class HuggingFace(Source):
             others={
                 each: find_source(folder).read()
                 for each, folder in folders.items()
-                if folder.is_dir()
+                if (folder / self.CONFIG).exists()
             },
             problem_type=fields.get("problem_type"),
             provenance=self._provenance(),
