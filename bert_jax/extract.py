@@ -70,7 +70,8 @@ def extract(task: Task, folder: Path, source: str, target: str) -> None:
     # First: a path that cannot be written is reported before weights are read.
     with row_files.open_output(target) as file:
         restored = setup.restored_params(task, folder, ("bert/pooler",), encoder=True)
-        params = {chosen.trunk_name: restored.params[chosen.trunk_name]}
+        _, model = chosen.models(task.model_config, restored.params)[""]
+        params = {chosen.trunk_name: model[chosen.trunk_name]}
         size, config = task.config.predict.batch_size, task.model_config
         answerer = Answerer(extractor, params, restored.mesh, size, config)
         most = row_files.CHARACTERS

@@ -47,6 +47,7 @@ class Family:
     initializer = LazyImport("flax.linen.initializers:truncated_normal")
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
+    others: tuple[str, ...] = ()  # models that a run may train next to its own
     attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
 
@@ -117,6 +118,29 @@ class Family:
         """Returns why a run with this `config.task` cannot be exported, or ""."""
         del task
         return "" if self.model_type else "Hugging Face has no such model"
+
+    def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
+        """Returns the models that a run has trained, by name.
+
+        Args:
+          config: The `BertConfig` of the run.
+          params: The run's parameters, layers not stacked.
+
+        Returns:
+          Each model's `BertConfig` and parameters. The run's own has an empty name.
+          Others are exported to folders of their names (`others`).
+        """
+        return {"": (config, params)}
+
+    def joined(self, params: Any, others: Mapping[str, Any]) -> Any:
+        """Inverts `models`, for a run that trains others too.
+
+        Args:
+          params: Parameters of the model without a name.
+          others: Those of the others, as far as they are known.
+        """
+        del others
+        return params
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""

@@ -87,6 +87,14 @@ CONTRACT: Kinds = {
     "squad2": KINDS["squad2"],
     "swag": KINDS["swag"],
     "ner": KINDS["ner"],
+    "replaced_tokens": _of(
+        "pretraining_jsonl",
+        *_PACKED,
+        "config.corpus.nsp = False",
+        "config.model.generator_layers = 1.0",
+        "config.model.position_buckets = 8",
+        replace=("tiny:recipe=plain", "deberta_v3:size=tiny"),
+    ),
     "gpt": _running_text(
         "gpt:size=tiny",
         "    config.tokenizer.vocab_size = 80\n    config.corpus.max_seq_length = 32",

@@ -96,7 +96,7 @@ def test_seeds_side_by_side_have_their_own_batches(make, name):
 
 
 # Each kind of loss once: compiling it for one device and for eight takes its time.
-LOSSES = ("packed_in_two_phases", "elmo")
+LOSSES = ("packed_in_two_phases", "replaced_tokens", "elmo")
 
 
 @pytest.mark.slow

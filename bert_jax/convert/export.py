@@ -55,11 +55,11 @@ def export_folder(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with storage.temporary_folder(folder) as new:
-            _write_model(weights, tokenizer, new, provenance)
-            if tokenizer is not None:
-                _write_tokenizer(weights, tokenizer, new, provenance)
-            card = _card(folder.name, weights, provenance)
-            (new / "README.md").write_text(card, encoding="utf-8")
+            _write_folder(weights, tokenizer, new, provenance, folder.name)
+            for name, other in weights.others.items():  # the config is not theirs
+                length = {"max_seq_length": _length(other.config, provenance)}
+                (new / name).mkdir()
+                _write_folder(other, tokenizer, new / name, length, name)
             config = provenance.get("config") or {}
             task = config.get("task", {})
             if task.get("name") == "embeddings":
@@ -75,6 +75,21 @@ def export_folder(
             new.rename(folder)  # also onto an empty folder
     except OSError as error:
         raise UserError(f"--output={folder}: {error.strerror or error}") from error
+
+
+def _write_folder(
+    weights: Weights,
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    provenance: Mapping[str, Any],
+    name: str,
+) -> None:
+    """Writes model, tokenizer and card. `name` is the model's in the card."""
+    _write_model(weights, tokenizer, folder, provenance)
+    if tokenizer is not None:
+        _write_tokenizer(weights, tokenizer, folder, provenance)
+    card = _card(name, weights, provenance)
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _check_architecture(weights: Weights, provenance: Mapping[str, Any]) -> None:

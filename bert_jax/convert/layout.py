@@ -37,6 +37,8 @@ class Weights:
     labels: tuple[str, ...] = ()  # names of a classifier's outputs
     problem_type: str | None = None
     left_over: tuple[str, ...] = ()  # names in the file that no part here uses
+    # Other models that the run has trained, by name (`Family.models`).
+    others: Mapping[str, "Weights"] = dataclasses.field(default_factory=dict)
     # With LoRA the parameters that have learned, which `params` has merged: adapters
     # and heads.
     learned: Mapping[str, Any] = dataclasses.field(default_factory=dict)

@@ -92,11 +92,14 @@ def merge_weights(
       UserError: The models differ in a shape or in _DECISIVE. A layer may differ if it
         `starts_from` the weights'.
     """
-    params = weights.params
+    params, family = weights.params, FAMILIES[config.architecture]
+    if initial.keys() & {*family.others}:
+        others = {name: other.params for name, other in weights.others.items()}
+        params = family.joined(params, others)
     if "layers" in initial["bert"]["encoder"]:
         params = stack_layers(params, weights.config.num_hidden_layers)
     model, saved = (vars(x) | dict(x.family_fields) for x in (config, weights.config))
-    own = FAMILIES[config.architecture].fields.items()
+    own = family.fields.items()
     free = {n.removeprefix("model.") for n, f in own if f.weights == "default"}
     if weights.config.layer in getattr(LAYERS.lookup(config.layer), "starts_from", ()):
         free.add("layer")

@@ -63,15 +63,6 @@ _FROM_GOOGLE = (
 )
 
 
-# Parts of a model that `layout` supports. Others are custom heads.
-_PARTS = {
-    "bert",
-    "bilstm",
-    "crf",
-    *itertools.chain(*layout.BERT.architectures.values()),
-}
-
-
 class Source:
     """A folder of weights, with a subclass for each kind.
 
@@ -244,8 +235,14 @@ class HuggingFace(Source):
 
     def read(self, name: str = "") -> Weights:
         saved, fields, labels = self._tensors(), self._fields, self.labels()
+        folders = {each: self.folder / each for each in self.family.others}
         return dataclasses.replace(
             self._layout.read(saved, fields, self._path, labels),
+            others={
+                each: find_source(folder).read()
+                for each, folder in folders.items()
+                if (folder / self.CONFIG).exists()
+            },
             problem_type=fields.get("problem_type"),
             provenance=self._provenance(),
         )
@@ -407,23 +404,25 @@ class Run(Source):
         model = BertConfig.create(config.model, vocabulary.get_vocab_size())
         if model.causal:  # no next sentence head was trained
             params.pop("next_sentence", None)
-        user_heads = params.keys() - _PARTS
-        params = {k: v for k, v in params.items() if k not in user_heads}
-        heads = params.keys() - {"bert", "bilstm", "crf"}
-        architecture = self.family.layout.name_of(heads, model.causal)
         params = unstacked(jax.device_get(params))
+        models = self.family.models(model, params)
         # Our kernels compute the same as each other. A custom attention does not.
         ours = model.attention in ("einsum", *KERNELS)
         attention = "einsum" if ours else model.attention
         plain: Any = {"epilogue": "xla", "scan_layers": False, "remat": "none"}
-        return Weights(
-            config=dataclasses.replace(model, attention=attention, **plain),
-            params=params,
-            architecture=architecture,
-            left_over=tuple(sorted(user_heads)),
+        weights = {
+            each: self._weights(
+                dataclasses.replace(sizes, attention=attention, **plain), params
+            )
+            for each, (sizes, params) in models.items()
+        }
+        own = weights.pop("")
+        return dataclasses.replace(
+            own,
             learned=learned,
-            labels=_labels(config, params),
-            problem_type=_problem_type(config, params),
+            others=weights,
+            labels=_labels(config, own.params),
+            problem_type=_problem_type(config, own.params),
             provenance={
                 "step": step,
                 "config": workdir.read_config(self.folder),
@@ -432,6 +431,17 @@ class Run(Source):
                 **trained_length(config, step),
             },
         )
+
+    def _weights(self, config: BertConfig, params: Mapping[str, Any]) -> Weights:
+        """Returns a model without custom heads, which the layout does not have."""
+        layout = self.family.layout
+        parts = itertools.chain(*layout.architectures.values(), *layout.ours.values())
+        known = {"bert", "bilstm", "crf"}
+        user_heads = params.keys() - {*parts} - known
+        params = {k: v for k, v in params.items() if k not in user_heads}
+        architecture = layout.name_of(params.keys() - known, config.causal)
+        left_over = tuple(sorted(user_heads))
+        return Weights(config, params, architecture, left_over=left_over)
 
 
 def read_checkpoint(

@@ -1,7 +1,7 @@
 """BERT's multi-head self-attention (modeling.py, attention_layer)."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import flax.struct
@@ -140,6 +140,8 @@ class SelfAttention(nn.Module):
 
     config: BertConfig
     adds_bias: bool = True  # otherwise it returns the product and the bias
+    # Whether it can be computed for some queries only.
+    selects_queries: ClassVar[bool] = True
 
     @nn.compact
     def __call__(
@@ -153,7 +155,11 @@ class SelfAttention(nn.Module):
         None."""
         config, turned = self.config, positions_of(self.config).rotate
         # A kernel takes as many queries as keys.
-        all_ask = config.attention != "einsum" or turned is not None
+        all_ask = (
+            config.attention != "einsum"
+            or turned is not None
+            or not self.selects_queries
+        )
         asking = hidden
         if positions is not None and not all_ask:
             asking = gather_positions(hidden, positions)
@@ -177,6 +183,8 @@ class SelfAttention(nn.Module):
             three = query(asking), keys(hidden), values(hidden)
             if turned is not None:
                 three = (*turned(config, *three[:2], mask.position_ids), three[2])
+            scaled, mask = self.add_positions(*three[:2], mask, (query, keys), key)
+            three = scaled, *three[1:]
             attend = ATTENTIONS.lookup(config.attention)
             mixed, probs = attend(*three, mask, rate, key, config.causal)
         if probs is not None and positions is None:
@@ -193,6 +201,24 @@ class SelfAttention(nn.Module):
             name="output",
         )
         return output(mixed)
+
+    def add_positions(
+        self,
+        query: Float[Array, "batch queries heads head_dim"],
+        keys: Float[Array, "batch length heads head_dim"],
+        mask: AttentionMask,
+        projections: tuple[Dense, Dense],
+        key: DropoutKey,
+    ) -> tuple[Float[Array, "batch queries heads head_dim"], AttentionMask]:
+        """Returns the queries and the mask with which scores are computed. A family
+        adds biases of positions.
+
+        Args:
+          projections: The linear layers of queries and keys.
+          key: Dropout key of the layer's attention.
+        """
+        del keys, projections, key
+        return query, mask
 
 
 def _packed(

@@ -83,6 +83,8 @@ class EncoderLayer(nn.Module):
     residual and LayerNorm. `bert_jax.load` looks for a layer's `attention`."""
 
     config: BertConfig
+    # MODULE(config, adds_bias=..., name=...)
+    attends: ClassVar[Callable[..., nn.Module]] = SelfAttention
     # MODULE(config, name=...) applied to the last layer's output. None means no module.
     final_norm: ClassVar[Callable[..., nn.Module] | None] = None
     # Other layers from whose weights it also starts, with the names that they share.
@@ -117,7 +119,7 @@ class EncoderLayer(nn.Module):
             dropped = dropout(x, rate, key, positions)
             return layer_norm(config, name=name)(hidden + dropped)
 
-        attention = SelfAttention(config, adds_bias=not fused, name="attention")
+        attention = self.attends(config, adds_bias=not fused, name="attention")
         attended = attention(hidden, mask, keys[0], positions)
         # The residual: [batch, queries, hidden]
         hidden = hidden if positions is None else gather_positions(hidden, positions)

@@ -98,7 +98,8 @@ def _families() -> Iterator[str]:
         own = {n: f for n, f in family.fields.items() if n not in fields.FIELDS}
         if own:
             yield f"\n## Fields of {family.title} alone\n\n"
-            page = f"{name}.md" if name in ("gpt", "elmo") else f"encoders.md#{name}"
+            anchor = name.replace("_", "-")
+            page = f"{name}.md" if name in ("gpt", "elmo") else f"encoders.md#{anchor}"
             yield f"[{page.partition('#')[0]}]({page}).\n\n{_table(own, name)}"
 
 

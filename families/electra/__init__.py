@@ -3,18 +3,54 @@
 The embeddings may be narrower than the layers. See docs/encoders.md.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from bert_jax.family import Family, LazyImport, require_values
 
+OBJECTIVE = "replaced_tokens"
 
-class Electra(Family):
+
+class WithGenerator(Family):
+    """A family that may be trained together with a generator.
+
+    `replaced_tokens` is the model of both (`families.electra.replaced`).
+    """
+
+    replaced_tokens: Any
+    others: tuple[str, ...] = ("generator",)
+    registry_entries: Mapping[str, Mapping[str, str]] = {
+        "task.objective": {OBJECTIVE: "families.electra.replaced:OBJECTIVE"}
+    }
+
+    def task(self, name: str, task: Any) -> Any:
+        def checked(config: Any, tokenizer: Any = None) -> Any:
+            if config.task.objective == OBJECTIVE:
+                why = "is trained whole, with its generator"
+                require_values(config, self.title, ("model.lora_rank", 0, why))
+            return task(config, tokenizer)
+
+        return checked if name == "pretraining" else task
+
+    def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
+        from families.electra import replaced  # not before a model is needed
+
+        return replaced.split_models(config, params)
+
+    def joined(self, params: Any, others: Mapping[str, Any]) -> Any:
+        from families.electra import replaced
+
+        return replaced.join_models(self.name, params, others)
+
+
+class Electra(WithGenerator):
     """The differences between ELECTRA and BERT."""
 
     name, title = "electra", "an ELECTRA"
     trunk = LazyImport("families.electra.model:Electra")
     for_pretraining = LazyImport("families.electra.model:ElectraForPreTraining")
     with_heads = LazyImport("families.electra.model:ElectraWithHeads")
+    replaced_tokens = LazyImport("families.electra.replaced:ElectraReplacedTokens")
     layout = LazyImport("families.electra.layout:LAYOUT")
     model_type = "electra"
     fields = LazyImport("families.electra.fields:FIELDS")

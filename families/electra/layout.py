@@ -19,7 +19,7 @@ class ElectraLayout(Layout):
     prefix = "electra."
     names = (
         (r"^(sequence_classification)\.(kernel|bias)", r"\1.out_proj.\2"),
-        (r"^replaced_tokens\.(kernel|bias)", r"replaced_tokens.dense_prediction.\1"),
+        (r"^replaced_tokens\.output", "replaced_tokens.dense_prediction"),
         (r"^masked_lm\.bias", "generator_lm_head.bias"),
         ("^masked_lm", "generator_predictions"),
         ("^replaced_tokens", "discriminator_predictions"),

@@ -3,12 +3,15 @@ without a pooler, classifiers with a hidden layer, and the head of a discriminat
 
 from typing import Any, ClassVar
 
+import flax.linen as nn
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bert_jax.models.architectures import BertWithHeads
-from bert_jax.models.encoder import Bert, Encoded
-from bert_jax.models.heads import BertForPreTraining, Classifier, HiddenLayer
-from bert_jax.models.layers import gelu
+from bert_jax.models.config import BertConfig
+from bert_jax.models.encoder import Bert, Embeddings, Encoded, Packed
+from bert_jax.models.heads import BertForPreTraining, HiddenLayer
+from bert_jax.models.layers import Dense, gelu
 from bert_jax.types import DropoutKey
 
 
@@ -17,6 +20,34 @@ class Electra(Bert):
     Base."""
 
     has_pooler: ClassVar[bool] = False
+    given: nn.Module | None = None  # embeddings of another model, in place of its own
+
+    def embeds(self, config: BertConfig) -> nn.Module:
+        return Embeddings(config) if self.given is None else self.given
+
+
+class ElectraDiscriminator(nn.Module):
+    """A hidden layer with GELU, and each token's logit of being a replaced one."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(
+        self, encoded: Encoded, packed: Packed | None = None
+    ) -> Float[Array, "batch length"]:
+        config = self.config
+        size, names = (config.hidden_size,), ("embed", "pooled")
+        dense = Dense(config, size, names, name="dense")
+        hidden = gelu(dense(self.inputs(encoded, packed)))
+        output = Dense(config, (1,), ("embed", "labels"), logits=True, name="output")
+        return jnp.asarray(output(hidden))[..., 0]
+
+    def inputs(
+        self, encoded: Encoded, packed: Packed | None
+    ) -> Float[Array, "batch length hidden"]:
+        """Returns the vectors that the hidden layer reads."""
+        del packed
+        return encoded.sequence
 
 
 class ElectraWithHeads(BertWithHeads):
@@ -38,11 +69,7 @@ class ElectraWithHeads(BertWithHeads):
     ) -> Float[Array, "..."]:
         if head != "replaced_tokens":
             return super()._linear(bert, head, encoded, key, rows)
-        hidden, names = HiddenLayer(gelu, drops_input=False), ("embed", "labels")
-        score = Classifier(
-            self.config, (1,), names, logits=True, hidden=hidden, name=head
-        )
-        return score(encoded.sequence)[..., 0]
+        return ElectraDiscriminator(self.config, name=head)(encoded)
 
 
 class ElectraForPreTraining(BertForPreTraining):

@@ -38,7 +38,7 @@ def test_damaged_files(make_folder, damage, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model_type": "deberta-v2"}, "model_type is 'deberta-v2'"),
+        ({"model_type": "deberta"}, "model_type is 'deberta'"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
         ({"architectures": ["BertForQuestionAnswering"]}, r"qa_outputs.\w+ is missing"),
         ({"id2label": {"1": "x"}}, "id2label"),

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from micro import bert_config, initial_params
 
-from bert_jax import tasks
-from bert_jax.data import loader, packing
+from bert_jax.data import packing
 from bert_jax.models.encoder import Bert, Packed, stack_layers
 from bert_jax.training import optimizer
 from examples import layerwise, pre_norm, rotary
@@ -181,61 +180,6 @@ def test_rows_that_are_packed_are_as_alone(name, shift):
     ordered = encode(config, params, ids[:, ::-1], mask[:, ::-1], 0 * ids).sequence
     moved = np.abs(ordered[1, ::-1][:14] - alone[1, :14]).max()
     assert moved > 1e-2  # the order matters
-
-
-def test_replaced_tokens(corpus, tmp_path):
-    """The losses of a loop over tokens. The tied table learns from both."""
-    task = tasks.create_task(toys.config("replaced", corpus, tmp_path / "data"))
-    task.resolve()
-    task.training_data()
-    batch = {k: jnp.asarray(v) for k, v in loader.batch_at(task.config, 1).items()}
-    params = initial_params(task.init_params)
-    params = jax.tree.map(lambda x: 3 * x, params)
-    bias = params["generator_output"]["bias"]  # so that it is right now and then
-    common = np.bincount(np.asarray(batch["masked_lm_ids"]).ravel())[1:].argmax() + 1
-    params["generator_output"]["bias"] = bias.at[common].set(4.0)
-    key = jax.random.key(4)
-    outputs = jax.jit(task.apply)(params, batch, key)
-    ids, real = np.asarray(batch["input_ids"]), np.asarray(batch["input_mask"])
-    used = np.asarray(batch["masked_lm_weights"]) > 0
-    text = ids.copy()
-    generator, count = 0.0, 0
-    for row, column in zip(*np.nonzero(used), strict=True):
-        place = int(batch["masked_lm_positions"][row, column])
-        wanted = int(batch["masked_lm_ids"][row, column])
-        assert ids[row, place] == task._data.tokenizer.token_to_id("[MASK]")
-        text[row, place] = wanted
-        scores = np.float64(outputs["masked_lm_logits"][row, column])
-        generator += np.log(np.exp(scores).sum()) - scores[wanted]
-        count += 1
-    seen = np.asarray(outputs["ids"])
-    labels = seen != text
-    assert 0 < labels.sum() < used.sum() and not (labels & (ids == text)).any()
-    logits = np.float64(outputs["replaced_logits"])
-    chance = 1 / (1 + np.exp(-logits))
-    each = -np.where(labels, np.log(chance), np.log(1 - chance))
-    sums = jax.jit(task.loss)(params, batch, key)
-    weights = task.loss_weights(batch)
-    assert sums["generator_loss"] == pytest.approx(generator, rel=1e-4)
-    assert sums["replaced_loss"] == pytest.approx(50 * (each * real).sum(), rel=1e-4)
-    assert weights == {"generator_loss": count, "replaced_loss": real.sum()}
-    ((right, total),) = task.objective.scores(outputs, batch).values()
-    assert (
-        float(right) == (((logits > 0) == labels) * real).sum() and total == real.sum()
-    )
-
-    def gradients(name):
-        return jax.jit(jax.grad(lambda p: task.loss(p, batch, key)[name]))(params)
-
-    both = [gradients(name) for name in ("generator_loss", "replaced_loss")]
-    for grads in both:
-        table = grads["bert"]["embeddings"]["word_embeddings"]["embedding"]
-        assert np.abs(table).max() > 0
-    # The choice of a token has no gradient: the generator learns from its own loss.
-    assert not any(np.any(x) for x in jax.tree.leaves(both[1]["generator"]))
-    assert not any(np.any(x) for x in jax.tree.leaves(both[0]["bert"]["encoder"]))
-    small = params["generator"]["layer_0"]["attention"]["query"]["kernel"]
-    assert small.shape == (16, 1, 16)  # half of 32, with half of the two heads
 
 
 def test_layerwise_rates_fall_from_layer_to_layer(corpus, tmp_path):

@@ -29,6 +29,21 @@ ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "electra": ("Electra", {"embedding_size": 24}),
     "mpnet": ("MPNet", {"layer_norm_eps": 1e-5}),
     "albert": ("Albert", {"embedding_size": 24}),
+    "deberta_v3": (
+        "DebertaV2",
+        {
+            "relative_attention": True,
+            "position_buckets": 16,
+            "norm_rel_ebd": "layer_norm",
+            "share_att_key": True,
+            "pos_att_type": "p2c|c2p",
+            "position_biased_input": False,
+        },
+    ),
+}
+# Fields at Base's size, where they are the published ones.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "deberta_v3": {"position_buckets": 256, "max_position_embeddings": 512}
 }
 ARCHITECTURES = [
     (family, name)
@@ -71,6 +86,7 @@ def make_model(
         "max_position_embeddings": POSITIONS + offset,
         **sizes,
         **own,
+        **(PUBLISHED.get(family, {}) if size == "base" else {}),
         **({} if "id2label" in fields else {"num_labels": 3 if labelled else 2}),
         **fields,
     }
@@ -120,13 +136,15 @@ def make_tokenizer(family: str) -> Tokenizer:
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
         if family == "camembert":
             special = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", *special[::2]]
-        if family == "albert":
+        if family in ("albert", "deberta_v3"):
             special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
             first, last, middle = "[CLS]", "[SEP]", "[SEP]"
+        if family == "deberta_v3":
+            special = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]"]
         words = {f"\u2581{word}": -4.0 for word in TEXT.split()}
         letters = {letter: -8.0 for letter in sorted({*TEXT, "\u2581"} - {*" \n"})}
         pieces = dict.fromkeys(special, 0.0) | words | letters
-        unknown = special.index("<unk>")
+        unknown = special.index("[UNK]" if family == "deberta_v3" else "<unk>")
         made = Tokenizer(models.Unigram([*pieces.items()], unknown, False))
         made.normalizer = normalizers.NFKC()
         made.pre_tokenizer = pre_tokenizers.Sequence(

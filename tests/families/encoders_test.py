@@ -1,4 +1,4 @@
-"""XLM-R, CamemBERT, DistilBERT, ELECTRA, MPNet and ALBERT against `transformers`."""
+"""The encoders of the Hub against `transformers`."""
 
 import json
 import math
@@ -12,6 +12,7 @@ from encoders import (
     ARCHITECTURES,
     ENCODERS,
     PIECES,
+    PUBLISHED,
     make_batch,
     make_model,
     make_tokenizer,
@@ -63,7 +64,8 @@ def slow_unless(quick, cases):
 def test_outputs_and_gradients(family, architecture, size, tmp_path):
     model = make_model(family, architecture, size)
     model.save_pretrained(tmp_path)
-    batch = make_batch(family, architecture, 30 if size != "base" else 60)
+    length = 300 if family in PUBLISHED else 60
+    batch = make_batch(family, architecture, 30 if size != "base" else length)
     check_same(bert_jax.load(tmp_path), model, outputs_of(model, batch), batch)
 
 
@@ -170,6 +172,7 @@ SPECIAL = {
     "electra": [*tokenization.SPECIAL_TOKENS],
     "mpnet": ["<pad>", "[UNK]", "<s>", "</s>", "<mask>"],
     "albert": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+    "deberta_v3": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
 }
 
 
@@ -189,6 +192,12 @@ def test_sentencepiece_model_alone_is_refused_in_a_line(tmp_path):
         ("electra", {"summary_type": "mean"}, "summary_type='mean'; only an ELECTRA"),
         ("mpnet", {"relative_attention_num_buckets": 64}, "only an MPNet with 32"),
         ("albert", {"num_hidden_groups": 2}, "only an ALBERT with 1 can be read"),
+        ("deberta_v3", {"conv_kernel_size": 3}, "only a DeBERTa-v3 with 0 can be"),
+        ("deberta_v3", {"pos_att_type": ["c2p"]}, "with ['c2p', 'p2c'] can be read"),
+        ("deberta_v3", {"share_att_key": False}, "only a DeBERTa-v3 with True can"),
+        ("deberta_v3", {"type_vocab_size": 2}, "only a DeBERTa-v3 with 0 can be read"),
+        ("deberta_v3", {"position_buckets": -1}, "position_buckets=-1: must be in"),
+        ("deberta_v3", {"embedding_size": 24}, "only a DeBERTa-v3 with 32 can be"),
     ],
 )
 def test_another_model_is_refused_in_a_line(family, fields, message, tmp_path):
@@ -237,7 +246,9 @@ def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
         )
 
 
-@pytest.mark.parametrize("family", slow_unless(["albert"], ["albert", "mpnet"]))
+@pytest.mark.parametrize(
+    "family", slow_unless(["albert"], ["albert", "mpnet", "deberta_v3"])
+)
 def test_attentions_of_every_layer(family, tmp_path):
     import torch
 
@@ -285,6 +296,7 @@ RELEASED = [
     ("electra", {"embedding_size": 768, **BASE}, 108891648),
     ("mpnet", {"max_position_embeddings": 514}, 109486464),
     ("albert", BASE, 11683584),
+    ("deberta_v3", {**BASE, "num_hidden_layers": 12}, 183831552),
 ]
 
 
@@ -293,9 +305,11 @@ def test_released_sizes_have_as_many_parameters(family, fields, count):
     import torch
     import transformers
 
-    prefix = ENCODERS[family][0]
+    prefix, own = ENCODERS[family]
     if family in ("xlm_roberta", "camembert"):
         fields = {"type_vocab_size": 1, **fields}
+    if family == "deberta_v3":
+        fields = {**own, **PUBLISHED[family], **fields}
     with torch.device("meta"):
         config = getattr(transformers, f"{prefix}Config")(**fields)
         theirs = getattr(transformers, f"{prefix}Model")(config)

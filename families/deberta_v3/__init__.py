@@ -1,0 +1,63 @@
+"""DeBERTa-v3 (He et al. 2021): attention that separates content and position.
+
+See docs/families.md.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_jax.errors import UserError
+from bert_jax.family import LazyImport, require_values
+from bert_jax.models.config import KERNELS
+from families.electra import WithGenerator
+
+
+class DebertaV3(WithGenerator):
+    """The differences between DeBERTa-v3 and BERT."""
+
+    name, title = "deberta_v3", "a DeBERTa-v3"
+    trunk = LazyImport("families.deberta_v3.model:Deberta")
+    for_pretraining = LazyImport("families.deberta_v3.model:DebertaForPreTraining")
+    with_heads = LazyImport("families.deberta_v3.model:DebertaWithHeads")
+    replaced_tokens = LazyImport("families.deberta_v3.replaced:DebertaReplacedTokens")
+    vocabulary = LazyImport("bert_jax.tokenization.tokenizer_json:UNIGRAM")
+    layout = LazyImport("families.deberta_v3.layout:LAYOUT")
+    model_type = "deberta-v2"
+    has_segments = False
+    fields = LazyImport("families.deberta_v3.fields:FIELDS")
+    registry_entries: Mapping[str, Mapping[str, str]] = {
+        **WithGenerator.registry_entries,
+        "model.layer": {"deberta_v3": "families.deberta_v3.model:Layer"},
+    }
+
+    def check(self, config: Any) -> None:
+        require_values(
+            config,
+            self.title,
+            ("layer", self.name, "has layers of its own"),
+            ("type_vocab_size", 1, "has no segments"),
+            ("causal", False, "has attention in both directions"),
+            group="model.",
+        )
+        if config.attention in KERNELS:
+            raise UserError(
+                f"config.model.attention={config.attention}: computes no scores of "
+                "relative positions, which a DeBERTa-v3 has; choose einsum"
+            )
+
+    def layer_flops(self, config: Any, length: int, index: int) -> int:
+        """Returns BERT's, and the products of queries and of keys with distances."""
+        distances = min(2 * length, 2 * config.field("position_buckets"))
+        products = 2 * 2 * length * distances * config.hidden_size
+        return super().layer_flops(config, length, index) + products
+
+    def head_flops(self, config: Any, predictions: int, pairs: int) -> int:
+        return super().head_flops(config, predictions, pairs=0)
+
+    def fill_defaults(self, config: Any) -> None:
+        config.model.layer = self.name
+        config.model.type_vocab_size = 1
+        config.corpus.nsp = False
+
+
+FAMILY = DebertaV3()

@@ -1,0 +1,149 @@
+"""DeBERTa-v3's distances against `transformers`, its layers stacked, and a run."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from encoders import make_batch, make_model, write_folder
+from micro import initial_params, small_config
+from runs import here, run, write_pairs
+
+import bert_jax
+from bert_jax.convert import weights
+from bert_jax.errors import UserError
+from bert_jax.models.architectures import init_with_heads
+from bert_jax.models.encoder import stack_layers
+from families.deberta_v3 import FAMILY, model
+from tests.close import assert_close
+
+CONFIG = """
+extends = "finetune/text:recipe=tiny,model=deberta_v3"
+
+def get_config(config):
+    config.init_from = "{folder}/saved"
+    config.task.train_file = "{folder}/train.jsonl"
+    config.task.dev_file = "{folder}/dev.jsonl"
+    config.task.text_b = "text_b"
+    config.task.texts_per_row = 2
+    config.task.max_seq_length = 64
+    config.model.scan_layers = True
+    config.optimizer.learning_rate = 2e-3
+    config.train.num_steps = 80
+    config.train.batch_size = 16
+    config.evaluate.batch_size = 16
+    return config
+"""
+
+
+@pytest.mark.usefixtures("torch", "transformers")
+@pytest.mark.parametrize(("buckets", "most"), [(256, 512), (16, 96), (32, 64)])
+def test_rows_of_distances(buckets, most):
+    import torch
+    from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
+
+    texts = torch.zeros(most, 1)
+    found = theirs.build_relative_position(texts, texts, buckets, most)[0].numpy()
+    rows = model.distance_rows(most, buckets, most)
+    place = np.arange(most)
+    ours = rows[place[:, None] - place + most - 1]
+    np.testing.assert_array_equal(ours, np.clip(found + buckets, 0, 2 * buckets - 1))
+
+
+@pytest.mark.parametrize("length", [1, 6, 2 * model.BLOCK])
+def test_contents_are_compared_with_the_distance_of_each_pair(length):
+    rng = np.random.default_rng(0)
+    contents = rng.normal(size=(2, length, 3, 4)).astype(np.float32)
+    distances = rng.normal(size=(2 * length, 3, 4)).astype(np.float32)
+    found = jax.jit(model.compare)(contents, distances)
+    place = np.arange(length)
+    pairs = distances[place - place[:, None] + length - 1]  # [i, j, heads, head_dim]
+    expected = np.einsum("bihd,ijhd->bhij", contents, pairs)
+    assert_close(found, expected, 4)
+
+
+def test_stacked_layers_compute_the_same(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    make_model("deberta_v3", "DebertaV2ForMaskedLM", "small").save_pretrained(tmp_path)
+    read = weights.read_weights(tmp_path)
+    batch = make_batch("deberta_v3", "DebertaV2ForMaskedLM").values()
+
+    @jax.jit
+    def loss(params, batch):
+        scanned = "layers" in params["bert"]["encoder"]
+        config = dataclasses.replace(read.config, scan_layers=scanned, remat="full")
+        both = model.DebertaWithHeads(config, ("masked_lm",))
+        outputs = both.apply({"params": params}, *batch, jax.random.key(1))
+        return jnp.mean(outputs["masked_lm_logits"] ** 2)
+
+    params = jax.tree.map(jnp.asarray, read.params)
+    one, gradients = jax.value_and_grad(loss)(params, [*batch])
+    stacked = stack_layers(params, 3)
+    two, others = jax.value_and_grad(loss)(stacked, [*batch])
+    assert one == pytest.approx(float(two), rel=1e-5)
+    assert_close(others, stack_layers(gradients, 3), 1000)
+
+
+@pytest.mark.parametrize("name", ["fused", "cudnn"])
+def test_kernels_are_refused(name):
+    kind = {"architecture": "deberta_v3", "layer": "deberta_v3", "type_vocab_size": 1}
+    with pytest.raises(UserError, match=f"attention={name}: computes no scores of"):
+        small_config(**kind, attention=name)
+
+
+def test_published_masked_lm_is_read(tmp_path):
+    """The names that microsoft/DeBERTa gives it, and the discriminator's head."""
+    from safetensors.numpy import load_file, save_file
+
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    make_model("deberta_v3", "DebertaV2ForMaskedLM").save_pretrained(tmp_path)
+    expected = weights.read_weights(tmp_path)
+    path, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    tensors = {
+        name.replace("cls.predictions.transform", "lm_predictions.lm_head").replace(
+            "cls.predictions", "lm_predictions.lm_head"
+        ): x
+        for name, x in load_file(path).items()
+    }
+    save_file(tensors, path)
+    fields = json.loads(config.read_text())
+    del fields["architectures"]  # as released
+    config.write_text(json.dumps(fields))
+    found = weights.read_weights(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
+    head = init_with_heads(
+        model.DebertaWithHeads(found.config, ("replaced_tokens",)), jax.random.key(0)
+    )
+    head = initial_params(lambda _: head["replaced_tokens"])
+    layout = FAMILY.layout
+    for each in layout.parameters("replaced_tokens", found.config):
+        value = each.of({"replaced_tokens": head})
+        tensors[each.name] = each.give(np.asarray(value))
+    save_file(tensors, path)
+    found = weights.read_weights(tmp_path)
+    assert found.heads == ("replaced_tokens",)
+    assert {x.rpartition(".")[0] for x in found.left_over} == {
+        "lm_predictions.lm_head",
+        "lm_predictions.lm_head.LayerNorm",
+        "lm_predictions.lm_head.dense",
+    }
+
+
+def test_pairs_are_learned_in_packed_rows(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    write_pairs(tmp_path, "fox", "cats")
+    write_folder(tmp_path / "saved", "deberta_v3", "DebertaV2Model")
+    path, workdir = tmp_path / "own.py", tmp_path / "run"
+    path.write_text(CONFIG.format(folder=tmp_path))
+    run(path, workdir)
+    here("--mode=export", f"--workdir={workdir}", f"--output={tmp_path / 'out'}")
+    rows = [json.loads(x) for x in (tmp_path / "dev.jsonl").read_text().splitlines()]
+    asked = [{k: row[k] for k in ("text", "text_b")} for row in rows]
+    answers = bert_jax.load(tmp_path / "out").predict(asked)
+    right = [x["label"] == row["label"] for x, row in zip(answers, rows, strict=True)]
+    assert sum(right) / len(right) > 0.8
