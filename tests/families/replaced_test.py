@@ -207,7 +207,7 @@ def test_a_bert_is_not_trained_so(micro, tmp_path):
 
 
 def test_counted_words_need_berts_masked_lm(corpus, tmp_path):
-    own = 'config.task.word_initializer = "counted"'
+    own = 'config.task.word_initializer = "counted"\nconfig.model.hidden_size = 8'
     path = write_config("electra", corpus, tmp_path, own)
     _, error = run(path, tmp_path / "run", status=2)
     line = error.splitlines()[-1]
