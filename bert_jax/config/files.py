@@ -68,7 +68,8 @@ def load_file(spec: str) -> ConfigDict:
             base = load_file(_find(module["extends"], path))
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
-        if "recipe" in parameters and "size" in arguments:  # its name before 1.0
+        # Of fine-tuning, whose recipe was called size before 1.0.
+        if {"recipe", "model"} <= {*parameters} and "size" in arguments:
             arguments["recipe"] = arguments.pop("size")
         unknown = sorted({*arguments} - {*parameters})
         if unknown:
