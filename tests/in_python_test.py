@@ -34,8 +34,8 @@ def test_config_is_that_of_the_command_line(tmp_path):
             bert_jax.make_config(*given)
     with pytest.raises(UserError, match="unknown argument 'size'"):
         bert_jax.make_config("tiny", size="base")
-    with pytest.raises(UserError, match="unknown argument 'size'; it takes recipe, "):
-        bert_jax.make_config("finetune/text", size="tiny")
+    with pytest.raises(UserError, match="unknown argument 'sise'; it takes recipe, "):
+        bert_jax.make_config("finetune/text", sise="tiny")
 
 
 @pytest.mark.parametrize(("model", "most"), [("gpt", "large"), ("modernbert", "base")])
