@@ -64,6 +64,7 @@ def test_contents_are_compared_with_the_distance_of_each_pair(length):
     assert_close(found, expected, 4)
 
 
+@pytest.mark.slow
 def test_stacked_layers_compute_the_same(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
@@ -133,6 +134,7 @@ def test_published_masked_lm_is_read(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_pairs_are_learned_in_packed_rows(tmp_path):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

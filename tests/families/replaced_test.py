@@ -40,7 +40,9 @@ def write_config(family, corpus, folder, own=""):
     return micro_config.pretraining(path, corpus, extends, own)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "family", ["electra", pytest.param("deberta_v3", marks=pytest.mark.slow)]
+)
 def test_losses_of_a_loop_over_tokens(family, corpus, tmp_path):
     path = write_config(family, corpus, tmp_path)
     task = tasks.create_task(configuration.load_config(str(path), []))
@@ -114,6 +116,7 @@ def pretrained(request, corpus, once):
     return once(f"replaced_{request.param}", train)
 
 
+@pytest.mark.slow
 def test_killed_run_has_the_same_losses(pretrained, tmp_path):
     config, workdir = pretrained / "own.py", tmp_path / "run"
     run_killed("bert_jax.tasks.pretraining:Pretraining", config, workdir)
@@ -122,10 +125,10 @@ def test_killed_run_has_the_same_losses(pretrained, tmp_path):
     np.testing.assert_array_equal(losses(workdir), losses(pretrained / "run"))
 
 
-def test_run_answers_and_is_exported_as_both_models(pretrained, tmp_path):
-    import torch
-    import transformers
-
+@pytest.mark.slow
+def test_run_answers_and_is_exported_as_both_models(
+    torch, transformers, pretrained, tmp_path
+):
     workdir, out = pretrained / "run", tmp_path / "out"
     dev = metrics.read_metrics(workdir, "dev")[-1]
     assert {"masked_lm_loss", "replaced_loss", "replaced_recall"} <= dev.keys()
@@ -170,14 +173,8 @@ def test_run_answers_and_is_exported_as_both_models(pretrained, tmp_path):
                  first["logits"], 64)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "folder",
-        pytest.param("run", marks=pytest.mark.slow),
-        pytest.param("alone", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["folder", "run", "alone"])
 def test_training_goes_on_from_its_weights(pretrained, source, tmp_path):
     start_from = pretrained / "run"
     if source != "run":
