@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.attention import AttentionMask, SelfAttention
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Bert, Encoded, EncoderLayer, Packed
@@ -32,7 +31,7 @@ from bert_jax.models.layers import (
 )
 from bert_jax.models.matmul import multiplied_einsum
 from bert_jax.types import DropoutKey
-from families.electra.model import ElectraDiscriminator
+from families.electra.model import ElectraDiscriminator, ElectraWithHeads
 
 BLOCK = 128  # positions that are compared with distances at once
 
@@ -235,25 +234,14 @@ class DebertaDiscriminator(ElectraDiscriminator):
 _POOLER = HiddenLayer(gelu, drops_input=False)
 
 
-class DebertaWithHeads(BertWithHeads):
+class DebertaWithHeads(ElectraWithHeads):
     """DeBERTa-v3 with any set of heads."""
 
     hidden_layers: ClassVar = {
         "sequence_classification": _POOLER,
         "multiple_choice": _POOLER,
     }
-
-    def _linear(
-        self,
-        bert: Any,
-        head: str,
-        encoded: Encoded,
-        key: DropoutKey,
-        rows: tuple[int, ...],
-    ) -> Float[Array, "..."]:
-        if head != "replaced_tokens":
-            return super()._linear(bert, head, encoded, key, rows)
-        return DebertaDiscriminator(self.config, name=head)(encoded)
+    discriminator: ClassVar = DebertaDiscriminator
 
 
 class DebertaForPreTraining(BertForPreTraining):

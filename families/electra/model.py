@@ -58,6 +58,7 @@ class ElectraWithHeads(BertWithHeads):
         "sequence_classification": HiddenLayer(gelu, drops_input=True),
         "multiple_choice": HiddenLayer(gelu, drops_input=False),
     }
+    discriminator: ClassVar = ElectraDiscriminator
 
     def _linear(
         self,
@@ -69,7 +70,7 @@ class ElectraWithHeads(BertWithHeads):
     ) -> Float[Array, "..."]:
         if head != "replaced_tokens":
             return super()._linear(bert, head, encoded, key, rows)
-        return ElectraDiscriminator(self.config, name=head)(encoded)
+        return self.discriminator(self.config, name=head)(encoded)
 
 
 class ElectraForPreTraining(BertForPreTraining):
