@@ -53,5 +53,7 @@ def get_config(size: str = "base") -> ConfigDict:
     return config
 
 
-def finetune(config: ConfigDict, size: str) -> None:
-    """Changes nothing: the paper's grid of rates has BERT's value for a task."""
+def finetune(config: ConfigDict, recipe: str) -> None:
+    """Takes back the second moment of pre-training. The paper's grid of rates has
+    BERT's value for a task."""
+    config.optimizer.beta2 = 0.999

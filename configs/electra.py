@@ -60,6 +60,6 @@ def set_objective(config: ConfigDict) -> None:
     config.phase2.fraction = 0.0
 
 
-def finetune(config: ConfigDict, size: str) -> None:
+def finetune(config: ConfigDict, recipe: str) -> None:
     """Keeps BERT's values: the paper's rates (table 7) are for layers whose rates fall
     with their depth (examples/layerwise.py)."""

@@ -149,3 +149,9 @@ def test_pairs_are_learned_in_packed_rows(tmp_path):
     answers = bert_jax.load(tmp_path / "out").predict(asked)
     right = [x["label"] == row["label"] for x, row in zip(answers, rows, strict=True)]
     assert sum(right) / len(right) > 0.8
+
+
+def test_fine_tuning_has_no_moment_of_pre_training():
+    found = bert_jax.make_config("finetune/text", model="deberta_v3").optimizer
+    assert bert_jax.make_config("deberta_v3").optimizer.beta2 == 0.98
+    assert (found.name, found.beta2, found.warmup_steps) == ("adamw", 0.999, 0)
