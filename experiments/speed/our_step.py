@@ -58,6 +58,8 @@ def sized_config(
         layers, hidden = map(int, size.split("/"))
         ratio = config.model.intermediate_size / config.model.hidden_size
         config.model.num_hidden_layers = layers
+        if config.model.get("embedding_size") == config.model.hidden_size:
+            config.model.embedding_size = hidden
         config.model.hidden_size = hidden
         config.model.num_attention_heads = max(1, hidden // 64)
         config.model.intermediate_size = round(ratio * hidden)
