@@ -16,17 +16,17 @@ MODES = ("train", "prepare", *INFERENCE_MODES, "describe")
 
 
 class CommandLine(NamedTuple):
-    """The parsed command line."""
+    """The parsed command line. A field with a default is a flag."""
 
-    mode: str
-    workdir: str
-    input: str
-    output: str
-    host: str
-    port: int
-    config: str  # the value of --config, empty if not given
     overrides: list[str]  # each --config.FIELD=VALUE
     help: bool  # whether only the text of --help is requested
+    mode: str = "train"
+    workdir: str = ""
+    input: str = "-"
+    output: str = "-"
+    host: str = "127.0.0.1"
+    port: int = 8000
+    config: str = ""  # empty if not given
 
 
 def parse_flags(argv: Sequence[str]) -> CommandLine:
@@ -38,13 +38,10 @@ def parse_flags(argv: Sequence[str]) -> CommandLine:
     parser = argparse.ArgumentParser(
         add_help=False, allow_abbrev=False, exit_on_error=False
     )
-    parser.add_argument("--config", default="")
-    parser.add_argument("--workdir", default="")
-    parser.add_argument("--mode", default="train", choices=MODES)
-    parser.add_argument("--input", default="-")
-    parser.add_argument("--output", default="-")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", default=8000, type=int)
+    for flag, default in CommandLine._field_defaults.items():
+        choices = MODES if flag == "mode" else None
+        kind = type(default)
+        parser.add_argument(f"--{flag}", default=default, type=kind, choices=choices)
     parser.add_argument("--help", "-h", action="store_true")
     try:
         parsed, rest = parser.parse_known_args(argv)

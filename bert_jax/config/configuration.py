@@ -99,12 +99,9 @@ def complete_config(
 def _drop_withdrawn(config: ConfigDict, where: str | os.PathLike) -> None:
     """Deletes fields that only an earlier version had."""
     known = fields.fields_of(config)
-    old = [
-        name
-        for name, _ in fields.iter_fields(config)
-        # A task or a model of the user's own may have more fields.
-        if name not in known and not name.startswith(("task.", "model."))
-    ]
+    own = ("task.", "model.")  # a task or a model of the user's own may have more
+    names = [name for name, _ in fields.iter_fields(config)]
+    old = [name for name in names if name not in known and not name.startswith(own)]
     for name in old:
         group, _, field = name.rpartition(".")
         del (config[group] if group else config)[field]

@@ -6,6 +6,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import family
+from bert_jax.config.fields import GLUE
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.registry import Registry
@@ -13,14 +14,13 @@ from bert_jax.registry import Registry
 if TYPE_CHECKING:  # data of tasks is read without JAX
     import bert_jax.tasks.task
 
-GLUE = "cola sst2 mrpc stsb qqp mnli qnli rte wnli ax"
 # Classes, or functions of (config, tokenizer). A custom config file adds one:
 # TASKS["questions"] = Questions.
 TASKS = Registry(
     "task.name",
     {
         "pretraining": "bert_jax.tasks.pretraining:Pretraining",
-        **dict.fromkeys(GLUE.split(), "bert_jax.tasks.glue.task:Glue"),
+        **dict.fromkeys(GLUE, "bert_jax.tasks.glue.task:Glue"),
         "squad": "bert_jax.tasks.squad.task:Squad",
         "swag": "bert_jax.tasks.swag:Swag",
         "ner": "bert_jax.tasks.ner.task:Ner",

@@ -22,12 +22,12 @@ from bert_jax.config import phases
 from bert_jax.data import masking, records
 from bert_jax.data.masking import has_masks
 from bert_jax.data.rows import RowIndex
+from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
 from bert_jax.models.heads import init_model
-from bert_jax.runtime.storage import Path
 from bert_jax.tasks import distillation
 from bert_jax.tasks.fill_mask import FillMask, format_guesses
 from bert_jax.tasks.objectives import (
@@ -43,7 +43,6 @@ from bert_jax.tasks.task import (
     Data,
     Results,
     Shapes,
-    write_rows,
 )
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
@@ -289,8 +288,8 @@ class Pretraining(distillation.Taught):
         del split, learns
         return lm_results(self.objective.prefix, fetched)
 
-    def show_examples(self, folder: Path, answer: AnswerFn) -> None:
-        """Prints a few guesses and saves them in dev.jsonl."""
+    def show_examples(self, answer: AnswerFn) -> tuple[str, Sequence[Row]]:
+        """Returns a few guesses."""
         from bert_jax.data import prepare
 
         predictor = self.predictor()
@@ -300,10 +299,11 @@ class Pretraining(distillation.Taught):
         answers = answer(predictor, [feature for feature, _ in examples])
         pairs = zip(examples, answers, strict=True)
         rows = [predictor.show(*example, one) for example, one in pairs]
-        print("", *prepare.held_out(data.report["totals"]), sep="\n")
-        print("\na few held-out sentences, the token at each blank, and the guesses")
-        print(format_guesses(rows))
-        write_rows(folder / "dev.jsonl", rows)
+        lines = ["", *prepare.held_out(data.report["totals"]), ""]
+        lines.append(
+            "a few held-out sentences, the token at each blank, and the guesses"
+        )
+        return "\n".join([*lines, format_guesses(rows)]), rows
 
     @functools.cached_property
     def _unigram_log_probs(self) -> Float[np.ndarray, "vocab"]:

@@ -394,14 +394,15 @@ class Task(abc.ABC):
         value = -scores[name] if lower_is_better(name) else scores[name]
         return -math.inf if math.isnan(value) else value
 
-    def show_examples(self, folder: Path, answer: AnswerFn) -> None:
-        """Prints and saves a few of the model's answers. By default does nothing.
+    def show_examples(self, answer: AnswerFn) -> tuple[str, Sequence[Row]]:
+        """Returns a text to print, and rows to save, with a few of the model's answers.
+        By default there are none.
 
         Args:
-          folder: Folder of the prediction files.
           answer: Function that answers parsed rows of a predictor.
         """
-        del folder, answer
+        del answer
+        return "", ()
 
     # Derived members.
 

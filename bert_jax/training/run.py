@@ -2,9 +2,7 @@
 
 import contextlib
 import functools
-import io
 import math
-import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +18,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import processes, signals, storage, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.tasks.task import Predictor, Task
+from bert_jax.tasks.task import Predictor, Task, write_rows
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
 from bert_jax.training.log import Log
@@ -410,27 +408,16 @@ def print_scores(run: Run, params: Any, now: int) -> None:
         spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
         print("\n" + terminal.format_table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
-        with _unless_first_unseen(predictions) as folder:
-            params = run.train_step.model_params(one)
-            given = {"params": params, "mesh": run.mesh, "config": task.model_config}
-            task.show_examples(folder, functools.partial(_answer_few, **given))
+        params = run.train_step.model_params(one)
+        given = {"params": params, "mesh": run.mesh, "config": task.model_config}
+        # Every process takes part in the computation.
+        text, rows = task.show_examples(functools.partial(_answer_few, **given))
+        if rows and is_first:
+            print(text)
+            write_rows(predictions / "dev.jsonl", rows)
     written = [str(predictions) for predictions in folders if predictions.is_dir()]
     if written and is_first:
         print(f"\npredictions: {', '.join(written)}")
-
-
-@contextlib.contextmanager
-def _unless_first_unseen(folder: Path) -> Iterator[Path]:
-    """Yields the folder to process 0. The others, which must take part in the
-    computation, get a temporary folder, with standard output discarded."""
-    if processes.is_first():
-        yield folder
-        return
-    with (
-        tempfile.TemporaryDirectory() as gone,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        yield storage.storage_path(gone)
 
 
 def one_line(now: int, split: str, scores: Mapping[str, float], main: str) -> str:

@@ -233,14 +233,34 @@ def changed(*steps, value=None):
 
 
 PARAGRAPH = ("data", 0, "paragraphs", 0)
+QUESTION = (*PARAGRAPH, "qas", 0)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[3]", "data[0]: not a JSON object; one with 'paragraphs' is"),
+        ("[3]", "data[0]: not SQuAD's format ("),
+        ("3", "bad.json: has no list 'data'"),
         ('{"id": 1, "context": "a", "question": "b"}\n{', "bad.json:2: not JSON"),
-        (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
+        (
+            changed(*PARAGRAPH, "context"),
+            "data[0]: not SQuAD's format (no 'context'): {",
+        ),
+        (changed(*QUESTION, "id"), "format (no 'id'): {'question': 'What is hot?'"),
+        (
+            changed(*QUESTION, "question", value=3),
+            "(question and context must be texts",
+        ),
+        (
+            changed(*QUESTION, "answers", value=[{"text": "a"}]),
+            "(no 'answer_start'): {",
+        ),
+        (
+            changed(*QUESTION, "answers", 0, "answer_start", value="8"),
+            "not SQuAD's format",
+        ),
+        (changed(*QUESTION, "answers", 0, "text", value=8), "not SQuAD's format ("),
+        (changed(*QUESTION, "is_impossible", value="no"), "is_impossible a bool"),
     ],
 )
 def test_squad_files_that_are_bad(tmp_path, content, message):
