@@ -16,8 +16,7 @@ _INSTRUCTION = re.compile(
 )
 _COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
-# Bits of an element by the start of its type's name.
-_BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
+_NUMBER = re.compile("pred|bf|f|s|u|c")  # the start of its type's name
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CALLED = re.compile(
     r"(?:calls|to_apply|body|true_computation|false_computation)=%([^\s,]+)"
@@ -131,18 +130,19 @@ def arrays(shape: str) -> list[tuple[str, list[int]]]:
     return [
         (dtype, [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)
-        if _BITS.match(dtype)
+        if _NUMBER.match(dtype)
     ]
 
 
 def size(shape: str) -> int:
-    """Returns the bytes of a shape. An element takes at least one."""
-    total = 0
-    for dtype, sizes in arrays(shape):
-        found = _BITS.match(dtype)
-        bits = int(found[2] or 8) if found else 8
-        total += math.prod(sizes) * max(1, bits // 8)
-    return total
+    """Returns the bytes of a shape."""
+    return sum(map(_bytes, arrays(shape)))
+
+
+def _bytes(array: tuple[str, list[int]]) -> int:
+    """Returns the bytes of one of `arrays`. An element takes at least one."""
+    bits = re.search(r"\d+", array[0])  # none in pred
+    return math.prod(array[1]) * max(1, int(bits[0]) // 8 if bits else 1)
 
 
 def dtype_of(array: str) -> str:
@@ -176,10 +176,8 @@ def cycles(program: Program) -> int:
 
     It has none of kernels that are written in Pallas.
     """
-    found = 0
-    for one, _, times in program.walk():
-        found += times * int(one.attribute(r'"estimated_cycles":"(\d+)"') or 0)
-    return found
+    pattern = r'"estimated_cycles":"(\d+)"'
+    return sum(n * int(one.attribute(pattern) or 0) for one, _, n in program.walk())
 
 
 class Collective(NamedTuple):
@@ -216,26 +214,13 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
         if kind not in COLLECTIVES:
             continue
         groups = _groups(one.rest, math.prod(sizes.values()))
-        shape = one.shape
+        results = arrays(one.shape)
         if one.op.endswith("-start") and kind != "all-reduce":
-            shape = _parts(shape)[1]  # the tuple has operands, results and marks
-        axes = _axes(groups, sizes)
-        count = max(map(len, groups))
-        found.append(Collective(kind, axes, count, size(shape), times))
-    return found
-
-
-def _parts(shape: str) -> list[str]:
-    """Returns the elements of a tuple's shape. For an array it is the only one."""
-    text, found, depth = re.sub(r"/\*.*?\*/", "", shape), [""], 0
-    if not text.startswith("("):
-        return [text]
-    for letter in text[1:-1]:
-        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(letter, 0)
-        if letter == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += letter
+            count = len(one.operands)  # which the tuple has before results and marks
+            results = results[count : 2 * count]
+        axes, devices = _axes(groups, sizes), max(map(len, groups))
+        sent = sum(map(_bytes, results))
+        found.append(Collective(kind, axes, devices, sent, times))
     return found
 
 

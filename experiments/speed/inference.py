@@ -28,10 +28,11 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.data.texts import read_texts
+from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, report, runner
+from experiments.lib import command_line, runner
 from experiments.speed import sides
 from experiments.speed.train_step import DTYPES
 
@@ -199,8 +200,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
     from experiments.speed import torch_step
 
-    torch.set_num_threads(report.cores())
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
+    torch_step.set_up()
 
     def pipeline(batch: int) -> Answer:
         call: Any = transformers.pipeline(
@@ -227,7 +227,7 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
     from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = report.cores()
+    options.intra_op_num_threads = available_cores()
     session = onnxruntime.InferenceSession(f"{case['folder']}/model.onnx", options)
     tokenizer = Tokenizer.from_file(f"{case['folder']}/tokenizer.json")
     tokenizer.enable_truncation(LIMIT)

@@ -28,7 +28,7 @@ from typing import Any
 from bert_jax.errors import UserError
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, report, runner
+from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import our_step, sides
 
@@ -93,8 +93,7 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     from experiments.speed import torch_step
 
-    torch.set_num_threads(report.cores())
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
+    torch_step.set_up()
     config = _config(case)
     rows = torch_step.theirs(our_step.random_batch(config))
     networks: dict[str, torch_step.Network] = {}
