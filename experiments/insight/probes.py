@@ -13,7 +13,7 @@ over the parts is of both samples. See docs/insight.md.
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> str:
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
     weights.find_source(options.init_from)
-    probes = list(read(options))
+    probes = read(options)
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
     sections = [
@@ -126,51 +126,46 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def read(options: argparse.Namespace) -> Iterator[Probe]:
-    """Yields the probes.
+def read(options: argparse.Namespace) -> list[Probe]:
+    """Reads the files of the probes.
 
     Raises:
       UserError: A file is missing or wrong.
     """
-    if options.train:
-        train, dev = (tagged(path, options) for path in (options.train, options.dev))
-        files = options.train, options.dev
-        yield Probe("tags of words", "words", train, dev, options.words, files)
-    if options.sst2:
-        train, dev = (sentiment(options.sst2, split) for split in ("train", "dev"))
-        files = f"{options.sst2}/train.tsv", f"{options.sst2}/dev.tsv"
-        for unit, title in _UNITS.items():
-            yield Probe(title, unit, train, dev, options.sentences, files)
-
-
-def tagged(path: str, options: argparse.Namespace) -> list[Example]:
-    """Reads the sentences of a file of columns."""
-    columns = {"token_column": options.token_column, "tag_column": options.tag_column}
+    probes = []
     try:
-        found = ner.read_sentences(path, **columns, labelled=True)
+        if options.train:
+            files = options.train, options.dev
+            train, dev = (_tagged(path, options) for path in files)
+            given = (train, dev, options.words, files)
+            probes.append(Probe("tags of words", "words", *given))
+        if options.sst2:
+            train, dev = (_sentences(options.sst2, x) for x in ("train", "dev"))
+            files = f"{options.sst2}/train.tsv", f"{options.sst2}/dev.tsv"
+            given = (train, dev, options.sentences, files)
+            probes += [Probe(title, unit, *given) for unit, title in _UNITS.items()]
     except UserError as error:  # which names a config's fields
-        raise UserError(str(error).replace("config.task.", "--")) from error
-    return [
-        Example(sentence["words"], sentence["words"], sentence["tags"] or ())
-        for sentence in found.sentences
-    ]
-
-
-def sentiment(folder: str, split: str) -> list[Example]:
-    """Reads SST-2's sentences."""
-    try:
-        found = glue.read_split("sst2", folder, split, Counter())
-    except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
-        raise UserError(text) from error
-    return [Example(x["text"], (), (x["label"],)) for x in found or ()]
+        raise UserError(text.replace("config.task.", "--")) from error
+    return probes
+
+
+def _tagged(path: str, options: argparse.Namespace) -> list[Example]:
+    columns = {"token_column": options.token_column, "tag_column": options.tag_column}
+    rows = ner.read_sentences(path, **columns, labelled=True).sentences
+    return [Example(row["words"], row["words"], row["tags"] or ()) for row in rows]
+
+
+def _sentences(folder: str, split: str) -> list[Example]:
+    rows = glue.read_split("sst2", folder, split, Counter()) or ()
+    return [Example(row["text"], (), (row["label"],)) for row in rows]
 
 
 def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     """Trains and scores the probes of every part.
 
     Raises:
-      UserError: There are too few sentences.
+      UserError: There are too few sentences, or all labels are equal.
     """
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
@@ -182,11 +177,8 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     scored = []
     for seed, (train, dev) in enumerate(zip(*dealt, strict=True)):
         terminal.print_line(f"{probe.title}: part {seed + 1} of {parts}")
-        sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
-        try:
-            scored.append(fit_part(sets[0], sets[1], seed))
-        except UserError as error:
-            raise UserError(f"{probe.files[0]}: {error}") from error
+        sets = (labelled(bert, probe.unit, examples) for examples in (train, dev))
+        scored.append(fit_part(*sets, seed))
     return summary(scored)
 
 
@@ -231,9 +223,6 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
       `accuracy` and, for words, `control`, each by layer. `baselines` has the majority
       label's and, for words, that of each word's most frequent tag. `vectors` has their
       numbers in train and dev.
-
-    Raises:
-      UserError: All training labels are equal.
     """
     tasks = {"accuracy": (train.labels, dev.labels)}
     if train.words:
@@ -286,8 +275,8 @@ def fit(
 
     if len(set(train_labels)) < 2:
         raise UserError(
-            f"a part's training sentences have the label {train_labels[0]!r} only: "
-            "name a larger file, or fewer --parts"
+            f"a part's training sentences have the label {train_labels[0]!r} "
+            "only: name a larger file, or fewer --parts"
         )
     model = LogisticRegression(**SETTINGS).fit(train, train_labels)
     return float(np.mean(model.predict(dev) == np.asarray(dev_labels)))
