@@ -113,8 +113,7 @@ def chip(name: str) -> Device:
 
 
 def count(name: str) -> int:
-    """Returns the number of devices of a slice, or 0 for a name without it (v5e,
-    h100)."""
+    """Returns a slice's number of devices, or 0 for a name without it (v5e, h100)."""
     sizes = _SLICE.fullmatch(name)
     return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
 

@@ -125,8 +125,7 @@ def _called(one: Instruction) -> list[str]:
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Returns element type and sizes of each array of a shape, which may be a
-    tuple's."""
+    """Returns element type and sizes of each array of a shape, maybe a tuple's."""
     return [
         (dtype, [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)

@@ -46,8 +46,7 @@ class Peaks(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """An instruction that the device runs, with the data it reads, writes and
-    computes."""
+    """An instruction that the device runs, and what it reads, writes and computes."""
 
     name: str
     what: str  # the operation, or the target of a custom call
@@ -69,8 +68,7 @@ class Kernel(NamedTuple):
 def kernels(
     program: hlo.Program, computation: str = "", times: int = 1
 ) -> list[Kernel]:
-    """Returns the kernels of a compiled program, or of a computation run `times`
-    times."""
+    """Returns the kernels of a program, or of a computation run `times` times."""
     found = []
     others = program.computations[computation or program.entry]
     for own in others.values():
@@ -110,8 +108,7 @@ def _kernel(
 def _work(
     program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
 ) -> tuple[int, str, int]:
-    """Returns FLOPs of matrix products, the dtype of a left side, integer
-    operations."""
+    """Returns FLOPs of matrix products, a left side's dtype, integer operations."""
     if own.op == "fusion":
         inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
         parts = [_work(program, one, inner) for one in inner.values()]

@@ -238,8 +238,7 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
 
 
 def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
-    """Draws the control task's labels: one for each word, drawn as often as the tags
-    are."""
+    """Draws the control task's labels: one for each word, as often as the tags are."""
     rng = np.random.default_rng(seed)
     words = sorted({*train.words, *dev.words})
     tags = sorted(train.labels)
@@ -252,8 +251,7 @@ def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
 def scaled(
     train: Float[np.ndarray, "train hidden"], dev: Float[np.ndarray, "dev hidden"]
 ) -> tuple[Float[np.ndarray, "train hidden"], Float[np.ndarray, "dev hidden"]]:
-    """Scales both so that train's mean and standard deviation are 0 and 1, by
-    column."""
+    """Scales both so that train's mean and deviation are 0 and 1, by column."""
     mean, spread = train.mean(axis=0), train.std(axis=0)
     size = np.sqrt(np.mean(np.square(train)))
     factor = np.where(spread > _CONSTANT * size, 1 / np.maximum(spread, 1e-30), 0)
@@ -283,8 +281,7 @@ def fit(
 
 
 def baselines(train: Set, dev: Set) -> dict[str, float]:
-    """Returns the accuracy of the most frequent label, and of each word's most
-    frequent."""
+    """Returns the accuracy of the most frequent label, and of each word's."""
     (usual, _), *_ = Counter(train.labels).most_common(1)
     found = {"majority": float(np.mean([label == usual for label in dev.labels]))}
     if train.words:
@@ -353,8 +350,7 @@ def _percent(score: Mapping[str, Any]) -> str:
 
 
 def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
-    """Plots a probe's accuracies and controls by layer, and its baselines, in
-    percent."""
+    """Plots a probe's accuracies, controls and baselines by layer, in percent."""
     layers = found["layers"]
     lines = {
         name: [

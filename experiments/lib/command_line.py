@@ -166,8 +166,7 @@ def compute() -> None:
 
 
 def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
-    """Returns a command, as `command` does, for a function that computes a text
-    here."""
+    """Returns a command, as `command` does, for a function that computes a text."""
 
     @functools.wraps(text)
     def run(argv: Sequence[str]) -> int:

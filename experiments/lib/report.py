@@ -39,8 +39,7 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Returns the commit of this checkout, or an empty string if Git does not report
-    it."""
+    """Returns the commit of this checkout, or an empty string if unknown."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True)

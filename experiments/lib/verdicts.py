@@ -62,8 +62,7 @@ class Claim(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A comparison that was made, with its differences, first less second, in
-    points."""
+    """A comparison that was made: its differences, first less second, in points."""
 
     pair: Pair
     differences: tuple[float, ...]
@@ -103,8 +102,7 @@ class Verdict(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Returns the claim, its verdict by these scores, and each comparison in a
-        line."""
+        """Returns the claim, its verdict, and each comparison in a line."""
         lines = (self.why, *(part.line for part in self.parts))
         head = f"{self.word.upper()}: {self.claim.text} ({self.claim.source})"
         return "\n  ".join((head, *lines))
@@ -144,8 +142,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
 
 
 def estimate(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean, and half of its 95% interval: infinite where that has no
-    bounds."""
+    """Returns the mean, and half of its 95% interval: infinite without bounds."""
     low, high = interval(values)
     return statistics.fmean(values) if values else math.nan, (high - low) / 2
 
@@ -192,8 +189,7 @@ def _part(
 
 
 def _undecidable(differences: Sequence[float], seeds: int) -> str:
-    """Returns why the differences can decide nothing, or an empty string if they
-    can."""
+    """Returns why the differences can decide nothing, or "" if they can."""
     if not differences:
         return "not run"
     if not all(map(math.isfinite, differences)):

@@ -122,8 +122,7 @@ _BUILDERS = {"table1": _table1, "table4": _table4, "imdb": imdb}
 
 
 def _published() -> dict[str, published.Row]:
-    """Returns table 1's rows, with the figures of the same systems in tables 2 and
-    7."""
+    """Returns table 1's rows, with the same systems' figures of tables 2 and 7."""
     elsewhere = {"squad": published.TABLE_2.rows, "ner": published.TABLE_7.rows}
     return {
         name: {

@@ -101,8 +101,7 @@ class VectorRows(Rows):
         self._vectors, self._states = vectors, states
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """Returns a batch as `Rows.batch` does, with `vectors` [batch, words, states,
-        hidden]."""
+        """Returns `Rows.batch`, and `vectors` [batch, words, states, hidden]."""
         batch = super().batch(indices, length)
         words = batch["input_ids"]
         shape = (*words.shape, len(self._states), self._vectors.shape[2])
@@ -113,8 +112,7 @@ class VectorRows(Rows):
         return {**batch, "vectors": vectors}
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """Returns a length as `Rows.length`, up to the longest sentence: there is no
-        other limit."""
+        """Returns a length as `Rows.length`, limited by the longest sentence only."""
         del limit
         return super().length(indices, int(self.lengths.max()))
 

@@ -78,8 +78,7 @@ class Reading(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The data that was read: the model, and by split BERT's rows and the vectors'
-    file."""
+    """The model, and by split BERT's rows and the file of the vectors."""
 
     bert: Bert
     task: Ner
@@ -240,8 +239,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 def weights_digest(bert: Bert) -> str:
-    """Returns a hash of the parameters that the hidden states depend on, and of the
-    config."""
+    """Returns a hash of the config and the parameters of the hidden states."""
     digest = hashlib.sha256(repr(bert.config).encode())
     parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:

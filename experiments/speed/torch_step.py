@@ -44,8 +44,7 @@ def synchronize() -> None:
 
 
 def config_of(model: ConfigDict) -> Any:
-    """Returns the config of `transformers` for `config.model`, as an export would write
-    it."""
+    """Returns the config of `transformers` for `config.model`, as in an export."""
     own = BertConfig.create(model, vocab_size=0)
     form = FAMILIES[own.architecture].layout
     return transformers.AutoConfig.for_model(
@@ -54,8 +53,7 @@ def config_of(model: ConfigDict) -> Any:
 
 
 def model_inputs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a batch's inputs under the names of `transformers`, in torch's
-    integers."""
+    """Returns a batch's inputs by the names of `transformers`, in int64."""
     return {theirs: batch[ours].astype(np.int64) for theirs, ours in _INPUTS.items()}
 
 
@@ -165,8 +163,7 @@ class TorchStep:
 
 
 def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns a batch of ours with the names and the labels that `transformers`
-    takes."""
+    """Returns a batch of ours with the names and labels of `transformers`."""
     inputs = model_inputs(batch)
     if "label" in batch:
         return inputs | {"labels": batch["label"].astype(np.int64)}
@@ -191,8 +188,7 @@ def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Computes the same loss, with the masked LM head at the predicted positions
-    only."""
+    """Computes the same loss, the masked LM head at predicted positions only."""
     names = ("input_ids", "attention_mask", "token_type_ids")
     encoded = network.bert(**{name: inputs[name] for name in names})
     hidden = encoded.last_hidden_state

@@ -144,8 +144,7 @@ def _warm(side: Callable[[int], float]) -> None:
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Returns a case with the turns of its sides, or with the `error`: why there are
-    none."""
+    """Returns a case with the turns of its sides, or why there are none: `error`."""
     try:
         return {**case, **_measured(case)}
     except RuntimeError as error:

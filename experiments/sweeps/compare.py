@@ -175,8 +175,7 @@ def _cells(found: Difference) -> tuple[str, str, str]:
 
 
 def figures(found: Sequence[Setting], score: str) -> list[Figure]:
-    """Returns a plot of the scores, and if they have several steps, one of the scores
-    by step, of the best settings."""
+    """Plots the scores, and the best settings' by step if there are several steps."""
     label = f"dev {score}"
     rows = {one.name: [*one.scores.values()] for one in found}
     drawn = [Figure("scores", lambda: plots.dots(rows, label))]
