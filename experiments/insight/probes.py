@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 import bert_jax
 from bert_jax.convert import weights
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
@@ -74,12 +74,13 @@ class Probe(NamedTuple):
     files: tuple[str, str]
 
 
-@command_line.printed
-def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/report.md, its plots and results.json, and returns the text."""
+@command_line.command
+def main(argv: Sequence[str]) -> int:
+    """Runs the command and returns the exit status."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
+    command_line.compute()
     weights.find_source(options.init_from)
     probes = read(options)
     bert = bert_jax.load(options.init_from)
@@ -95,7 +96,8 @@ def main(argv: Sequence[str]) -> str:
     notes = report.Section("", [note])
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    return report.write(options.output, [*sections, notes], results)
+    print(escape_controls(report.write(options.output, [*sections, notes], results)))
+    return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

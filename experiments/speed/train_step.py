@@ -118,7 +118,6 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
             continue
         found[f"torch, {name}"] = side
     return found, {
-        "torch_optimizer": {k: f"AdamW {n.optimizer}" for k, n in networks.items()},
         "torch_threads": torch.get_num_threads(),
         "parameters": sorted({network.parameters for network in networks.values()}),
         "not_run": not_run,
@@ -202,10 +201,9 @@ def notes(case: dict[str, Any]) -> list[str]:
     """Returns notes about a case that are not in the table."""
     if "error" in case:
         return []
-    adams = (f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items())
     about = (
         f"{case['device']}: {case['flops'] / 1e9:,.1f} GFLOP a step, "
-        f"{case['parameters']:,} parameters{''.join(adams)}"
+        f"{case['parameters']:,} parameters"
     )
     not_run = (f"not run: {name}: {why}" for name, why in case["not_run"].items())
     return [about, *not_run]
