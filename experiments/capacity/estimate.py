@@ -78,12 +78,6 @@ def _state(config: str, mesh: Mesh) -> TrainState:
     return abstract_state(programs.task_of(own), optimizer.make_optimizer(own), mesh)
 
 
-def _split_bytes(params: Any) -> int:
-    """Returns bytes of one device's part of the parameters that fsdp splits."""
-    leaves = jax.tree.leaves(params)
-    return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
-
-
 def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
     """Returns the bytes of each device while a step of a phase runs.
 
@@ -122,19 +116,12 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
         held = (table + 2 * _share(config) * layer_parameters(config)) / tensor
         formula = "put together for use: the embeddings and two layers, / tensor"
         if not config.model.scan_layers:
-            held = _split_bytes(own.params) * (fsdp - 1) * _share(config)
+            leaves = jax.tree.leaves(own.params)
+            split = [leaf for leaf in leaves if "fsdp" in leaf.sharding.spec]
+            held = bytes_per_device(split) * (fsdp - 1) * _share(config)
             formula = "all parameters, put together once (with scan_layers: by layer)"
         lines.append(Line("gathered", held, formula))
     return lines
-
-
-def needed(config: ConfigDict, index: int, kind: str) -> float:
-    """Returns bytes of each device while a step of a phase runs: `memory`, added up.
-
-    Raises:
-      UserError: See `mesh_of`.
-    """
-    return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
 
 
 def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:

@@ -92,36 +92,29 @@ class Program:
         for one in own.values():
             yield one, own, times
             again = times * self.trips(one) if one.op == "while" else times
-            for called in _called(one):
-                if called in self.computations:
-                    yield from self.walk(called, again)
+            for name, branches in _CALLED.findall(one.rest):
+                for called in re.findall(r"[^\s,%]+", name or branches):
+                    if called in self.computations:
+                        yield from self.walk(called, again)
 
     def trips(self, loop: Instruction) -> int:
         """Returns how often a loop's body runs, and 1 for one of `unknown_loops`."""
         if known := loop.attribute(r'known_trip_count":\s*\{"n":\s*"(\d+)"'):
             return int(known)
         # A TPU's program has JAX's counter compared with the number, maybe in a fusion.
-        compared: list[Instruction] = []
-        limits: list[int] = []
         condition = loop.attribute(r"condition=%([^\s,]+)")
         inner = self.walk(condition) if condition in self.computations else ()
-        for one, _, _ in inner:
-            if one.op == "compare":
-                compared.append(one)
-            elif one.op == "constant" and one.shape.startswith("s32[]"):
-                limits.append(int(one.rest.partition(")")[0]))
-        if len(compared) == len(limits) == 1 and "direction=LT" in compared[0].rest:
-            return limits[0]
+        every = [one for one, _, _ in inner]
+        compared = [one.rest for one in every if one.op == "compare"]
+        limits = [
+            one.rest.partition(")")[0]
+            for one in every
+            if one.op == "constant" and one.shape.startswith("s32[]")
+        ]
+        if len(compared) == len(limits) == 1 and "direction=LT" in compared[0]:
+            return int(limits[0])
         self.unknown_loops.add(loop.name)
         return 1
-
-
-def _called(one: Instruction) -> list[str]:
-    """Returns the computations that an instruction runs."""
-    found = []
-    for name, branches in _CALLED.findall(one.rest):
-        found += [name] if name else re.findall(r"%([^\s,]+)", branches)
-    return found
 
 
 def arrays(shape: str) -> list[tuple[str, list[int]]]:

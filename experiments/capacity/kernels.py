@@ -89,20 +89,13 @@ def _kernel(
     times: int,
 ) -> Kernel:
     moved = sum(hlo.size(others[o].shape) for o in own.operands if o in others)
-    flops, dtype, integer = _work(program, own, others)
     result = own.shape
     if own.op == "custom-call" and result.startswith("("):  # less its scratch memory
         result = re.sub(r"[su]8\[\d+\]", "", result)
-    return Kernel(
-        name=own.name,
-        what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
-        where=own.where,
-        bytes=moved + hlo.size(result),
-        flops=flops,
-        dtype=dtype,
-        integer=integer,
-        times=times,
-    )
+    what = own.attribute(r'custom_call_target="([^"]*)"') or own.op
+    moved += hlo.size(result)
+    work = _work(program, own, others)
+    return Kernel(own.name, what, own.where, moved, *work, times)
 
 
 def _work(

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
     if options.compile:
-        return 0 if fits_compiled(options, fields) else 2
+        return 0 if fits_compiled(options, fields, config) else 2
     name = devices.family(options.device)
     text, need = report(config, name, options.efficiency)
     print(text)
@@ -107,10 +107,12 @@ def simulate(count: int) -> None:
     jax.config.update("jax_num_cpu_devices", count)
 
 
-def fits_compiled(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+def fits_compiled(
+    options: argparse.Namespace, fields: Sequence[str], config: ConfigDict
+) -> bool:
     """Compiles every phase and prints it. Returns whether all of them fit."""
-    config = programs.task_of(programs.load(options.config, fields)).config
     kind = devices.chip(options.device).compiler
+    mesh = estimate.mesh_of(config, kind)
     case = {"config": options.config, "fields": fields, "device": options.device}
     case |= {"effort": options.effort, "mode": "train"}
     fits = True
@@ -118,7 +120,8 @@ def fits_compiled(options: argparse.Namespace, fields: Sequence[str]) -> bool:
         said = f"compiling the step of phase {phase + 1}"
         with live_line(desc=said, bar_format="{desc} ...", leave=False):
             found = compiled.compile_case({**case, "phase": phase})
-        formulas = estimate.needed(config, phase, kind)
+        held = estimate.memory(config, mesh, phase, kind)
+        formulas = sum(line.value for line in held)
         print(f"\n{compiled.lines(found, formulas)}", flush=True)
         fits &= found["fits"]
     return fits

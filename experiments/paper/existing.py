@@ -47,9 +47,10 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         if first.model != "bert":
             raise UserError(f"--weights={sources[0]}: {table} is of BERT alone")
         of_one = tables.build(table, first.size)
-        rows = tuple(x._replace(pretraining=first) for x in of_one.systems)
-        if not named:  # the paper has none of this shape
-            rows = tuple(row._replace(paper="") for row in rows)
+        rows = tuple(  # the paper has none of another shape
+            x._replace(pretraining=first, paper=x.paper if named else "")
+            for x in of_one.systems
+        )
         return of_one._replace(systems=rows), first.size
     sizes = [size for _, size in given]
     # The paper's names are for the only Base and the only Large.

@@ -246,6 +246,7 @@ class Suite:
         texts = [" ".join(rng.choice(words, size)) for size in sizes]
         how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
         how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how["answer"] = "predict"
         how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
         found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
         print(format_table(inference.rows(found), inference.HEADER), flush=True)

@@ -48,10 +48,13 @@ Texts = list[str]
 Answer = Callable[[Texts], list[str]]
 
 
-def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
+def make_model(
+    args: argparse.Namespace, texts: Texts, folder: Path, *, exports: bool
+) -> None:
     """Writes a classifier with random weights, its tokenizer and the texts.
 
-    Also writes the classifier for ONNX Runtime where that is measured.
+    Args:
+      exports: Whether to write the classifier for ONNX Runtime too.
     """
     import torch
     import transformers
@@ -69,7 +72,7 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if "onnxruntime" in libraries(args):
+    if exports:
         exported = _exported(model.eval(), args.answer)
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
@@ -286,7 +289,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        make_model(args, texts, Path(folder))
+        make_model(args, texts, Path(folder), exports="onnxruntime" in chosen)
         case = {"folder": folder, "batch": args.batch}
         case |= {
             name: getattr(args, name) for name in ("dtype", "attentions", "answer")

@@ -77,13 +77,10 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     if not ended:
         return "no run has ended"
     found, score = compare.settings(ended, options.score)
-    table, figures = (
-        compare.comparison_table(found, score),
-        compare.figures(found, score),
-    )
-    sections = [report.Section("", [table, *figures])]
+    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
     results = compare.plain(found, score)
-    return escape_controls(report.write(options.output, sections, results))
+    text = report.write(options.output, [report.Section("", parts)], results)
+    return escape_controls(text)
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
