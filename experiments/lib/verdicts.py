@@ -19,6 +19,7 @@ requested: those that failed, or are still to run, may be the others.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -204,22 +205,17 @@ def _undecidable(differences: Sequence[float], seeds: int) -> str:
 
 
 def _word(margin: float, usual: tuple[float, float], wide: tuple[float, float]) -> str:
-    if margin:
-        if -margin < usual[0] and usual[1] < margin:
-            return REPRODUCED
-        return CONTRADICTED if wide[0] > margin or wide[1] < -margin else UNDECIDED
-    if usual[0] > 0:
+    low, high = (-margin, margin) if margin else (0.0, math.inf)
+    if low < usual[0] and usual[1] < high:
         return REPRODUCED
-    return CONTRADICTED if wide[1] < 0 else UNDECIDED
+    return CONTRADICTED if wide[1] < low or wide[0] > high else UNDECIDED
 
 
 def _why(word: str, claim: Claim, parts: Sequence[Part], columns: Sequence[str]) -> str:
     """Returns one line: how many comparisons had each verdict, and those left out."""
-    counts = [
-        f"{sum(part.word == each for part in parts)} {each}"
-        for each in (REPRODUCED, CONTRADICTED, UNDECIDED)
-        if any(part.word == each for part in parts)
-    ]
+    words = Counter(part.word for part in parts)
+    kinds = (REPRODUCED, CONTRADICTED, UNDECIDED)
+    counts = [f"{words[kind]} {kind}" for kind in kinds if words[kind]]
     said = f"of {len(parts)} comparison{'s' * (len(parts) > 1)} {', '.join(counts)}"
     reasons = dict.fromkeys(part.why for part in parts if part.why)
     if word == UNDECIDED and reasons:

@@ -115,7 +115,7 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     configs = {name: pretraining_config(name, given.size) for name in systems}
     if given.config:
         configs = {"bert": given.config}
-    corpus = tuple(filter(None, given.corpus.split(",")))
+    corpus = tuple(given.corpus)
     overrides = list(fields)
     if corpus:
         overrides.append(f"--config.corpus.sources={corpus!r}")
@@ -168,9 +168,10 @@ def _parser(description: str) -> command_line.Parser:
     names = command_line.several(str)
     parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
-    parser.add_argument("--corpus", default="", help="sources, between commas")
+    parser.add_argument("--corpus", default=[], type=names, help="sources")
     parser.add_argument("--data", default="", help="folders, between commas")
-    parser.add_argument("--tasks", default="", help="of the table; all that --data has")
+    tasks_help = "of the table; all that --data has"
+    parser.add_argument("--tasks", default=[], type=names, help=tasks_help)
     parser.add_argument("--seeds", default=5, type=int, help="fine-tuning runs of each")
     parser.add_argument("--config", default="", help="a pre-training config of yours")
     parser.add_run_options("runs/paper")
@@ -240,10 +241,13 @@ def _fields(
 
 
 def _data(
-    table: Table, asked: str, data: str
+    table: Table, names: Sequence[str], data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
-    """Returns the data of the tasks to run, and why the others are missing."""
-    names = list(filter(None, asked.split(",")))
+    """Returns the data of the tasks to run, and why the others are missing.
+
+    Args:
+      names: Tasks that were requested. Empty means the table's usual ones.
+    """
     for name in names:
         if name not in table.tasks():
             raise UserError(

@@ -163,14 +163,13 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
 
     An empty choice means all.
     """
-    files = [field.removeprefix("task.").split("_file=", 1) for field in fields]
-    data = [f"--{split}={path}" for split, path in files]
-    context = ("--document_context",) if options.size in _APART else ()
+    files = [field.removeprefix("task.").replace("_file", "", 1) for field in fields]
+    data = [f"--{file}" for file in files]
+    context = ("--document_context",) * (options.size in _APART)
     # The paper's BiLSTM is as wide as Base (section 5.3), ours as each size.
     width = min(768, tables.SIZES[options.size][1])
-    if choice:
-        context = (*context, f"--choices={choice}")
     given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
+    given += (f"--choices={choice}",) * bool(choice)
     parent = options.output / "features" / _name(first)
     folder = parent / f"ner-{options.seeds}seeds-{digest(*given)}"
     start = f"--init_from={first.folder}"
