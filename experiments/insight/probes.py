@@ -216,7 +216,7 @@ def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
 
 
 def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
-    """Computes accuracies on one part's dev set.
+    """Computes accuracies on one part's dev set. Warns if one has not converged.
 
     Args:
       seed: Seed of the control task.
@@ -225,15 +225,27 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
       `accuracy` and, for words, `control`, each by layer. `baselines` has the majority
       label's and, for words, that of each word's most frequent tag. `vectors` has their
       numbers in train and dev.
+
+    Raises:
+      UserError: All training labels are equal.
     """
+    from sklearn.linear_model import LogisticRegression
+
     tasks = {"accuracy": (train.labels, dev.labels)}
     if train.words:
         tasks["control"] = control(train, dev, seed)
+    for labels, _ in tasks.values():
+        if len(set(labels)) < 2:
+            raise UserError(
+                f"a part's training sentences have the label {labels[0]!r} only: name "
+                "a larger file, or fewer --parts"
+            )
     found: dict[str, Any] = {name: [] for name in tasks}
     for layer in range(train.vectors.shape[1]):
-        inputs = scaled(train.vectors[:, layer], dev.vectors[:, layer])
-        for name, labels in tasks.items():
-            found[name].append(fit(*inputs, *labels))
+        x, x_dev = scaled(train.vectors[:, layer], dev.vectors[:, layer])
+        for name, (labels, labels_dev) in tasks.items():
+            model = LogisticRegression(**SETTINGS).fit(x, labels)
+            found[name].append(float(model.score(x_dev, labels_dev)))
     found["baselines"] = baselines(train, dev)
     found["vectors"] = [len(train.labels), len(dev.labels)]
     return found
@@ -258,28 +270,6 @@ def scaled(
     size = np.sqrt(np.mean(np.square(train)))
     factor = np.where(spread > _CONSTANT * size, 1 / np.maximum(spread, 1e-30), 0)
     return (train - mean) * factor, (dev - mean) * factor
-
-
-def fit(
-    train: Float[np.ndarray, "train hidden"],
-    dev: Float[np.ndarray, "dev hidden"],
-    train_labels: Sequence[str],
-    dev_labels: Sequence[str],
-) -> float:
-    """Returns a logistic regression's accuracy on dev. Warns if it has not converged.
-
-    Raises:
-      UserError: All training labels are equal.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    if len(set(train_labels)) < 2:
-        raise UserError(
-            f"a part's training sentences have the label {train_labels[0]!r} "
-            "only: name a larger file, or fewer --parts"
-        )
-    model = LogisticRegression(**SETTINGS).fit(train, train_labels)
-    return float(np.mean(model.predict(dev) == np.asarray(dev_labels)))
 
 
 def baselines(train: Set, dev: Set) -> dict[str, float]:

@@ -129,12 +129,11 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
     """Returns Student's t interval of the mean.
 
     It has no bounds for fewer than two values, where one is not finite, or where all
-    are
-    equal: their spread does not measure chance.
+    are equal but for rounding: their spread does not measure chance.
     """
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return -math.inf, math.inf
-    if math.isclose(max(values), min(values), abs_tol=1e-12):
+    if max(values) - min(values) < 1e-6:
         return -math.inf, math.inf
     error = statistics.stdev(values) / math.sqrt(len(values))
     reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error

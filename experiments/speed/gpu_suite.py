@@ -117,10 +117,8 @@ class Suite:
         )
 
     def _whole(self) -> dict[str, Any]:
-        torch = {
-            **TORCH,
-            "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
-        }
+        names = ["sdpa-gathered" if self._dry else "compile-gathered"]
+        torch = {**TORCH, "torch": names}
         parts = {"before": BEFORE, "all": AFTER, "torch": torch}
         shape = ("base", 128, 256)
         return self._in_turns(
