@@ -165,12 +165,10 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
 
 def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> str:
     own = config.copy_and_resolve_references()
-    own.model.num_hidden_layers = layers
-    own.model.scan_layers = loop
-    own.model.remat = remat
+    own.model.update(num_hidden_layers=layers, scan_layers=loop, remat=remat)
     # What one row takes does not depend on these: traced once for all.
     own.train.micro_batches = own.phase2.micro_batches = 1
-    own.mesh.data, own.mesh.fsdp, own.mesh.tensor = -1, 1, 1
+    own.mesh.update(data=-1, fsdp=1, tensor=1)
     return own.to_json()
 
 

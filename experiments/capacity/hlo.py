@@ -120,7 +120,7 @@ class Program:
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
     """Returns element type and sizes of each array of a shape, maybe a tuple's."""
     return [
-        (dtype, [int(size) for size in sizes.split(",") if size])
+        (_DTYPES.get(dtype, dtype), [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)
         if _NUMBER.match(dtype)
     ]
@@ -135,11 +135,6 @@ def _bytes(array: tuple[str, list[int]]) -> int:
     """Returns the bytes of one of `arrays`. An element takes at least one."""
     bits = re.search(r"\d+", array[0])  # none in pred
     return math.prod(array[1]) * max(1, int(bits[0]) // 8 if bits else 1)
-
-
-def dtype_of(array: str) -> str:
-    """Returns `float32` for f32, if the array is one that is multiplied."""
-    return _DTYPES.get(array, array)
 
 
 class Product(NamedTuple):
@@ -159,7 +154,7 @@ def products(program: Program) -> list[Product]:
         )
         if multiplies and one.operands and one.operands[0] in others:
             dtype, _ = arrays(others[one.operands[0]].shape)[0]
-            found.append(Product(dtype_of(dtype), one.where, times))
+            found.append(Product(dtype, one.where, times))
     return found
 
 

@@ -49,12 +49,12 @@ class Kernel(NamedTuple):
     """An instruction that the device runs, and what it reads, writes and computes."""
 
     name: str
-    what: str  # the operation, or the target of a custom call
-    where: str  # its path in the program
-    bytes: int
-    flops: int
-    dtype: str  # that of the matrix product's left side
-    integer: int  # operations on integers, which draw random bits
+    what: str = ""  # the operation, or the target of a custom call
+    where: str = ""  # its path in the program
+    bytes: int = 0
+    flops: int = 0
+    dtype: str = ""  # that of the matrix product's left side
+    integer: int = 0  # operations on integers, which draw random bits
     times: int = 1  # in a run of the program
 
     def seconds(self, peaks: Peaks) -> float:
@@ -118,7 +118,7 @@ def _work(
         dtype, sizes = hlo.arrays(others[own.operands[0]].shape)[0]
         _, result = hlo.arrays(own.shape)[0]
         summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
-        return 2 * math.prod(result) * summed, hlo.dtype_of(dtype), 0
+        return 2 * math.prod(result) * summed, dtype, 0
     arrays = hlo.arrays(own.shape)
     if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
         return 0, "", math.prod(arrays[0][1])
@@ -178,18 +178,17 @@ def beside(
     rows = []
     kinds: dict[str, list[float]] = {}
     for name in dict.fromkeys((*known, *profile)):
-        kernel = known.get(name)
-        if kernel is None and name.partition(".")[0] in containers:
+        if name not in known and name.partition(".")[0] in containers:
             continue  # its own kernels are listed
-        model = 1e3 * kernel.seconds(peaks) if kernel else 0.0
+        kernel = known.get(name, Kernel(name))
+        model = 1e3 * kernel.seconds(peaks)
         real = 1e3 * profile.get(name, 0.0) / steps
-        kind = "not in the program"
-        if kernel:
-            kind = "matrix products" if kernel.flops else "everything else"
+        kind = "matrix products" if kernel.flops else "everything else"
+        if name not in known:
+            kind = "not in the program"
         for index, value in enumerate((model, real)):
             kinds.setdefault(kind, [0.0, 0.0])[index] += value
-        more = kernel._asdict() if kernel else {"name": name}
-        rows.append({**more, "model_ms": model, "measured_ms": real})
+        rows.append({**kernel._asdict(), "model_ms": model, "measured_ms": real})
     rows.sort(key=lambda row: -max(row["model_ms"], row["measured_ms"]))
     return {
         "model_ms": sum(model for model, _ in kinds.values()),
@@ -205,12 +204,10 @@ def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         (
             f"{row['measured_ms']:.3f}",
             f"{row['model_ms']:.3f}",
-            f"{row.get('bytes', 0) * row.get('times', 1) / 1e6:,.1f}",
-            f"{row.get('flops', 0) * row.get('times', 1) / 1e9:,.1f}",
-            f"{row.get('integer', 0) * row.get('times', 1) / 1e9:,.2f}",
-            row.get("what", "")[:20],
-            row["name"][:32],
-            row.get("where", "")[-60:],
+            f"{row['bytes'] * row['times'] / 1e6:,.1f}",
+            f"{row['flops'] * row['times'] / 1e9:,.1f}",
+            f"{row['integer'] * row['times'] / 1e9:,.2f}",
+            *(row["what"][:20], row["name"][:32], row["where"][-60:]),
         )
         for row in longest
     ]

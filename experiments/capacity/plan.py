@@ -81,7 +81,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--compile", action="store_true", help=vendors)
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
-    programs.load(options.config, fields)  # a typo in it is reported first
     device = options.device
     count = devices.count(device)
     if devices.family(device) not in DEVICES or (":" in device and not count):

@@ -179,8 +179,8 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     scored = []
     for seed, (train, dev) in enumerate(zip(*dealt, strict=True)):
         terminal.print_line(f"{probe.title}: part {seed + 1} of {parts}")
-        sets = (labelled(bert, probe.unit, examples) for examples in (train, dev))
-        scored.append(fit_part(*sets, seed))
+        sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
+        scored.append(fit_part(sets[0], sets[1], seed))
     return summary(scored)
 
 

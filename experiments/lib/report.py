@@ -1,5 +1,6 @@
 """Reports: their circumstances, and their form as text, Markdown and LaTeX."""
 
+import contextlib
 import json
 import os
 import platform
@@ -31,10 +32,8 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Returns the versions of the packages that are installed."""
     found = {}
     for name in packages:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

@@ -138,15 +138,12 @@ def loss_rows(found: Results) -> list[Table]:
 
 def cost_rows(found: Results) -> list[Table]:
     """Returns the words and cost of the pre-training of systems that are compared."""
-    rows: list[tuple[str, ...]] = []
-    for name, cost in found.costs.items():
-        if cost:
-            took = duration(cost["seconds"])
-            rows.append(
-                (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
-                 f"{cost['positions']:,}", f"{cost['parameters']:,}",
-                 f"{cost['flops']:.2g}", took)
-            )  # fmt: skip
+    rows = [
+        (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
+         f"{cost['positions']:,}", f"{cost['parameters']:,}",
+         f"{cost['flops']:.2g}", duration(cost["seconds"]))
+        for name, cost in found.costs.items() if cost
+    ]  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
     return [Table(rows, ("pre-training", *header), COSTS)] if rows else []
 

@@ -78,8 +78,8 @@ class FeatureTagger(nn.Module):
         # No mesh splits it.
         kernel = nn.with_logical_partitioning(initializers.lecun_normal(), (None, None))
         bias = nn.with_logical_partitioning(initializers.zeros, (None,))
-        named = {"name": "classifier", "kernel_init": kernel, "bias_init": bias}
-        return nn.Dense(self.labels, **named)(hidden)
+        classifier = functools.partial(nn.Dense, kernel_init=kernel, bias_init=bias)
+        return classifier(self.labels, name="classifier")(hidden)
 
 
 class VectorRows(Rows):

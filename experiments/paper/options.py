@@ -47,12 +47,10 @@ class Options(NamedTuple):
 
     Attributes:
       table: Table at the size.
-      systems: Names of systems: bert, or those of `beside.SYSTEMS` to compare.
       weights: Weights that the rows start from, instead of a pre-training.
       words: Number of words that each of several systems reads. 0 means the configs'
         steps.
       configs: Spec of each system's pre-training config.
-      corpus: Sources of the corpus. Empty means the config's own.
       output: Folder of everything.
       seeds: Number of fine-tuning runs for each system and task.
       found: Data of the tasks that run, by name.
@@ -64,11 +62,9 @@ class Options(NamedTuple):
 
     table: Table
     size: str
-    systems: tuple[str, ...]
     weights: tuple[str, ...]
     words: int
     configs: dict[str, str]
-    corpus: tuple[str, ...]
     output: Path
     seeds: int
     found: dict[str, tasks.Found]
@@ -115,22 +111,20 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     configs = {name: pretraining_config(name, given.size) for name in systems}
     if given.config:
         configs = {"bert": given.config}
-    corpus = tuple(given.corpus)
-    overrides = list(fields)
-    if corpus:
-        overrides.append(f"--config.corpus.sources={corpus!r}")
+    if given.corpus:
+        fields += (f"--config.corpus.sources={tuple(given.corpus)!r}",)
     resolved, *_ = (
-        configuration.load_config(spec, overrides) for spec in configs.values()
+        configuration.load_config(spec, fields) for spec in configs.values()
     )
-    if words:  # all systems read the same
-        corpus = tuple(resolved.corpus.sources)
+    if words and not given.corpus:  # all systems read the same
+        fields += (f"--config.corpus.sources={tuple(resolved.corpus.sources)!r}",)
     steps, least = resolved.train.num_steps, len(tables.SHARES)
     if not sources and steps < least:
         why = f"at least {least} are needed, because figure 5 divides them"
         raise UserError(f"--config.train.num_steps={steps}: {why}")
     return Options(
-        *(table, given.size, systems, sources, words, configs, corpus, given.output),
-        *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
+        *(table, given.size, sources, words, configs, given.output, given.seeds),
+        *(found, missing, fields, finetuning, given.plan, resolved),
     )
 
 

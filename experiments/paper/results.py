@@ -76,7 +76,6 @@ def collect(
     scores: Scores = {key: cell.seeds for key, cell in cells.items()}
     keys = [column.key for column in columns]
     judged = tuple(judge(claim, scores, keys, options.seeds) for claim in table.claims)
-    about = circumstances(options)
     said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
     losses = {
         system.line or system.name: _loss(options, system)
@@ -90,8 +89,8 @@ def collect(
         known[AVERAGE.key] = statistics.fmean(known[key] for key in averaged)
     costs = {s.line or s.name: _cost(options, s) for s in table.systems}
     return Results(
-        *(table, options.size, columns, cells, known, losses, costs, judged, about),
-        said,
+        *(table, options.size, columns, cells, known, losses, costs, judged),
+        *(circumstances(options), said),
     )
 
 

@@ -49,8 +49,6 @@ def pretraining(options: Options, run: Pretraining) -> Run:
     spec, fields = options.configs[run.model], list(options.fields)
     if run.size:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
-    if options.corpus:
-        fields.append(f"--config.corpus.sources={options.corpus!r}")
     if run.shape:
         shape = zip(SHAPE, (*run.shape, 4 * run.shape[1]), strict=True)
         fields += [f"--config.model.{name}={value}" for name, value in shape]

@@ -275,14 +275,12 @@ def write_data(folder: Path) -> None:
             ]
             context = " ".join(facts + rng.choices(words, k=rng.randint(0, 16)))
             asked = rng.randrange(4)
-            start = context.index(facts[asked]) + len(f"{some[2 * asked]} is in ")
-            answer = {"text": some[2 * asked + 1], "answer_start": start}
-            entry = {
-                "id": f"{split}{number}",
-                "question": f"where is {some[2 * asked]}",
-            }
-            entry["answers"] = [answer]
-            paragraphs.append({"context": context, "qas": [entry]})
+            name, place = some[2 * asked : 2 * asked + 2]
+            start = context.index(facts[asked]) + len(f"{name} is in ")
+            answer = {"text": place, "answer_start": start}
+            entry = {"id": f"{split}{number}", "question": f"where is {name}"}
+            qas = [{**entry, "answers": [answer]}]
+            paragraphs.append({"context": context, "qas": qas})
         data = {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
         (folder / f"squad-{split}.json").write_text(json.dumps(data))
 

@@ -77,10 +77,10 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     if not ended:
         return "no run has ended"
     found, score = compare.settings(ended, options.score)
-    parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
+    table = compare.comparison_table(found, score)
+    sections = [report.Section("", [table, *compare.figures(found, score)])]
     results = compare.plain(found, score)
-    text = report.write(options.output, [report.Section("", parts)], results)
-    return escape_controls(text)
+    return escape_controls(report.write(options.output, sections, results))
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
@@ -134,12 +134,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
-        given = grid.get(SEED, [])
-        # isdigit() is true of "²", which int() refuses.
-        seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
-        if len(seeds) < max(2, len(given)) or seeds != [
-            *range(seeds[0], seeds[0] + len(seeds))
-        ]:
+        given = grid.get(SEED, ["none"])
+        first = int(given[0]) if re.fullmatch("[0-9]{1,9}", given[0]) else 0
+        if len(given) < 2 or given != [str(first + n) for n in range(len(given))]:
             raise UserError(
                 "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
             )
