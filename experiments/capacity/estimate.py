@@ -49,8 +49,7 @@ class Line(NamedTuple):
 
 
 def mesh_of(config: ConfigDict, kind: str) -> Mesh:
-    """Returns the config's mesh of the available devices, which represent those of a
-    kind.
+    """Returns the config's mesh of the available devices, which represent a kind's.
 
     Raises:
       UserError: It does not fit them, or they do not have the config's attention.

@@ -214,8 +214,7 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
 def _groups(rest: str, count: int) -> list[list[int]]:
     """Returns devices that exchange with each other, by their positions in the mesh.
 
-    They are one group, which the others are like, or every pair that a permutation
-    names.
+    They are one group, which the others are like, or all pairs of a permutation.
     """
     if pairs := re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", rest):
         return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]

@@ -105,12 +105,10 @@ def _work(
     if own.op == "fusion":
         inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
         parts = [_work(program, one, inner) for one in inner.values()]
-        dtypes = [dtype for _, dtype, _ in parts if dtype]
-        flops = sum(part[0] for part in parts)
-        integer = sum(part[2] for part in parts)
-        return flops, dtypes[0] if dtypes else "", integer
-    if flops := _attention(own, others):
-        return flops, "bfloat16", 0
+        flops, dtypes, integer = zip(*parts, strict=True)
+        return sum(flops), next(filter(None, dtypes), ""), sum(integer)
+    if multiplied := _attention(own, others):
+        return multiplied, "bfloat16", 0
     contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
     if own.op == "custom-call":
         contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
@@ -170,8 +168,7 @@ def beside(
 
     Returns:
       `model_ms` and `measured_ms` of a run, by kind too. `kernels` has, for the longest
-      by either, the model's and the measured milliseconds and the data moved and
-      computed.
+      by either, the model's and the measured milliseconds, bytes and operations.
     """
     known = {kernel.name: kernel for kernel in program}
     containers = {"while", "call", "conditional"}

@@ -260,8 +260,7 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
 
 
 def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]:
-    """Returns an order of the examples whose every beginning is a stratified random
-    subset.
+    """Returns an order of the examples whose every beginning is a stratified draw.
 
     Each class is shuffled and spread evenly over the order, so the first n examples
     have of each class its fraction of n, rounded up or down. A smaller subset is part

@@ -202,8 +202,7 @@ def deal(
 
 
 def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
-    """Returns the vectors of some examples from every hidden state, with labels and
-    words.
+    """Returns vectors of every hidden state of examples, with labels and words.
 
     Words that were cut are left out.
     """

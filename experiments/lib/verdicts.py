@@ -52,8 +52,7 @@ class Claim(NamedTuple):
       text: Text as the paper argues it.
       source: Section of the paper.
       pairs: Systems and columns to compare.
-      margin: Bound in points: the systems differ by less. 0 means that the first is
-        better.
+      margin: Points by which the systems differ less. 0 means the first is better.
     """
 
     text: str
@@ -86,11 +85,11 @@ class Part(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Returns the part as JSON has it, with null where a value is not finite."""
-        ends = {"mean": self.mean, "low": self.low, "high": self.high}
         return {
             **self.pair._asdict(),
             "differences": [*map(number, self.differences)],
-            **{name: number(value) for name, value in ends.items()},
+            "mean": number(self.mean),
+            **{"low": number(self.low), "high": number(self.high)},
             **{"verdict": self.word, "why": self.why},
         }
 

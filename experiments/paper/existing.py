@@ -36,9 +36,6 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
             f"--weights: {table} compares pre-trainings, which it trains itself; "
             f"choose one of {', '.join(TABLES)}"
         )
-    for source in sources:
-        if "://" in source:
-            raise UserError(f"--weights={source}: copy it to this machine first")
     if table in _OF_ONE and len(sources) > 1:
         raise UserError(f"--weights={','.join(sources)}: {table} takes one")
     given = [_pretraining(source, size) for source in sources]
@@ -87,13 +84,14 @@ def require_no_pretraining(
 def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
     """Returns a source as a pre-training that has ended, and the name of its size.
 
-    The recipe is that of its size, or `size`. The name is empty for another shape or
-    model.
+    The recipe is that of its size, or `size`. Another shape or model has no name.
 
     Raises:
       UserError: There are no such weights, or it is an ELMo that cannot be read, also
         for want of h5py.
     """
+    if "://" in source:
+        raise UserError(f"--weights={source}: copy it to this machine first")
     found = weights.find_source(source)
     shape, model = found.shape(), found.family.name
     if isinstance(found, sources.ElmoSource):

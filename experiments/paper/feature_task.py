@@ -44,8 +44,7 @@ NAME = "vectors_ner"
 class FeatureTagger(nn.Module):
     """A BiLSTM over words' vectors and a linear classifier, in float32.
 
-    A weighted sum of layers begins as their mean: the paper does not say how its sum is
-    weighted.
+    A weighted sum of layers begins as their mean: the paper gives no weights.
     """
 
     labels: int

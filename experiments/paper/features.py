@@ -63,8 +63,7 @@ class Reading(NamedTuple):
     limit: int  # maximum number of tokens in a row
 
     def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
-        """Returns the path of the vectors, by a hash of all that decides them, bit for
-        bit.
+        """Returns the path of the vectors, by a hash of all that decides them.
 
         Args:
           weights: Digest by `weights_digest`.

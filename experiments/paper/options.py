@@ -48,8 +48,7 @@ class Options(NamedTuple):
     Attributes:
       table: Table at the size.
       weights: Weights that the rows start from, instead of a pre-training.
-      words: Number of words that each of several systems reads. 0 means the configs'
-        steps.
+      words: Words that each of several systems reads. 0 means the configs' steps.
       configs: Spec of each system's pre-training config.
       output: Folder of everything.
       seeds: Number of fine-tuning runs for each system and task.

@@ -31,15 +31,13 @@ _CONTEXT = ("task.document_context=True", "task.max_seq_length=512")
 
 def plan(options: Options) -> list[Run]:
     """Returns all runs of the table, each once, in the order in which they run."""
-    runs: dict[Path, Run] = {}
+    runs = []
     for system in options.table.systems:
-        first = pretraining(options, system.pretraining)
-        if first.kind != "weights":
-            runs.setdefault(first.folder, first)
+        runs.append(pretraining(options, system.pretraining))
         for column in options.table.columns:
-            for run in finetuning(options, system, column.task):
-                runs.setdefault(run.folder, run)
-    return list(runs.values())
+            runs += finetuning(options, system, column.task)
+    once = {run.folder: run for run in runs if run.kind != "weights"}
+    return list(once.values())
 
 
 def pretraining(options: Options, run: Pretraining) -> Run:

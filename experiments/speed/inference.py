@@ -112,8 +112,7 @@ def _exported(model: Any, answer: str) -> Any:
 def libraries(args: argparse.Namespace) -> list[str]:
     """Returns the measured libraries.
 
-    ONNX Runtime, whose usual package has no GPU, is measured in float32 and without
-    one.
+    ONNX Runtime, whose usual package has no GPU, is measured without, in float32.
     """
     import torch
 

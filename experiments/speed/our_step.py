@@ -76,8 +76,7 @@ def flops(config: ConfigDict) -> int:
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Returns full rows: random tokens in two segments, none of them padding or
-    special.
+    """Returns full rows: random tokens in two segments, no padding or special ones.
 
     With `corpus.packing` each row has PACKED of these.
     """

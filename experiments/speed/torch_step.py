@@ -1,5 +1,4 @@
-"""The same training step in torch, with `transformers`' BertForPreTraining or its
-classifier.
+"""The same training step in torch, with BERT's heads of `transformers`.
 
 The optimizer is torch's AdamW in its fused form, which was the faster one in all
 results, with BERT's weight decay by name, and the gradients' norm is clipped, as on our
