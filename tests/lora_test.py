@@ -77,7 +77,7 @@ def predict(*flags, row=TEXT):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["text", "gpt_text", "modernbert_text"])
+@pytest.mark.parametrize("name", ["text", "modernbert_text"])
 def test_run_answers_as_its_merged_export(trained, name, monkeypatch, tmp_path):
     """Every way of opening it: base + alpha / rank A B, by a formula of NumPy."""
     monkeypatch.chdir(trained(name))

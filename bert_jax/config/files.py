@@ -69,7 +69,8 @@ def load_file(spec: str) -> ConfigDict:
             args, parameters = [base.lock()], parameters[1:]
             base.task.unlock()  # a task may add fields
         # Of fine-tuning, whose recipe was called size before 1.0.
-        if {"recipe", "model"} <= {*parameters} and "size" in arguments:
+        is_finetuning = {"recipe", "model"} <= {*parameters}
+        if is_finetuning and "size" in arguments and "recipe" not in arguments:
             arguments["recipe"] = arguments.pop("size")
         unknown = sorted({*arguments} - {*parameters})
         if unknown:

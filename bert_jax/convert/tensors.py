@@ -1,10 +1,12 @@
-"""The tensors of a folder, by the names of `transformers`: safetensors or msgpack."""
+"""The tensors of a folder, by the names of `transformers`: safetensors, msgpack, or
+PyTorch's own files."""
 
 import functools
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from flax import serialization, traverse_util
@@ -14,7 +16,7 @@ from bert_jax.convert.parameters import Array
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import untrusted
 
-# The files that identify a folder of weights.
+# The files that identify a folder of weights. The first one that is there is read.
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 FLAX = "flax_model.msgpack"
@@ -28,7 +30,6 @@ _FLAX_NAMES = {"kernel": "weight", "scale": "weight", "embedding": "weight"}
 _WRAPPERS = ("module.", "_orig_mod.", "model.", "params.")
 # A LayerNorm's names before `transformers` 1.0.
 _OLD = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# `weights_only` executes nothing.
 _CONVERT = (
     'python -c "import torch, safetensors.torch as s; s.save_file({k: v.clone() '
     f"for k, v in torch.load('{PICKLE}', weights_only=True).items()}}, "
@@ -77,8 +78,8 @@ class Tensors:
     def of_folder(cls, folder: Path, buffers: str = "$") -> "Tensors":
         """Opens a folder. Raises UserError if a file is missing or damaged."""
         paths = _weight_files(folder)
-        where = paths[0] if len(paths) == 1 else folder / WEIGHTS
-        open_ = _flax if paths[0].name == FLAX else _safetensors
+        where = paths[0] if len(paths) == 1 else folder
+        open_ = _READERS[paths[0].suffix]
         return cls(where, (entry for path in paths for entry in open_(path)), buffers)
 
     @classmethod
@@ -124,25 +125,19 @@ def _wrapper(names: Sequence[str]) -> str:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    for name in (WEIGHTS, INDEX, FLAX):
-        path = folder / name
-        if path.exists() and name != INDEX:
-            return [path]
-        if path.exists():
-            shards = untrusted.read_object(path).get("weight_map", {})
-            paths = [folder / shard for shard in sorted(set(shards.values()))]
-            if missing := [shard.name for shard in paths if not shard.exists()]:
-                raise UserError(
-                    f"{path}: names {missing[0]!r}, which does not exist; download the "
-                    "folder again"
-                )
-            return paths
-    if any((folder / name).exists() for name in FILES):
+    path = next((x for name in FILES if (x := folder / name).exists()), None)
+    if path is None:
+        raise UserError(f"{folder}: has no {WEIGHTS}")
+    if path.suffix != ".json":
+        return [path]
+    shards = untrusted.read_object(path).get("weight_map", {})
+    paths = [folder / shard for shard in sorted(set(shards.values()))]
+    if missing := [shard.name for shard in paths if not shard.exists()]:
         raise UserError(
-            f"{folder}: {PICKLE} is a pickle, which can execute code, so it is not "
-            f"read; convert it, in that folder: {_CONVERT}"
+            f"{path}: names {missing[0]!r}, which does not exist; download the folder "
+            "again"
         )
-    raise UserError(f"{folder}: has no {WEIGHTS}")
+    return paths
 
 
 def _safetensors(path: Path) -> Iterator[Entry]:
@@ -180,3 +175,33 @@ def _flax(path: Path) -> Iterator[Entry]:
         array = np.asarray(leaf.T if last == "kernel" else leaf)
         is_float = array.dtype.kind in "fV"  # V: bfloat16
         yield Entry(name, array.shape, is_float, functools.partial(np.asarray, array))
+
+
+def _torch(path: Path) -> Iterator[Entry]:
+    """Yields the tensors of pytorch_model.bin, a pickle of which no code is run."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{path}: needs torch (pip install torch); or convert it where torch is, "
+            f"in that folder: {_CONVERT}"
+        ) from error
+
+    def read(tensor: Any) -> np.ndarray:
+        return np.asarray(tensor.detach().float())
+
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        entries = [
+            Entry(name, (*x.shape,), x.is_floating_point(), functools.partial(read, x))
+            for name, x in tensors.items()
+        ]
+    except (pickle.UnpicklingError, EOFError, RuntimeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: {first_line(error)}; holds more than tensors, or is damaged: "
+            "copy it again"
+        ) from error
+    yield from entries
+
+
+_READERS = {".safetensors": _safetensors, ".msgpack": _flax, ".bin": _torch}

@@ -1,7 +1,8 @@
 """Sources of weights: folders of Hugging Face's and Google's form, runs, finding one.
 
-Nothing in a folder is executed: only JSON, safetensors, msgpack and TensorFlow's
-checkpoints are read. A family's `Layout` has the form of its files.
+Nothing in a folder is executed: only JSON, safetensors, msgpack, the tensors of
+PyTorch's files and TensorFlow's checkpoints are read. A family's `Layout` has the form
+of its files.
 """
 
 import contextlib

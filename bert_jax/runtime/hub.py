@@ -19,11 +19,12 @@ from bert_jax.runtime import storage
 PREFIX = "hf:"
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _NAME = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([^@\s]+))?")
-# Nothing that runs code when it is read: no pickles, no programs.
 _FILES = (
     *("*.json", "*vocab.txt", "*merges.txt"),
     *("*model.safetensors", "model-*-of-*.safetensors"),
 )
+# Of repositories without safetensors.
+_OTHER = ("flax_model.msgpack", "pytorch_model.bin", "pytorch_model-*-of-*.bin")
 
 
 class NoRevision(UserError):
@@ -35,7 +36,10 @@ def model_folder(text: str | os.PathLike[str]) -> storage.Path:
     on the Hub (`download_snapshot`)."""
     name = os.fspath(text)
     if name.startswith(PREFIX):
-        return download_snapshot(name, "model", _FILES)
+        folder = download_snapshot(name, "model", _FILES)
+        if not any(folder.rglob("*.safetensors")):
+            folder = download_snapshot(name, "model", (*_FILES, *_OTHER))
+        return folder
     if name.startswith("pretrained/") and not os.path.exists(name):
         return _ROOT / name  # the models of this repository, from any folder
     return storage.storage_path(name)

@@ -11,7 +11,6 @@ import re
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path as LocalPath
 from typing import Any
@@ -24,8 +23,6 @@ from bert_jax.workdir import folder as workdirs
 
 try:
     import uvicorn
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.requests import ClientDisconnect, Request
@@ -34,6 +31,7 @@ try:
     from starlette.types import ASGIApp
 
     from bert_jax.serving.batching import Batcher
+    from bert_jax.serving.metrics import Metrics
 except ModuleNotFoundError as error:
     what = "--mode=serve needs starlette and uvicorn: pip install '.[serve]'"
     raise UserError(what) from error
@@ -116,15 +114,7 @@ def make_application(
       host: The name of this server, in addition to localhost and addresses.
       hosts: More names, whose pages may call it too.
     """
-
-    counts = CollectorRegistry()
-    answers = Counter(
-        "bert_requests", "Answers of /predict", ["status"], registry=counts
-    )
-    answered_rows = Counter("bert_rows", "Rows that were answered", registry=counts)
-    seconds = Histogram("bert_request_seconds", "Time to an answer", registry=counts)
-    waiting = Gauge("bert_queued_rows", "Rows that wait", registry=counts)
-    waiting.set_function(lambda: batcher.queued)
+    metrics = Metrics("/predict", lambda: batcher.queued)
 
     async def predict(request: Request) -> Response:
         _check_source(request, host, *hosts)
@@ -138,11 +128,8 @@ def make_application(
             if answered.cancel():  # the client is gone, or the server ends
                 raise HTTPException(503, "not answered: the server ends")
         found = answered.result()
-        answered_rows.inc(len(rows))
+        metrics.rows.inc(len(rows))
         return JSONResponse(found if rows is content else found[0])  # refuses NaN
-
-    def metrics() -> Response:
-        return Response(generate_latest(counts), media_type=CONTENT_TYPE_LATEST)
 
     def get(respond: Callable[[], Response]) -> Any:
         async def endpoint(request: Request) -> Response:
@@ -164,25 +151,14 @@ def make_application(
         routes=[
             Route("/predict", predict, methods=["POST"], max_body_size=MAX_BYTES),
             Route("/health", get(lambda: JSONResponse(about))),
-            Route("/metrics", get(metrics)),
+            Route("/metrics", get(metrics.response)),
             Route("/openapi.json", get(lambda: JSONResponse(openapi(about)))),
             Route("/", get(lambda: HTMLResponse(PAGE.read_bytes()))),
         ],
         exception_handlers={HTTPException: refused, Exception: failed},
     )
 
-    async def counted(scope: Any, receive: Any, send: Any) -> None:
-        start = time.perf_counter()
-
-        async def count(message: Any) -> None:
-            if message["type"] == "http.response.start" and scope["path"] == "/predict":
-                answers.labels(message["status"]).inc()
-                seconds.observe(time.perf_counter() - start)
-            await send(message)
-
-        await app(scope, receive, count)
-
-    return counted
+    return metrics.counted(app)
 
 
 def _check_source(request: Request, host: str, *hosts: str) -> None:

@@ -92,11 +92,12 @@ def task_of(config: ConfigDict) -> Task:
     own = tokenization.of_config(config)
     if own is None:
         pieces = config.model.vocab_size or config.tokenizer.vocab_size
-        kind = FAMILIES[config.model.architecture].vocabulary
+        family = FAMILIES[config.model.architecture]
+        kind = family.vocabulary
         if isinstance(kind, ByteLevel):  # whose padding may have to have an id
             own = kind.train((), pieces, lowercase=False)
         else:
-            own = stand_in(pieces)
+            own = stand_in(pieces, family.layout.fixed.get("pad_token_id", 0))
     task = tasks.create_task(config, own)
     if not isinstance(task.model_config, BertConfig):
         kind = type(task.model_config).__name__.removesuffix("Config")
@@ -194,13 +195,18 @@ def inputs(given: Columns) -> Columns:
 
 
 @functools.cache
-def stand_in(pieces: int) -> Tokenizer:
-    """Returns a tokenizer of `pieces` tokens, where only their number matters."""
-    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+def stand_in(pieces: int, pad: int = 0) -> Tokenizer:
+    """Returns a tokenizer of `pieces` tokens, where only their number matters.
+
+    Args:
+      pad: Id of the padding, a small one.
+    """
+    special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    special.insert(pad, "[PAD]")
     names = [*special, *(f"piece{index}" for index in range(pieces - len(special)))]
     vocabulary = {name: index for index, name in enumerate(names)}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(list(special))
+    tokenizer.add_special_tokens(special)
     return tokenizer

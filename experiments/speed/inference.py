@@ -1,8 +1,8 @@
 """The speed of answering texts of mixed lengths, compared with other libraries.
 
     python -m experiments.speed.inference --vocabulary=vocab.txt \
-        --texts reviews.jsonl [--answer=sentences] [--layers=4] [--hidden=256] \
-        [--output=FILE.json]
+        --texts reviews.jsonl [--answer=sentences] [--family=bert] [--layers=4] \
+        [--hidden=256] [--output=FILE.json]
 
 The texts are the column `text` of tables (.jsonl, .csv, .tsv), in a random order. All
 sides have the same random weights and the same batch size. Texts are cut at 512 tokens.
@@ -30,6 +30,7 @@ from bert_jax import tokenization
 from bert_jax.data.texts import read_texts
 from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
@@ -62,13 +63,20 @@ def make_model(
     from experiments.speed import our_step, torch_step
 
     library: Any = transformers  # its types lack some classes
-    tokenizer = library.BertTokenizerFast(args.vocabulary, model_max_length=LIMIT)
+    tokens = Path(args.vocabulary).read_text(encoding="utf-8").splitlines()
+    tokens.remove("[PAD]")  # the family says where it stands
+    padding = FAMILIES[args.family].layout.fixed.get("pad_token_id", 0)
+    tokens.insert(padding, "[PAD]")
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(tokens), encoding="utf-8")
+    tokenizer = library.BertTokenizerFast(str(vocabulary), model_max_length=LIMIT)
     torch.manual_seed(0)
-    config = our_step.sized_config(f"{args.layers}/{args.hidden}", LIMIT, 1)
+    size = f"{args.layers}/{args.hidden}"
+    config = our_step.sized_config(size, LIMIT, 1, "classification", args.family)
     config.model.vocab_size = len(tokenizer)
     config.model.initializer_range = 0.05  # answers that differ from text to text
     theirs = torch_step.config_of(config.model)
-    model = library.BertForSequenceClassification(theirs)
+    model = library.AutoModelForSequenceClassification.from_config(theirs)
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -112,12 +120,14 @@ def _exported(model: Any, answer: str) -> Any:
 def libraries(args: argparse.Namespace) -> list[str]:
     """Returns the measured libraries.
 
-    ONNX Runtime, whose usual package has no GPU, is measured without, in float32.
+    ONNX Runtime, whose usual package has no GPU, is measured with a BERT in float32 and
+    without one.
     """
     import torch
 
     has_both = all(map(importlib.util.find_spec, ("onnxruntime", "onnx")))
     usable = has_both and args.dtype == "float32" and not torch.cuda.is_available()
+    usable = usable and args.family == "bert"
     return ["jax", *["torch"] * (args.answer == "predict"), *["onnxruntime"] * usable]
 
 
@@ -153,8 +163,8 @@ def _ours(case: dict[str, Any], batch: int, attention: str) -> Answer:
     fields |= {"task.max_seq_length": LIMIT, "model.dtype": case["dtype"]}
     fields["model.attention"] = attention
     overrides = [f"--config.{name}={value}" for name, value in fields.items()]
-    file = str(sides.ROOT / "configs" / "finetune" / "text.py")
-    given = configuration.load_config(file, overrides)
+    file = sides.ROOT / "configs" / "finetune" / "text.py"
+    given = configuration.load_config(f"{file}:model={case['family']}", overrides)
     nowhere = storage.storage_path(str(Path(case["folder"], "run")))
     config = run_config.config_of(nowhere, given, overrides, is_inference=True)
     task = setup.build_task(config, nowhere, from_data=False)
@@ -291,7 +301,8 @@ def measure(
         make_model(args, texts, Path(folder), exports="onnxruntime" in chosen)
         case = {"folder": folder, "batch": args.batch}
         case |= {
-            name: getattr(args, name) for name in ("dtype", "attentions", "answer")
+            name: getattr(args, name)
+            for name in ("family", "dtype", "attentions", "answer")
         }
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
@@ -334,6 +345,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--answer", default=ANSWERS[0], choices=ANSWERS)
+    families = [n for n, one in FAMILIES.items() if one.model_type]
+    parser.add_argument("--family", default="bert", choices=families)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
     parser.add_argument("--rows", type=int, default=256, help="texts")

@@ -28,7 +28,11 @@ FIRST_PIECE = 1000  # first in bert-base-uncased after special and unused ones
 
 
 def sized_config(
-    size: str, length: int, batch_size: int, task: str = "pretraining"
+    size: str,
+    length: int,
+    batch_size: int,
+    task: str = "pretraining",
+    family: str = "bert",
 ) -> ConfigDict:
     """Returns a task's config of a size and one length.
 
@@ -40,16 +44,21 @@ def sized_config(
         20 of 128, 77 of 512 (google-research/bert, README.md).
       batch_size: Number of rows.
       task: pretraining or classification, which is that of SST-2.
+      family: Model family of a classifier (docs/families.md).
     """
     known = size if size in KNOWN else "base"
     config = base.get_config(size=known)
     if task == "classification":
-        config = glue.get_config(known, "sst2")
+        config = glue.get_config(known, "sst2", family)
         config.task.max_seq_length, config.train.num_steps = length, 1
+        if not config.model.vocab_size:
+            config.model.vocab_size = config.tokenizer.vocab_size
     if size != known:
         layers, hidden = map(int, size.split("/"))
         ratio = config.model.intermediate_size / config.model.hidden_size
         config.model.num_hidden_layers = layers
+        if config.model.get("embedding_size") == config.model.hidden_size:
+            config.model.embedding_size = hidden
         config.model.hidden_size = hidden
         config.model.num_attention_heads = max(1, hidden // 64)
         config.model.intermediate_size = round(ratio * hidden)
@@ -90,11 +99,14 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     positions = np.stack(
         [np.sort(rng.permutation(np.arange(1, length))[:chosen]) for _ in range(rows)]
     ).astype(np.int32)
-    starts_b = rng.integers(1, length, (rows, 1))
+    has_second = config.model.type_vocab_size > 1
+    starts_b = rng.integers(1, length, (rows, 1)) if has_second else length
     inputs = {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
-        "segment_ids": (np.arange(length) >= starts_b).astype(np.int32),
+        "segment_ids": np.broadcast_to(np.arange(length) >= starts_b, ids.shape).astype(
+            np.int32
+        ),
     }
     classes = rng.integers(0, 2, rows, np.int32)
     if config.task.name != "pretraining":

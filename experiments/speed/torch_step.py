@@ -1,10 +1,11 @@
-"""The same training step in torch, with BERT's heads of `transformers`.
+"""The same training step in torch, with BERT's or a family's heads of `transformers`.
 
 The optimizer is torch's AdamW in its fused form, which was the faster one in all
 results, with BERT's weight decay by name, and the gradients' norm is clipped, as on our
 side.
 """
 
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -78,11 +79,11 @@ class Network:
     def __init__(self, config: ConfigDict, attention: str):
         torch.manual_seed(0)
         theirs = config_of(config.model)
-        theirs._attn_implementation = attention
+        if attention == "eager":  # else sdpa, for the models that have it
+            theirs._attn_implementation = attention
         pretrains = config.task.name == "pretraining"
-        library: Any = transformers
         kind = "PreTraining" if pretrains else "SequenceClassification"
-        network = getattr(library, f"BertFor{kind}")(theirs)
+        network = getattr(transformers, f"AutoModelFor{kind}").from_config(theirs)
         self.module = network.to(device()).train()
         self.parameters = sum(p.numel() for p in self.module.parameters())
         fields = config.optimizer
@@ -152,9 +153,9 @@ def theirs(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Computes the loss as `transformers` does."""
-    left_out = ("positions", "chosen")
-    return network(**{k: v for k, v in inputs.items() if k not in left_out}).loss
+    """Computes the loss as `transformers` does. Some models have no segments."""
+    taken = inspect.signature(network.forward).parameters
+    return network(**{k: v for k, v in inputs.items() if k in taken}).loss
 
 
 def _gathered_loss(network: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -4,11 +4,12 @@
         [--lengths=128,512] [--batch=16,4] [--output=FILE.json] [--task=classification]
 
 The work: pre-training of a size on one batch, or fine-tuning a classifier of two
-classes, dropout on, clipping and optimizer included, from the host's arrays to the new
-weights. Rows are full. Ours is the step that a run compiles. Torch's is
-`transformers`' model, by the names of `--torch`: `sdpa` and `eager` are its attention,
-`compile` is torch.compile (with sdpa). With `-gathered` the masked LM head computes at
-the predicted positions alone, as ours does. bfloat16 is torch's autocast there.
+classes, of any family with `--family`, dropout on, clipping and optimizer included,
+from the host's arrays to the new weights. Rows are full. Ours is the step that a run
+compiles. Torch's is `transformers`' model, by the names of `--torch`: `sdpa` (where the
+model has it) and `eager` are its attention, `compile` is torch.compile (with sdpa).
+With `-gathered` the masked LM head computes at the predicted positions alone, as ours
+does. bfloat16 is torch's autocast there.
 
 JAX and torch have a process each, and their sides take turns. GFLOP/s are of the
 model's FLOPs (`pretraining_flops`, or the encoder's), although ours computes the last
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
+from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
@@ -125,7 +127,7 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
 
 def _config(case: dict[str, Any]) -> Any:
-    shape = (case[name] for name in ("size", "length", "batch", "task"))
+    shape = (case[name] for name in ("size", "length", "batch", "task", "family"))
     config = our_step.sized_config(*shape)
     config.model.dtype = case["dtype"]
     return config
@@ -212,7 +214,7 @@ def notes(case: dict[str, Any]) -> list[str]:
 def cases(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns a case for each size, length and dtype."""
     batches = options.batch * (len(options.lengths) if len(options.batch) == 1 else 1)
-    names = ("task", "attentions", "torch", "rounds", "turn", "limit")
+    names = ("task", "family", "attentions", "torch", "rounds", "turn", "limit")
     same = {name: getattr(options, name) for name in names}
     return [
         {"size": size, "length": length, "batch": batch, "dtype": dtype, **same}
@@ -230,6 +232,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--task", default="pretraining", choices=USUAL)
+    families = [n for n, one in FAMILIES.items() if one.model_type]
+    parser.add_argument("--family", default="bert", choices=families)
     size = "base, large, LAYERS/HIDDEN"
     parser.add_argument("--sizes", default="base", type=several(str), help=size)
     parser.add_argument("--lengths", default="128", type=several(int))
@@ -258,6 +262,8 @@ def _numbers(text: str) -> list[int]:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises UserError where options do not go together, or a number is impossible."""
+    if options.task == "pretraining" and options.family != "bert":
+        raise UserError("--family: goes with --task=classification")
     if options.task == "classification" and "gathered" in "".join(options.torch):
         raise UserError("--torch: a classifier has no predictions to gather")
     check_counts(options, "rounds")

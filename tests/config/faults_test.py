@@ -88,3 +88,5 @@ def test_size_still_names_the_recipe_of_fine_tuning():
         for word in ("size", "recipe")
     )
     assert old.to_dict() == new.to_dict()
+    with pytest.raises(UserError, match="unknown argument 'size'; it takes recipe"):
+        configuration.load_config("finetune/text:recipe=tiny,size=base", [])

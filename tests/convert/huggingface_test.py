@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import sys
 
 import jax
 import ml_dtypes
@@ -178,6 +180,63 @@ def test_damaged_file_of_flax_is_one_line(make_folder, content, message):
     (folder / "model.safetensors").unlink()
     (folder / "flax_model.msgpack").write_bytes(content)
     with pytest.raises(UserError, match=message):
+        weights.read_weights(folder)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_files_of_pytorch_are_read(torch, make_folder, dtype, shards):
+    folder = make_folder()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    kind = getattr(torch, dtype)
+    saved = {name: torch.tensor(value, dtype=kind) for name, value in tensors.items()}
+    files = {name: "pytorch_model.bin" for name in saved}
+    if shards > 1:
+        files = {
+            name: f"pytorch_model-0000{number % shards + 1}-of-0000{shards}.bin"
+            for number, name in enumerate(saved)
+        }
+        index = folder / "pytorch_model.bin.index.json"
+        index.write_text(json.dumps({"weight_map": files}))
+    for file in {*files.values()}:
+        part = {name: saved[name] for name in saved if files[name] == file}
+        torch.save(part, folder / file)
+    rounded = {name: value.float().numpy() for name, value in saved.items()}
+    other = make_folder(change=lambda _: rounded)
+    expected = weights.read_weights(other)
+    found = weights.read_weights(folder)
+    assert equal(found.params, expected.params)
+    assert found.left_over == expected.left_over
+
+
+class Runs:
+    """A pickle of it would make a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_code_in_a_file_of_pytorch_is_not_run(torch, make_folder, tmp_path):
+    folder = make_folder()
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Runs(tmp_path / "made")}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
+        weights.read_weights(folder)
+    assert not (tmp_path / "made").exists()
+    torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
+        weights.read_weights(folder)
+
+
+def test_file_of_pytorch_needs_it(make_folder, monkeypatch):
+    folder = make_folder()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match=r"pip install torch.*weights_only=True"):
         weights.read_weights(folder)
 
 

@@ -32,7 +32,6 @@ SOME = ("corpus.packing=False", *LAYERS, *LONG, "train.batch_size=16")
     ("device", "spec", "fields", "kernels"),
     [
         (SLICE, ROBERTA, (), ()),
-        (GPU, MODERN, (*PACKED, *LAYERS, FUSED), (TRITON,)),
         (SLICE, MODERN, (*PACKED, *LAYERS, FUSED, "mesh.tensor=2"), WHOLE_ROW),
     ],
 )

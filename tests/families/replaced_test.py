@@ -117,6 +117,7 @@ def pretrained(request, corpus, once):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pretrained", ["electra"], indirect=True)
 def test_killed_run_has_the_same_losses(pretrained, tmp_path):
     config, workdir = pretrained / "own.py", tmp_path / "run"
     run_killed("bert_jax.tasks.pretraining:Pretraining", config, workdir)
@@ -174,7 +175,11 @@ def test_run_answers_and_is_exported_as_both_models(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", ["folder", "run", "alone"])
+@pytest.mark.parametrize(
+    ("pretrained", "source"),
+    [("electra", "run"), ("electra", "alone"), ("deberta_v3", "folder")],
+    indirect=["pretrained"],
+)
 def test_training_goes_on_from_its_weights(pretrained, source, tmp_path):
     start_from = pretrained / "run"
     if source != "run":

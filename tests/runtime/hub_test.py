@@ -82,6 +82,18 @@ def test_revision_is_kept(fake_hub, exported):
 
 
 @pytest.mark.slow
+def test_other_weights_are_downloaded_where_no_safetensors_are(fake_hub, exported):
+    files = {name: x for name, x in exported.items() if name != "model.safetensors"}
+    files |= {"pytorch_model.bin": b"weights", "tf_model.h5": b"not wanted"}
+    fake_hub.models[NAME] = {"main": files}
+    folder = hub.model_folder(f"hf:{NAME}")
+    assert (folder / "pytorch_model.bin").read_bytes() == b"weights"
+    assert not gets(fake_hub, "tf_model.h5")
+    with pytest.raises(UserError, match=r"pytorch_model.bin: "):
+        weights.read_weights(f"hf:{NAME}")
+
+
+@pytest.mark.slow
 def test_hub_folder_that_cannot_be_had_is_one_line(fake_hub, exported, monkeypatch):
     fake_hub.models[NAME] = {"main": exported}
     fake_hub.models["people/closed"] = {"main": exported}

@@ -1,0 +1,54 @@
+"""The counts of a server, in the form that Prometheus reads."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+
+class Metrics:
+    """Counts of the requests of one path, and the rows in them.
+
+    Attributes:
+      rows: Counter of answered rows.
+    """
+
+    def __init__(self, path: str, queued: Callable[[], float]):
+        """Begins at 0.
+
+        Args:
+          queued: Function that returns the number of rows that wait.
+        """
+        self._path, self._registry = path, CollectorRegistry()
+        own: dict[str, Any] = {"registry": self._registry}
+        self._answers = Counter(
+            "bert_requests", f"Answers of {path}", ["status"], **own
+        )
+        self._seconds = Histogram("bert_request_seconds", "Time to an answer", **own)
+        self.rows = Counter("bert_rows", "Rows that were answered", **own)
+        Gauge("bert_queued_rows", "Rows that wait", **own).set_function(queued)
+
+    def response(self) -> Response:
+        """Returns the answer to /metrics."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+    def counted(self, app: ASGIApp) -> ASGIApp:
+        """Returns an application that counts the answers of another, `app`."""
+
+        async def call(scope: Any, receive: Any, send: Any) -> None:
+            start = time.perf_counter()
+
+            async def count(message: Any) -> None:
+                is_start = message["type"] == "http.response.start"
+                if is_start and scope["path"] == self._path:
+                    self._answers.labels(message["status"]).inc()
+                    self._seconds.observe(time.perf_counter() - start)
+                await send(message)
+
+            await app(scope, receive, count)
+
+        return call
