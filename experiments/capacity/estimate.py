@@ -23,9 +23,7 @@ from bert_jax.training.step import TrainState, abstract_state
 from experiments.capacity import devices
 from experiments.lib import programs
 
-# Values of config.model.remat.
-NO_REMAT, FULL_REMAT = "none", "full"
-
+NO_REMAT = "none"  # of config.model.remat
 
 # Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the

@@ -62,10 +62,11 @@ def sections(found: Results, introduction: str) -> list[Section]:
     begin += [f"{verdict.word}: {verdict.claim.text}" for verdict in found.verdicts]
     about = "\n".join(f"{name}: {said}" for name, said in found.about.items())
     how = "docs/paper.md, Reading the report, says what the verdicts mean."
+    failed = [f"{run['folder']}: {run['error']}" for run in found.runs if run["error"]]
     figures = [Figure("lines", lambda: line_plots(found))] if table.axis else []
     parts = [
         Section("", ["\n".join(begin)]),
-        Section("Runs that failed", _failures(found)),
+        Section("Runs that failed", ["\n".join(failed)] if failed else []),
         Section("Scores", [Table(*score_rows(found), SCORES), *figures]),
         Section("Pre-training, on held-out text", loss_rows(found)),
         Section("What pre-training took", cost_rows(found)),
@@ -74,12 +75,6 @@ def sections(found: Results, introduction: str) -> list[Section]:
         Section("Circumstances", [introduction, about]),
     ]
     return [part for part in parts if part.parts]
-
-
-def _failures(found: Results) -> list[str]:
-    failed = [run for run in found.runs if run["error"]]
-    lines = [f"{run['folder']}: {run['error']}" for run in failed]
-    return ["\n".join([f"{len(failed)} runs failed:", *lines])] if failed else []
 
 
 SCORES = (

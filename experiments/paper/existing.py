@@ -3,10 +3,8 @@
 Each row starts from weights that `init_from` takes: a folder, a run, or hf:OWNER/NAME.
 """
 
-import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from experiments.paper import beside, tables
@@ -60,25 +58,6 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
     claims = found.claims if both else ()
     note = found.note.replace("needs --size=large", "needs weights of Base and Large")
     return found._replace(systems=rows, claims=claims, note=note), first.size
-
-
-def require_no_pretraining(
-    given: argparse.Namespace, rest: Sequence[str], of_all: Collection[str]
-) -> None:
-    """Raises UserError for an option of pre-training given with --weights.
-
-    Args:
-      of_all: Fields that reach fine-tuning, too.
-    """
-    fields = [text[2:] for text in rest if text.startswith("--config.")]
-    asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
-    asked += ["systems"] * (given.systems != ["bert"])
-    asked += [x for x in fields if field_of(f"--{x}") not in of_all]
-    if asked:
-        raise UserError(
-            f"--{asked[0]}: is of pre-training, and the --weights are there; of "
-            "fine-tuning: --finetuning.FIELD=VALUE"
-        )
 
 
 def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:

@@ -88,7 +88,7 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
     sources = tuple(given.weights)
     if sources:
-        existing.require_no_pretraining(given, rest, _OF_ALL)
+        _require_no_pretraining(given, rest)
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
@@ -125,6 +125,19 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
         *(table, given.size, sources, words, configs, given.output, given.seeds),
         *(found, missing, fields, finetuning, given.plan, resolved),
     )
+
+
+def _require_no_pretraining(given: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Raises UserError for an option of pre-training given with --weights."""
+    asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
+    asked += ["systems"] * (given.systems != ["bert"])
+    fields = [text[2:] for text in rest if text.startswith("--config.")]
+    asked += [text for text in fields if field_of(f"--{text}") not in _OF_ALL]
+    if asked:
+        raise UserError(
+            f"--{asked[0]}: is of pre-training, and the --weights are there; of "
+            "fine-tuning: --finetuning.FIELD=VALUE"
+        )
 
 
 def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:

@@ -57,7 +57,6 @@ CONFIGS = {
     """,
 }
 
-
 # Several processes of one run: how many, the devices of each, their program.
 _LOCAL = """
 import sys

@@ -71,10 +71,8 @@ OTHERS = {
     "large packed 512": ("large", 512, 32),
 }
 # Torch's side, as train_step prepares it.
-TORCH: dict[str, Any] = {
-    **{"library": "torch", "task": "pretraining", "family": "bert"},
-    "dtype": "bfloat16",
-}
+TORCH: dict[str, Any] = {"library": "torch", "task": "pretraining"}
+TORCH |= {"family": "bert", "dtype": "bfloat16"}
 
 
 class Suite:

@@ -299,11 +299,8 @@ def measure(
     """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         make_model(args, texts, Path(folder), exports="onnxruntime" in chosen)
-        case = {"folder": folder, "batch": args.batch}
-        case |= {
-            name: getattr(args, name)
-            for name in ("family", "dtype", "attentions", "answer")
-        }
+        names = ("family", "dtype", "attentions", "answer", "batch")
+        case = {"folder": folder, **{name: getattr(args, name) for name in names}}
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
             for library in chosen

@@ -104,9 +104,7 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     inputs = {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
-        "segment_ids": np.broadcast_to(np.arange(length) >= starts_b, ids.shape).astype(
-            np.int32
-        ),
+        "segment_ids": (np.arange(length) >= starts_b) + np.zeros_like(ids),
     }
     classes = rng.integers(0, 2, rows, np.int32)
     if config.task.name != "pretraining":
