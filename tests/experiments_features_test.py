@@ -21,7 +21,7 @@ from bert_jax import tasks
 from bert_jax.config import configuration
 from experiments.paper import feature_task, features
 from experiments.paper.feature_choices import CHOICES, chosen
-from experiments.paper.feature_tagger import FeatureTagger
+from experiments.paper.feature_task import FeatureTagger
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_choice_in_numpy(name):
     params = model.init(jax.random.key(0), given, mask)["params"]
     if choice.mixes:
         raw = rng.normal(size=given.shape[2]).astype(np.float32)
-        params["mix"] = {"weights": jnp.asarray(raw), "scale": jnp.float32(1.5)}
+        params["mix"] = {"weights": jnp.asarray(raw), "gamma": jnp.float32(1.5)}
     _, kept = model.apply(
         {"params": params}, given, mask, capture_intermediates=True, mutable=True
     )
@@ -111,7 +111,7 @@ def test_vectors_are_the_models(command, context):
         )
         word += count
         lengths.append(ids.shape[1])
-    assert word == array.shape[1] == data.readings["dev"].words
+    assert word == array.shape[1] == sum(map(len, data.readings["dev"].firsts))
     assert (min(lengths) > 24) is context  # nearly full rows, or sentences alone
 
 

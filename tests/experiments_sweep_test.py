@@ -247,11 +247,9 @@ def test_difference_is_over_the_seeds_that_both_have():
     first = {seed: float(x) for seed, x in enumerate(rng.normal(0.7, 0.05, 6))}
     second = {seed: first[seed] - 0.1 + 0.01 * seed for seed in (1, 3, 5)}
     second[9] = 0.0  # which the other has not
-    found = compare.difference(scored(second), scored(first))
+    mean, low, high, pairs = compare.difference(scored(second), scored(first))
     each = np.array([second[seed] - first[seed] for seed in (1, 3, 5)])
     reach = 4.302652729911275 * each.std(ddof=1) / np.sqrt(3)
-    assert found.pairs == 3
-    assert found.mean == pytest.approx(each.mean())
-    assert (found.low, found.high) == pytest.approx(
-        (each.mean() - reach, each.mean() + reach)
-    )
+    assert pairs == 3
+    assert mean == pytest.approx(each.mean())
+    assert (low, high) == pytest.approx((each.mean() - reach, each.mean() + reach))

@@ -43,16 +43,20 @@ def test_permutation_is_along_every_axis_that_it_moves():
 
 
 @pytest.mark.parametrize(
-    ("shape", "bytes_"),
+    ("shape", "given", "bytes_"),
     [
-        ("(f32[8]{0:T(128)S(1)}, f32[16]{0:T(128)})", 64),
-        ("(f32[8], f32[16])", 64),
-        ("(u32[1,64]{1,0}, u32[2,64]{1,0}, u32[]{:S(2)}, u32[]{:S(2)})", 512),
-        ("((f32[8]{0}, bf16[4]{0}), (f32[16]{0}, /*index=1*/bf16[8]{0}))", 80),
+        ("(f32[8]{0:T(128)S(1)}, f32[16]{0:T(128)})", "%p", 64),
+        ("(f32[8], f32[16])", "%p", 64),
+        ("(u32[1,64]{1,0}, u32[2,64]{1,0}, u32[]{:S(2)}, u32[]{:S(2)})", "%p", 512),
+        (
+            "((f32[8]{0}, bf16[4]{0}), (f32[16]{0}, /*index=1*/bf16[8]{0}))",
+            "%p, %q",
+            80,
+        ),
     ],
 )
-def test_started_collective_counts_its_results(shape, bytes_):
-    line = f"%s = {shape} all-gather-start(%p, %q), replica_groups=[4,4]<=[16], x={{}}"
+def test_started_collective_counts_its_results(shape, given, bytes_):
+    line = f"%s = {shape} all-gather-start({given}), replica_groups=[4,4]<=[16], x={{}}"
     assert collective(line).bytes == bytes_
 
 

@@ -72,7 +72,8 @@ _GPUS = {"h100": "NVIDIA H100 80GB HBM3", "h200": "NVIDIA H200"}
 EXAMPLES = "v5e:4x4, v5p:4x4x4, v6e:8x8, h100 or h200"
 
 _SLICE = re.compile(r"v\d\w*:(\d+(?:x\d+)+)")
-_WHEELS = {"tpu": "libtpu", "cuda": "jax_plugins.xla_cuda13"}
+# A module's package comes before it.
+_WHEELS = {"tpu": ("libtpu",), "cuda": ("jax_plugins", "jax_plugins.xla_cuda13")}
 _OF_LIBTPU = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 # Autotuning needs the card. cuBLASLt takes the matrix products.
 COMPILER_OPTIONS: dict[str, dict[str, bool | int]] = {
@@ -90,11 +91,7 @@ def kind(name: str) -> str:
     if name not in _GPUS and not _SLICE.fullmatch(name):
         raise UserError(f"--device={name}: describe one as {EXAMPLES}")
     found = "cuda" if name in _GPUS else "tpu"
-    try:
-        there = importlib.util.find_spec(_WHEELS[found])
-    except ModuleNotFoundError:  # raised for the parent package
-        there = None
-    if there is None:
+    if not all(map(importlib.util.find_spec, _WHEELS[found])):
         raise UserError(
             f"--device={name}: its compiler is not installed; "
             "pip install --constraint requirements.txt --editable '.[ahead]'"
@@ -113,8 +110,7 @@ def chip(name: str) -> Device:
 
 
 def count(name: str) -> int:
-    """Returns the number of devices of a slice, or 0 for a name without it (v5e,
-    h100)."""
+    """Returns a slice's number of devices, or 0 for a name without it (v5e, h100)."""
     sizes = _SLICE.fullmatch(name)
     return math.prod(map(int, sizes[1].split("x"))) if sizes else 0
 

@@ -23,9 +23,7 @@ from bert_jax.training.step import TrainState, abstract_state
 from experiments.capacity import devices
 from experiments.lib import programs
 
-# Values of config.model.remat.
-NO_REMAT, FULL_REMAT = "none", "full"
-
+NO_REMAT = "none"  # of config.model.remat
 
 # Arrays of a layer that autodiff keeps and the compiler does not, found by compiling
 # (`plan --compile`): dropout's masks, each LayerNorm's three in float32, and of the
@@ -49,8 +47,7 @@ class Line(NamedTuple):
 
 
 def mesh_of(config: ConfigDict, kind: str) -> Mesh:
-    """Returns the config's mesh of the available devices, which represent those of a
-    kind.
+    """Returns the config's mesh of the available devices, which represent a kind's.
 
     Raises:
       UserError: It does not fit them, or they do not have the config's attention.
@@ -76,12 +73,6 @@ def state(config: ConfigDict, mesh: Mesh) -> TrainState:
 def _state(config: str, mesh: Mesh) -> TrainState:
     own = ConfigDict(json.loads(config))
     return abstract_state(programs.task_of(own), optimizer.make_optimizer(own), mesh)
-
-
-def _split_bytes(params: Any) -> int:
-    """Returns bytes of one device's part of the parameters that fsdp splits."""
-    leaves = jax.tree.leaves(params)
-    return bytes_per_device([x for x in leaves if "fsdp" in x.sharding.spec])
 
 
 def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[Line]:
@@ -122,19 +113,12 @@ def memory(config: ConfigDict, mesh: Mesh, index: int, kind: str = "") -> list[L
         held = (table + 2 * _share(config) * layer_parameters(config)) / tensor
         formula = "put together for use: the embeddings and two layers, / tensor"
         if not config.model.scan_layers:
-            held = _split_bytes(own.params) * (fsdp - 1) * _share(config)
+            leaves = jax.tree.leaves(own.params)
+            split = [leaf for leaf in leaves if "fsdp" in leaf.sharding.spec]
+            held = bytes_per_device(split) * (fsdp - 1) * _share(config)
             formula = "all parameters, put together once (with scan_layers: by layer)"
         lines.append(Line("gathered", held, formula))
     return lines
-
-
-def needed(config: ConfigDict, index: int, kind: str) -> float:
-    """Returns bytes of each device while a step of a phase runs: `memory`, added up.
-
-    Raises:
-      UserError: See `mesh_of`.
-    """
-    return sum(x.value for x in memory(config, mesh_of(config, kind), index, kind))
 
 
 def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> float:
@@ -178,12 +162,10 @@ def activations(config: ConfigDict, index: int, tensor: int, kind: str = "") -> 
 
 def _small(config: ConfigDict, layers: int, remat: Any, loop: bool = False) -> str:
     own = config.copy_and_resolve_references()
-    own.model.num_hidden_layers = layers
-    own.model.scan_layers = loop
-    own.model.remat = remat
+    own.model.update(num_hidden_layers=layers, scan_layers=loop, remat=remat)
     # What one row takes does not depend on these: traced once for all.
     own.train.micro_batches = own.phase2.micro_batches = 1
-    own.mesh.data, own.mesh.fsdp, own.mesh.tensor = -1, 1, 1
+    own.mesh.update(data=-1, fsdp=1, tensor=1)
     return own.to_json()
 
 

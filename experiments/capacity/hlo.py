@@ -16,8 +16,7 @@ _INSTRUCTION = re.compile(
 )
 _COMPUTATION = re.compile(r"(?P<entry>ENTRY )?%(?P<name>\S+) \(.*\{$")
 _ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
-# Bits of an element by the start of its type's name.
-_BITS = re.compile(r"(pred|bf|f|s|u|c)(\d*)")
+_NUMBER = re.compile("pred|bf|f|s|u|c")  # the start of its type's name
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CALLED = re.compile(
     r"(?:calls|to_apply|body|true_computation|false_computation)=%([^\s,]+)"
@@ -93,61 +92,49 @@ class Program:
         for one in own.values():
             yield one, own, times
             again = times * self.trips(one) if one.op == "while" else times
-            for called in _called(one):
-                if called in self.computations:
-                    yield from self.walk(called, again)
+            for name, branches in _CALLED.findall(one.rest):
+                for called in re.findall(r"[^\s,%]+", name or branches):
+                    if called in self.computations:
+                        yield from self.walk(called, again)
 
     def trips(self, loop: Instruction) -> int:
         """Returns how often a loop's body runs, and 1 for one of `unknown_loops`."""
         if known := loop.attribute(r'known_trip_count":\s*\{"n":\s*"(\d+)"'):
             return int(known)
         # A TPU's program has JAX's counter compared with the number, maybe in a fusion.
-        compared: list[Instruction] = []
-        limits: list[int] = []
         condition = loop.attribute(r"condition=%([^\s,]+)")
         inner = self.walk(condition) if condition in self.computations else ()
-        for one, _, _ in inner:
-            if one.op == "compare":
-                compared.append(one)
-            elif one.op == "constant" and one.shape.startswith("s32[]"):
-                limits.append(int(one.rest.partition(")")[0]))
-        if len(compared) == len(limits) == 1 and "direction=LT" in compared[0].rest:
-            return limits[0]
+        every = [one for one, _, _ in inner]
+        compared = [one.rest for one in every if one.op == "compare"]
+        limits = [
+            one.rest.partition(")")[0]
+            for one in every
+            if one.op == "constant" and one.shape.startswith("s32[]")
+        ]
+        if len(compared) == len(limits) == 1 and "direction=LT" in compared[0]:
+            return int(limits[0])
         self.unknown_loops.add(loop.name)
         return 1
 
 
-def _called(one: Instruction) -> list[str]:
-    """Returns the computations that an instruction runs."""
-    found = []
-    for name, branches in _CALLED.findall(one.rest):
-        found += [name] if name else re.findall(r"%([^\s,]+)", branches)
-    return found
-
-
 def arrays(shape: str) -> list[tuple[str, list[int]]]:
-    """Returns element type and sizes of each array of a shape, which may be a
-    tuple's."""
+    """Returns element type and sizes of each array of a shape, maybe a tuple's."""
     return [
-        (dtype, [int(size) for size in sizes.split(",") if size])
+        (_DTYPES.get(dtype, dtype), [int(size) for size in sizes.split(",") if size])
         for dtype, sizes in _ARRAY.findall(shape)
-        if _BITS.match(dtype)
+        if _NUMBER.match(dtype)
     ]
 
 
 def size(shape: str) -> int:
-    """Returns the bytes of a shape. An element takes at least one."""
-    total = 0
-    for dtype, sizes in arrays(shape):
-        found = _BITS.match(dtype)
-        bits = int(found[2] or 8) if found else 8
-        total += math.prod(sizes) * max(1, bits // 8)
-    return total
+    """Returns the bytes of a shape."""
+    return sum(map(_bytes, arrays(shape)))
 
 
-def dtype_of(array: str) -> str:
-    """Returns `float32` for f32, if the array is one that is multiplied."""
-    return _DTYPES.get(array, array)
+def _bytes(array: tuple[str, list[int]]) -> int:
+    """Returns the bytes of one of `arrays`. An element takes at least one."""
+    bits = re.search(r"\d+", array[0])  # none in pred
+    return math.prod(array[1]) * max(1, int(bits[0]) // 8 if bits else 1)
 
 
 class Product(NamedTuple):
@@ -167,7 +154,7 @@ def products(program: Program) -> list[Product]:
         )
         if multiplies and one.operands and one.operands[0] in others:
             dtype, _ = arrays(others[one.operands[0]].shape)[0]
-            found.append(Product(dtype_of(dtype), one.where, times))
+            found.append(Product(dtype, one.where, times))
     return found
 
 
@@ -176,10 +163,8 @@ def cycles(program: Program) -> int:
 
     It has none of kernels that are written in Pallas.
     """
-    found = 0
-    for one, _, times in program.walk():
-        found += times * int(one.attribute(r'"estimated_cycles":"(\d+)"') or 0)
-    return found
+    pattern = r'"estimated_cycles":"(\d+)"'
+    return sum(n * int(one.attribute(pattern) or 0) for one, _, n in program.walk())
 
 
 class Collective(NamedTuple):
@@ -216,34 +201,20 @@ def collectives(program: Program, sizes: Mapping[str, int]) -> list[Collective]:
         if kind not in COLLECTIVES:
             continue
         groups = _groups(one.rest, math.prod(sizes.values()))
-        shape = one.shape
+        results = arrays(one.shape)
         if one.op.endswith("-start") and kind != "all-reduce":
-            shape = _parts(shape)[1]  # the tuple has operands, results and marks
-        axes = _axes(groups, sizes)
-        count = max(map(len, groups))
-        found.append(Collective(kind, axes, count, size(shape), times))
-    return found
-
-
-def _parts(shape: str) -> list[str]:
-    """Returns the elements of a tuple's shape. For an array it is the only one."""
-    text, found, depth = re.sub(r"/\*.*?\*/", "", shape), [""], 0
-    if not text.startswith("("):
-        return [text]
-    for letter in text[1:-1]:
-        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(letter, 0)
-        if letter == "," and not depth:
-            found.append("")
-        else:
-            found[-1] += letter
+            count = len(one.operands)  # which the tuple has before results and marks
+            results = results[count : 2 * count]
+        axes, devices = _axes(groups, sizes), max(map(len, groups))
+        sent = sum(map(_bytes, results))
+        found.append(Collective(kind, axes, devices, sent, times))
     return found
 
 
 def _groups(rest: str, count: int) -> list[list[int]]:
     """Returns devices that exchange with each other, by their positions in the mesh.
 
-    They are one group, which the others are like, or every pair that a permutation
-    names.
+    They are one group, which the others are like, or all pairs of a permutation.
     """
     if pairs := re.search(r"source_target_pairs=\{((?:\{\d+,\d+\},?)+)\}", rest):
         return [_numbers(pair) for pair in re.findall(r"\{([\d,]+)\}", pairs[1])]

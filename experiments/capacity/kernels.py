@@ -46,16 +46,15 @@ class Peaks(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """An instruction that the device runs, with the data it reads, writes and
-    computes."""
+    """An instruction that the device runs, and what it reads, writes and computes."""
 
     name: str
-    what: str  # the operation, or the target of a custom call
-    where: str  # its path in the program
-    bytes: int
-    flops: int
-    dtype: str  # that of the matrix product's left side
-    integer: int  # operations on integers, which draw random bits
+    what: str = ""  # the operation, or the target of a custom call
+    where: str = ""  # its path in the program
+    bytes: int = 0
+    flops: int = 0
+    dtype: str = ""  # that of the matrix product's left side
+    integer: int = 0  # operations on integers, which draw random bits
     times: int = 1  # in a run of the program
 
     def seconds(self, peaks: Peaks) -> float:
@@ -69,8 +68,7 @@ class Kernel(NamedTuple):
 def kernels(
     program: hlo.Program, computation: str = "", times: int = 1
 ) -> list[Kernel]:
-    """Returns the kernels of a compiled program, or of a computation run `times`
-    times."""
+    """Returns the kernels of a program, or of a computation run `times` times."""
     found = []
     others = program.computations[computation or program.entry]
     for own in others.values():
@@ -91,36 +89,26 @@ def _kernel(
     times: int,
 ) -> Kernel:
     moved = sum(hlo.size(others[o].shape) for o in own.operands if o in others)
-    flops, dtype, integer = _work(program, own, others)
     result = own.shape
     if own.op == "custom-call" and result.startswith("("):  # less its scratch memory
         result = re.sub(r"[su]8\[\d+\]", "", result)
-    return Kernel(
-        name=own.name,
-        what=own.attribute(r'custom_call_target="([^"]*)"') or own.op,
-        where=own.where,
-        bytes=moved + hlo.size(result),
-        flops=flops,
-        dtype=dtype,
-        integer=integer,
-        times=times,
-    )
+    what = own.attribute(r'custom_call_target="([^"]*)"') or own.op
+    moved += hlo.size(result)
+    work = _work(program, own, others)
+    return Kernel(own.name, what, own.where, moved, *work, times)
 
 
 def _work(
     program: hlo.Program, own: hlo.Instruction, others: Mapping[str, hlo.Instruction]
 ) -> tuple[int, str, int]:
-    """Returns FLOPs of matrix products, the dtype of a left side, integer
-    operations."""
+    """Returns FLOPs of matrix products, a left side's dtype, integer operations."""
     if own.op == "fusion":
         inner = program.computations[own.attribute(r"calls=%([^\s,]+)")]
         parts = [_work(program, one, inner) for one in inner.values()]
-        dtypes = [dtype for _, dtype, _ in parts if dtype]
-        flops = sum(part[0] for part in parts)
-        integer = sum(part[2] for part in parts)
-        return flops, dtypes[0] if dtypes else "", integer
-    if flops := _attention(own, others):
-        return flops, "bfloat16", 0
+        flops, dtypes, integer = zip(*parts, strict=True)
+        return sum(flops), next(filter(None, dtypes), ""), sum(integer)
+    if multiplied := _attention(own, others):
+        return multiplied, "bfloat16", 0
     contracted = own.attribute(r"lhs_contracting_dims=\{([\d,]*)\}")
     if own.op == "custom-call":
         contracted = own.attribute(r'"lhs_contracting_dimensions":\[([^\]]*)\]')
@@ -128,7 +116,7 @@ def _work(
         dtype, sizes = hlo.arrays(others[own.operands[0]].shape)[0]
         _, result = hlo.arrays(own.shape)[0]
         summed = math.prod(sizes[int(i)] for i in re.findall(r"\d+", contracted))
-        return 2 * math.prod(result) * summed, hlo.dtype_of(dtype), 0
+        return 2 * math.prod(result) * summed, dtype, 0
     arrays = hlo.arrays(own.shape)
     if own.op in _INTEGER and arrays and arrays[0][0] in ("u32", "s32"):
         return 0, "", math.prod(arrays[0][1])
@@ -180,26 +168,24 @@ def beside(
 
     Returns:
       `model_ms` and `measured_ms` of a run, by kind too. `kernels` has, for the longest
-      by either, the model's and the measured milliseconds and the data moved and
-      computed.
+      by either, the model's and the measured milliseconds, bytes and operations.
     """
     known = {kernel.name: kernel for kernel in program}
     containers = {"while", "call", "conditional"}
     rows = []
     kinds: dict[str, list[float]] = {}
     for name in dict.fromkeys((*known, *profile)):
-        kernel = known.get(name)
-        if kernel is None and name.partition(".")[0] in containers:
+        if name not in known and name.partition(".")[0] in containers:
             continue  # its own kernels are listed
-        model = 1e3 * kernel.seconds(peaks) if kernel else 0.0
+        kernel = known.get(name, Kernel(name))
+        model = 1e3 * kernel.seconds(peaks)
         real = 1e3 * profile.get(name, 0.0) / steps
-        kind = "not in the program"
-        if kernel:
-            kind = "matrix products" if kernel.flops else "everything else"
+        kind = "matrix products" if kernel.flops else "everything else"
+        if name not in known:
+            kind = "not in the program"
         for index, value in enumerate((model, real)):
             kinds.setdefault(kind, [0.0, 0.0])[index] += value
-        more = kernel._asdict() if kernel else {"name": name}
-        rows.append({**more, "model_ms": model, "measured_ms": real})
+        rows.append({**kernel._asdict(), "model_ms": model, "measured_ms": real})
     rows.sort(key=lambda row: -max(row["model_ms"], row["measured_ms"]))
     return {
         "model_ms": sum(model for model, _ in kinds.values()),
@@ -215,12 +201,10 @@ def lines(longest: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         (
             f"{row['measured_ms']:.3f}",
             f"{row['model_ms']:.3f}",
-            f"{row.get('bytes', 0) * row.get('times', 1) / 1e6:,.1f}",
-            f"{row.get('flops', 0) * row.get('times', 1) / 1e9:,.1f}",
-            f"{row.get('integer', 0) * row.get('times', 1) / 1e9:,.2f}",
-            row.get("what", "")[:20],
-            row["name"][:32],
-            row.get("where", "")[-60:],
+            f"{row['bytes'] * row['times'] / 1e6:,.1f}",
+            f"{row['flops'] * row['times'] / 1e9:,.1f}",
+            f"{row['integer'] * row['times'] / 1e9:,.2f}",
+            *(row["what"][:20], row["name"][:32], row["where"][-60:]),
         )
         for row in longest
     ]

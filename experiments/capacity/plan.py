@@ -48,10 +48,18 @@ def main(argv: Sequence[str]) -> int:
     simulate(options.devices)
     config = programs.task_of(programs.load(options.config, fields)).config
     if options.compile:
-        return 0 if fits_compiled(options, fields) else 2
-    print(report(config, devices.family(options.device), options.efficiency))
-    if line := unfit(config, devices.chip(options.device)):
-        raise UserError(line)
+        return 0 if fits_compiled(options, fields, config) else 2
+    name = devices.family(options.device)
+    text, need = report(config, name, options.efficiency)
+    print(text)
+    memory = DEVICES[name].memory
+    if need > memory * USABLE:
+        raise UserError(
+            f"does not fit: {need / 1e9:.1f} GB of each device's {memory / 1e9:g} GB, "
+            f"of which {memory * USABLE / 1e9:.1f} can be used; what saves memory: "
+            "more train.micro_batches, --config.model.remat=full with "
+            "--config.model.scan_layers=True, a larger mesh.fsdp"
+        )
     return 0
 
 
@@ -73,7 +81,6 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--compile", action="store_true", help=vendors)
     parser.add_argument("--effort", choices=compiled.EFFORTS, default="quick")
     options, fields = with_fields(parser, argv)
-    programs.load(options.config, fields)  # a typo in it is reported first
     device = options.device
     count = devices.count(device)
     if devices.family(device) not in DEVICES or (":" in device and not count):
@@ -99,10 +106,12 @@ def simulate(count: int) -> None:
     jax.config.update("jax_num_cpu_devices", count)
 
 
-def fits_compiled(options: argparse.Namespace, fields: Sequence[str]) -> bool:
+def fits_compiled(
+    options: argparse.Namespace, fields: Sequence[str], config: ConfigDict
+) -> bool:
     """Compiles every phase and prints it. Returns whether all of them fit."""
-    config = programs.task_of(programs.load(options.config, fields)).config
     kind = devices.chip(options.device).compiler
+    mesh = estimate.mesh_of(config, kind)
     case = {"config": options.config, "fields": fields, "device": options.device}
     case |= {"effort": options.effort, "mode": "train"}
     fits = True
@@ -110,14 +119,22 @@ def fits_compiled(options: argparse.Namespace, fields: Sequence[str]) -> bool:
         said = f"compiling the step of phase {phase + 1}"
         with live_line(desc=said, bar_format="{desc} ...", leave=False):
             found = compiled.compile_case({**case, "phase": phase})
-        formulas = estimate.needed(config, phase, kind)
+        held = estimate.memory(config, mesh, phase, kind)
+        formulas = sum(line.value for line in held)
         print(f"\n{compiled.lines(found, formulas)}", flush=True)
         fits &= found["fits"]
     return fits
 
 
-def report(config: ConfigDict, name: str, efficiency: float) -> str:
-    """Formats memory, FLOPs and time, with the formulas."""
+def report(config: ConfigDict, name: str, efficiency: float) -> tuple[str, float]:
+    """Formats memory, FLOPs and time, with the formulas.
+
+    Returns:
+      The text, and the bytes of a device in the phase that needs most.
+
+    Raises:
+      UserError: The mesh does not fit the devices, or the batch the mesh.
+    """
     device = DEVICES[name]
     mesh = estimate.mesh_of(config, device.compiler)
     task, model = programs.task_of(config), config.model
@@ -131,7 +148,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         f"{device.bandwidth / 1e9:g} GB/s ({device.source})",
     ]
     parts: list[str | Table] = ["\n".join(head)]
-    whole = 0.0
+    whole = most = 0.0
     for index, phase in enumerate(task.phases()):
         flops = task.flops(phase.shapes)
         times = seconds(config, device, mesh, flops, efficiency)
@@ -140,7 +157,9 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
         length = phase.shapes["input_ids"][-1]
         held = estimate.memory(config, mesh, index, device.compiler)
         room = f"of {device.memory / 1e9:g} GB; {1 - USABLE:.0%} is left to XLA"
-        held.append(estimate.Line("together", sum(x.value for x in held), room))
+        together = sum(line.value for line in held)
+        most = max(most, together)
+        held.append(estimate.Line("together", together, room))
         sizes = [(x.name, f"{x.value / 1e9:.3f} GB", x.formula) for x in held]
         spent = [(x.name, f"{x.value * 1e3:.2f} ms", x.formula) for x in times]
         spent.append(("step", f"{step * 1e3:.2f} ms", "without traffic"))
@@ -151,7 +170,7 @@ def report(config: ConfigDict, name: str, efficiency: float) -> str:
             Table(spent, ("time of a step", "", "")),
         ]
     recipe = f"the recipe: {duration(whole)}, evaluation, saving and traffic apart"
-    return plain([Section("", [*parts, recipe])])
+    return plain([Section("", [*parts, recipe])]), most
 
 
 def seconds(
@@ -171,29 +190,6 @@ def seconds(
         estimate.Line("matrix products", products, by),
         estimate.Line("optimizer", moved / device.bandwidth, update),
     ]
-
-
-def needed(config: ConfigDict, device: Device) -> float:
-    """Returns bytes of a device in the phase that needs most.
-
-    Raises:
-      UserError: The mesh does not fit the devices, or the batch the mesh.
-    """
-    count = len(programs.task_of(config).phases())
-    return max(estimate.needed(config, i, device.compiler) for i in range(count))
-
-
-def unfit(config: ConfigDict, device: Device) -> str:
-    """Returns a line about the memory that a device lacks, empty if it suffices."""
-    room, need = device.memory * USABLE, needed(config, device)
-    if need <= room:
-        return ""
-    return (
-        f"does not fit: {need / 1e9:.1f} GB of each device's "
-        f"{device.memory / 1e9:g} GB, of which {room / 1e9:.1f} can be used; what "
-        "saves memory: more train.micro_batches, --config.model.remat=full with "
-        "--config.model.scan_layers=True, a larger mesh.fsdp"
-    )
 
 
 if __name__ == "__main__":

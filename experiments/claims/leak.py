@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int
 from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.data import corpus
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.models.config import BertConfig
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.lstm import BiLstm
@@ -207,9 +207,9 @@ def _places(rng: np.random.Generator, rows: int) -> Rows:
     return drawn[:, :MASKED]
 
 
-@command_line.printed
-def main(argv: Sequence[str]) -> str:
-    """Runs the command and returns the table."""
+@command_line.command
+def main(argv: Sequence[str]) -> int:
+    """Runs the command and returns the exit status."""
     parser = command_line.Parser("experiments.claims.leak", __doc__)
     parser.add_argument(
         "--text", default="pydocs", help="a source, as in corpus.sources"
@@ -219,6 +219,7 @@ def main(argv: Sequence[str]) -> str:
     source, steps = options.text, options.steps
     if steps < SHOWN:
         raise UserError(f"--steps={steps}: at least {SHOWN} are needed")
+    command_line.compute()
     learnt, held_out, mask = read(source)
     counts = np.bincount(learnt.ravel(), minlength=PIECES) + 1.0
     unigram = -np.log(counts / counts.sum())[held_out].mean()
@@ -230,14 +231,13 @@ def main(argv: Sequence[str]) -> str:
         found = (f"{loss:.2f}" for loss in losses.values())
         rows.append((name, *found, f"{most:.2g}"))
     header = ("loss after steps", *map(str, shown), "change")
-    return "\n".join(
-        [
-            f"{learnt.size:,} pieces of {source} to learn from, {held_out.size:,} held "
-            f"out; nats a piece on these, {unigram:.2f} by counts alone",
-            terminal.format_table(rows, header),
-            "change: of the guess for a token, where that token is another one",
-        ]
+    print(
+        f"{learnt.size:,} pieces of {escape_controls(source)} to learn from, "
+        f"{held_out.size:,} held out; nats a piece on these, {unigram:.2f} by counts "
+        f"alone\n{terminal.format_table(rows, header)}\n"
+        "change: of the guess for a token, where that token is another one"
     )
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ it stopped. docs/paper.md explains how to read the files that it writes.
 """
 
 import argparse
+import itertools
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from jaxtyping import Int
 
 import bert_jax
 from bert_jax.config import configuration
+from bert_jax.config.fields import iter_fields
 from bert_jax.convert import weights
 from bert_jax.data import texts
 from bert_jax.data.tables import Row
@@ -43,6 +45,10 @@ _SET = (
     *("task.name", "task.labels", "task.train_file", "task.dev_file"),
     *("task.test_file", "task.dev_fraction"),
     *("task.text", "task.text_b", "task.label", "task.kind"),
+)
+_RECIPE = (
+    *("task.max_seq_length", "task.truncation"),
+    *("train.batch_size", "optimizer.learning_rate"),
 )
 FINE, LTR = "fine-tuned", "left to right, fine-tuned"
 MEAN, CLS = "features, mean of pieces", "features, [CLS]"
@@ -144,15 +150,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def recipe(size: str, fields: Sequence[str]) -> list[str]:
     """Returns length, truncation, batch and rate of imdb.py, but for those given."""
-    config = imdb.get_config(size)
     given = {configuration.field_of(text) for text in fields}
-    values = {
-        "task.max_seq_length": config.task.max_seq_length,
-        "task.truncation": config.task.truncation,
-        "train.batch_size": config.train.batch_size,
-        "optimizer.learning_rate": config.optimizer.learning_rate,
-    }
-    return [f"--config.{k}={v}" for k, v in values.items() if k not in given]
+    values = dict(iter_fields(imdb.get_config(size)))
+    names = [name for name in _RECIPE if name not in given]
+    return [f"--config.{name}={values[name]}" for name in names]
 
 
 def read(options: argparse.Namespace) -> Data:
@@ -160,14 +161,15 @@ def read(options: argparse.Namespace) -> Data:
     place = Path(options.data)
     if not place.is_dir():
         raise UserError(f"--data={place}: no such folder")
-    parts = []
+    parts = {}
     for split in ("train", "test"):
         files = sorted(place.glob(f"{split}.jsonl*"))
-        if files:
-            parts.append(texts.read_texts(str(files[0])))
-        else:
-            parts.append(texts.read_folders(place / split))
-    train, test = parts
+        parts[split] = (
+            texts.read_texts(str(files[0]))
+            if files
+            else texts.read_folders(place / split)
+        )
+    train, test = parts.values()
     options.examples = sizes(options.examples, len(train))
     labels = {text["label"] for text in train}
     if len(labels) < 2:
@@ -176,10 +178,13 @@ def read(options: argparse.Namespace) -> Data:
         if text["label"] not in labels:
             name = text["label"]
             raise UserError(f"{text['where']}: label {name!r} is not in training")
-    rows = [[split, str(text["label"]), text["text"]] for split, part in
-            zip(("train", "test"), parts, strict=True) for text in part]  # fmt: skip
-    orders = [nested([text["label"] for text in train], draw)
-              for draw in range(options.draws)]  # fmt: skip
+    rows = [
+        [split, str(text["label"]), text["text"]]
+        for split, part in parts.items()
+        for text in part
+    ]
+    given = [text["label"] for text in train]
+    orders = [nested(given, draw) for draw in range(options.draws)]
     return Data(train, test, digest(json.dumps(rows)), orders)
 
 
@@ -189,40 +194,39 @@ def plan(
     """Returns the fine-tuning runs, by system, number of examples and draw."""
     runs = {}
     systems = {FINE: options.init_from} | ({LTR: options.ltr} if options.ltr else {})
-    for draw in range(options.draws):
-        for count in options.examples:
-            for system, source in systems.items():
-                own = (
-                    f"--config.init_from={source}",
-                    f"--config.train.num_epochs={options.epochs!r}",
-                    f"--config.seed={draw * options.seeds}",
-                    f"--config.train.seeds={options.seeds}",
-                    f"--config.task.labels={data.labels!r}",
-                    *fields,
-                )
-                part = f"draw{draw}-{count}"
-                given = {"train": part, "dev": "test"}
-                files = [f"--config.task.{split}_file={data.file(options.output, name)}"
-                         for split, name in given.items()]  # fmt: skip
-                start = f"--config={CONFIG}:recipe={options.size}"
-                name = f"{part}-{digest(data.name, options.size, *own)}"
-                place = system.partition(",")[0].replace(" ", "-")
-                folder = options.output / place / name
-                arguments = (start, *own, *files)
-                run = Run(f"{count} examples", folder, arguments)
-                runs[system, count, draw] = run
+    points = itertools.product(range(options.draws), options.examples, systems)
+    for draw, count, system in points:
+        own = (
+            f"--config.init_from={systems[system]}",
+            f"--config.train.num_epochs={options.epochs!r}",
+            f"--config.seed={draw * options.seeds}",
+            f"--config.train.seeds={options.seeds}",
+            f"--config.task.labels={data.labels!r}",
+            *fields,
+        )
+        part = f"draw{draw}-{count}"
+        arguments = (
+            f"--config={CONFIG}:recipe={options.size}",
+            *own,
+            f"--config.task.train_file={data.file(options.output, part)}",
+            f"--config.task.dev_file={data.file(options.output, 'test')}",
+        )
+        name = f"{part}-{digest(data.name, options.size, *own)}"
+        place = system.partition(",")[0].replace(" ", "-")
+        folder = options.output / place / name
+        runs[system, count, draw] = Run(f"{count} examples", folder, arguments)
     return runs
 
 
 def series(run: Run) -> Series:
     """Reads a run's test accuracy after each epoch: means over its restarts."""
-    found: dict[int, list[float]] = {}
-    for lines in run.log(needs=("accuracy",)).values():
-        for line in lines:
-            found.setdefault(int(line["step"]), []).append(line["accuracy"])
+    logs = run.log(needs=("accuracy",)).values()
     return [
-        {"step": step, "test_accuracy": float(np.mean(found[step]))}
-        for step in sorted(found)
+        {
+            "step": int(lines[0]["step"]),
+            "test_accuracy": float(np.mean([line["accuracy"] for line in lines])),
+        }
+        for lines in zip(*logs, strict=True)
     ]
 
 
@@ -256,8 +260,7 @@ def frozen(options: argparse.Namespace, data: Data) -> dict[Key, Series]:
 
 
 def nested(labels: Sequence[Hashable], seed: int) -> Int[np.ndarray, "examples"]:
-    """Returns an order of the examples whose every beginning is a stratified random
-    subset.
+    """Returns an order of the examples whose every beginning is a stratified draw.
 
     Each class is shuffled and spread evenly over the order, so the first n examples
     have of each class its fraction of n, rounded up or down. A smaller subset is part

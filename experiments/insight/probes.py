@@ -13,7 +13,7 @@ over the parts is of both samples. See docs/insight.md.
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 import bert_jax
 from bert_jax.convert import weights
-from bert_jax.errors import UserError
+from bert_jax.errors import UserError, escape_controls
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
 from bert_jax.tasks.glue import data as glue
@@ -74,14 +74,15 @@ class Probe(NamedTuple):
     files: tuple[str, str]
 
 
-@command_line.printed
-def main(argv: Sequence[str]) -> str:
-    """Writes OUTPUT/report.md, its plots and results.json, and returns the text."""
+@command_line.command
+def main(argv: Sequence[str]) -> int:
+    """Runs the command and returns the exit status."""
     options = parse(argv)
     command_line.require("sklearn", "probes", "the probes need scikit-learn")
     command_line.require("matplotlib", "report", "the plots need matplotlib")
+    command_line.compute()
     weights.find_source(options.init_from)
-    probes = list(read(options))
+    probes = read(options)
     bert = bert_jax.load(options.init_from)
     found = {probe.title: finish(bert, probe, options.parts) for probe in probes}
     sections = [
@@ -95,7 +96,8 @@ def main(argv: Sequence[str]) -> str:
     notes = report.Section("", [note])
     command = {**vars(options), "output": str(options.output)}
     results = {"command": command, "probes": found}
-    return report.write(options.output, [*sections, notes], results)
+    print(escape_controls(report.write(options.output, [*sections, notes], results)))
+    return 0
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -126,51 +128,46 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def read(options: argparse.Namespace) -> Iterator[Probe]:
-    """Yields the probes.
+def read(options: argparse.Namespace) -> list[Probe]:
+    """Reads the files of the probes.
 
     Raises:
       UserError: A file is missing or wrong.
     """
-    if options.train:
-        train, dev = (tagged(path, options) for path in (options.train, options.dev))
-        files = options.train, options.dev
-        yield Probe("tags of words", "words", train, dev, options.words, files)
-    if options.sst2:
-        train, dev = (sentiment(options.sst2, split) for split in ("train", "dev"))
-        files = f"{options.sst2}/train.tsv", f"{options.sst2}/dev.tsv"
-        for unit, title in _UNITS.items():
-            yield Probe(title, unit, train, dev, options.sentences, files)
-
-
-def tagged(path: str, options: argparse.Namespace) -> list[Example]:
-    """Reads the sentences of a file of columns."""
-    columns = {"token_column": options.token_column, "tag_column": options.tag_column}
+    probes = []
     try:
-        found = ner.read_sentences(path, **columns, labelled=True)
+        if options.train:
+            files = options.train, options.dev
+            train, dev = (_tagged(path, options) for path in files)
+            given = (train, dev, options.words, files)
+            probes.append(Probe("tags of words", "words", *given))
+        if options.sst2:
+            train, dev = (_sentences(options.sst2, x) for x in ("train", "dev"))
+            files = f"{options.sst2}/train.tsv", f"{options.sst2}/dev.tsv"
+            given = (train, dev, options.sentences, files)
+            probes += [Probe(title, unit, *given) for unit, title in _UNITS.items()]
     except UserError as error:  # which names a config's fields
-        raise UserError(str(error).replace("config.task.", "--")) from error
-    return [
-        Example(sentence["words"], sentence["words"], sentence["tags"] or ())
-        for sentence in found.sentences
-    ]
-
-
-def sentiment(folder: str, split: str) -> list[Example]:
-    """Reads SST-2's sentences."""
-    try:
-        found = glue.read_split("sst2", folder, split, Counter())
-    except UserError as error:
         text = str(error).replace("config.task.data_dir", "--sst2")
-        raise UserError(text) from error
-    return [Example(x["text"], (), (x["label"],)) for x in found or ()]
+        raise UserError(text.replace("config.task.", "--")) from error
+    return probes
+
+
+def _tagged(path: str, options: argparse.Namespace) -> list[Example]:
+    columns = {"token_column": options.token_column, "tag_column": options.tag_column}
+    rows = ner.read_sentences(path, **columns, labelled=True).sentences
+    return [Example(row["words"], row["words"], row["tags"] or ()) for row in rows]
+
+
+def _sentences(folder: str, split: str) -> list[Example]:
+    rows = glue.read_split("sst2", folder, split, Counter()) or ()
+    return [Example(row["text"], (), (row["label"],)) for row in rows]
 
 
 def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     """Trains and scores the probes of every part.
 
     Raises:
-      UserError: There are too few sentences.
+      UserError: There are too few sentences, or all labels are equal.
     """
     for file, examples in zip(probe.files, (probe.train, probe.dev), strict=True):
         if len(examples) < parts:
@@ -183,10 +180,7 @@ def finish(bert: Bert, probe: Probe, parts: int) -> dict[str, Any]:
     for seed, (train, dev) in enumerate(zip(*dealt, strict=True)):
         terminal.print_line(f"{probe.title}: part {seed + 1} of {parts}")
         sets = [labelled(bert, probe.unit, examples) for examples in (train, dev)]
-        try:
-            scored.append(fit_part(sets[0], sets[1], seed))
-        except UserError as error:
-            raise UserError(f"{probe.files[0]}: {error}") from error
+        scored.append(fit_part(sets[0], sets[1], seed))
     return summary(scored)
 
 
@@ -208,8 +202,7 @@ def deal(
 
 
 def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
-    """Returns the vectors of some examples from every hidden state, with labels and
-    words.
+    """Returns vectors of every hidden state of examples, with labels and words.
 
     Words that were cut are left out.
     """
@@ -222,7 +215,7 @@ def labelled(bert: Bert, unit: str, examples: Sequence[Example]) -> Set:
 
 
 def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
-    """Computes accuracies on one part's dev set.
+    """Computes accuracies on one part's dev set. Warns if one has not converged.
 
     Args:
       seed: Seed of the control task.
@@ -235,22 +228,30 @@ def fit_part(train: Set, dev: Set, seed: int) -> dict[str, Any]:
     Raises:
       UserError: All training labels are equal.
     """
+    from sklearn.linear_model import LogisticRegression
+
     tasks = {"accuracy": (train.labels, dev.labels)}
     if train.words:
         tasks["control"] = control(train, dev, seed)
+    for labels, _ in tasks.values():
+        if len(set(labels)) < 2:
+            raise UserError(
+                f"a part's training sentences have the label {labels[0]!r} only: name "
+                "a larger file, or fewer --parts"
+            )
     found: dict[str, Any] = {name: [] for name in tasks}
     for layer in range(train.vectors.shape[1]):
-        inputs = scaled(train.vectors[:, layer], dev.vectors[:, layer])
-        for name, labels in tasks.items():
-            found[name].append(fit(*inputs, *labels))
+        x, x_dev = scaled(train.vectors[:, layer], dev.vectors[:, layer])
+        for name, (labels, labels_dev) in tasks.items():
+            model = LogisticRegression(**SETTINGS).fit(x, labels)
+            found[name].append(float(model.score(x_dev, labels_dev)))
     found["baselines"] = baselines(train, dev)
     found["vectors"] = [len(train.labels), len(dev.labels)]
     return found
 
 
 def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
-    """Draws the control task's labels: one for each word, drawn as often as the tags
-    are."""
+    """Draws the control task's labels: one for each word, as often as the tags are."""
     rng = np.random.default_rng(seed)
     words = sorted({*train.words, *dev.words})
     tags = sorted(train.labels)
@@ -263,39 +264,15 @@ def control(train: Set, dev: Set, seed: int) -> tuple[list[str], list[str]]:
 def scaled(
     train: Float[np.ndarray, "train hidden"], dev: Float[np.ndarray, "dev hidden"]
 ) -> tuple[Float[np.ndarray, "train hidden"], Float[np.ndarray, "dev hidden"]]:
-    """Scales both so that train's mean and standard deviation are 0 and 1, by
-    column."""
+    """Scales both so that train's mean and deviation are 0 and 1, by column."""
     mean, spread = train.mean(axis=0), train.std(axis=0)
     size = np.sqrt(np.mean(np.square(train)))
     factor = np.where(spread > _CONSTANT * size, 1 / np.maximum(spread, 1e-30), 0)
     return (train - mean) * factor, (dev - mean) * factor
 
 
-def fit(
-    train: Float[np.ndarray, "train hidden"],
-    dev: Float[np.ndarray, "dev hidden"],
-    train_labels: Sequence[str],
-    dev_labels: Sequence[str],
-) -> float:
-    """Returns a logistic regression's accuracy on dev. Warns if it has not converged.
-
-    Raises:
-      UserError: All training labels are equal.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    if len(set(train_labels)) < 2:
-        raise UserError(
-            f"a part's training sentences have the label {train_labels[0]!r} only: "
-            "name a larger file, or fewer --parts"
-        )
-    model = LogisticRegression(**SETTINGS).fit(train, train_labels)
-    return float(np.mean(model.predict(dev) == np.asarray(dev_labels)))
-
-
 def baselines(train: Set, dev: Set) -> dict[str, float]:
-    """Returns the accuracy of the most frequent label, and of each word's most
-    frequent."""
+    """Returns the accuracy of the most frequent label, and of each word's."""
     (usual, _), *_ = Counter(train.labels).most_common(1)
     found = {"majority": float(np.mean([label == usual for label in dev.labels]))}
     if train.words:
@@ -364,8 +341,7 @@ def _percent(score: Mapping[str, Any]) -> str:
 
 
 def _panel(title: str, found: Mapping[str, Any]) -> plots.Panel:
-    """Plots a probe's accuracies and controls by layer, and its baselines, in
-    percent."""
+    """Plots a probe's accuracies, controls and baselines by layer, in percent."""
     layers = found["layers"]
     lines = {
         name: [

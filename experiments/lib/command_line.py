@@ -163,16 +163,3 @@ def compute() -> None:
     """Sets up JAX and logging for a command that computes in its own process."""
     absl_logging.set_verbosity(absl_logging.FATAL)  # Orbax's messages are noise
     environment.keep_programs()
-
-
-def printed(text: Callable[[Sequence[str]], str]) -> Callable[[Sequence[str]], int]:
-    """Returns a command, as `command` does, for a function that computes a text
-    here."""
-
-    @functools.wraps(text)
-    def run(argv: Sequence[str]) -> int:
-        compute()
-        print(escape_controls(text(argv)))
-        return 0
-
-    return command(run)

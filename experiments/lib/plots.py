@@ -86,8 +86,7 @@ def lines(panels: Sequence[Panel]) -> Any:
 
 
 def dots(rows: Mapping[str, Sequence[float]], x: str) -> Any:
-    """Draws a row for each name, the first at the top: every value, and the mean with
-    its 95% interval."""
+    """Draws a row for each name: every value, and the mean with its 95% interval."""
     names = [textwrap.fill(name, 44) for name in rows]
     lines = sum(name.count("\n") + 1 for name in names)
     with drawn(1, width=6.4, height=0.8 + 0.26 * lines) as (figure, (axes,)):

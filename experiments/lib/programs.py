@@ -131,12 +131,13 @@ def trace(
     uses = (mode,) if mode != "predict" else ()
     mesh = sharding.make_mesh(config, uses, devices)
     phase = task.phases()[index]
+    length = phase.shapes["input_ids"][-1]
     if mode == "train":
         batch = _placed(columns(task, phase), mesh)
         step = Step(task, mesh)
         state, batch = map(step.seeds.abstract, (step.abstract, batch))
         traced = step.trace(state, batch, phase.micro_batches)
-        return Program(traced, mesh, state, phase.batch_size, _length(phase))
+        return Program(traced, mesh, state, phase.batch_size, length)
     rows = sharding.batch_multiple(mesh, config[mode].batch_size)
     given = columns(task, phase, rows)
     if mode == "predict":
@@ -144,11 +145,7 @@ def trace(
     params = sharding.abstract_arrays(task.param_shapes, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().outputs
     traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
-    return Program(traced, mesh, (), rows, _length(phase))
-
-
-def _length(phase: Phase) -> int:
-    return phase.shapes["input_ids"][-1]
+    return Program(traced, mesh, (), rows, length)
 
 
 def _placed(given: Columns, mesh: Mesh) -> Columns:
@@ -159,7 +156,7 @@ def _placed(given: Columns, mesh: Mesh) -> Columns:
     }
 
 
-def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
+def columns(task: Any, phase: Phase, rows: int = 0) -> Columns:
     """Returns shapes and dtypes of a training batch.
 
     Args:
@@ -167,11 +164,17 @@ def columns(task: Task, phase: Phase, rows: int = 0) -> Columns:
     """
     shapes = dict(phase.shapes)
     if _PRETRAINING not in shapes:
-        shapes = _finetuning(task, shapes["input_ids"]) | shapes
-    if getattr(task, "kind", "") == "multilabel":
-        shapes["label"] = (*shapes["label"], len(getattr(task, "labels", ())))
+        tokens = shapes["input_ids"]
+        added = dict.fromkeys(("input_mask", "segment_ids"), tokens)
+        added |= dict.fromkeys((*_SCALARS[task.head], "row_weights"), tokens[:1])
+        if task.head == "token_classification":
+            added["labels"] = tokens
+        shapes = added | shapes
+    kind = getattr(task, "kind", "")
+    if kind == "multilabel":
+        shapes["label"] = (*shapes["label"], len(task.labels))
     floats = {name for name in shapes if name.endswith("weights")}
-    if getattr(task, "kind", "") in ("multilabel", "regression"):
+    if kind in ("multilabel", "regression"):
         floats.add("label")
     return {
         name: jax.ShapeDtypeStruct(
@@ -191,18 +194,8 @@ def inputs(given: Columns) -> Columns:
     return found
 
 
-def _finetuning(task: Any, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    rows = tokens[:1]
-    found = dict.fromkeys(("input_mask", "segment_ids"), tokens)
-    for name in _SCALARS[task.head]:
-        found[name] = rows
-    if task.head == "token_classification":
-        found["labels"] = tokens
-    return {**found, "row_weights": rows}
-
-
 @functools.cache
-def stand_in(pieces: int, pad: int) -> Tokenizer:
+def stand_in(pieces: int, pad: int = 0) -> Tokenizer:
     """Returns a tokenizer of `pieces` tokens, where only their number matters.
 
     Args:

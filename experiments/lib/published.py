@@ -29,8 +29,7 @@ class Published(NamedTuple):
 def _rows(table: str) -> dict[str, Row]:
     """Parses a table as the paper prints it.
 
-    It has the columns, then each system with its figures, or a dash where there is
-    none.
+    It has the columns, then each system with its figures, or a dash for none.
     """
     header, *lines = table.strip().splitlines()
     rows: dict[str, Row] = {}

@@ -1,9 +1,6 @@
-"""Reports: their circumstances, and their form as text, Markdown and LaTeX.
+"""Reports: their circumstances, and their form as text, Markdown and LaTeX."""
 
-The module imports the standard library alone, because measurements run where only JAX
-is installed.
-"""
-
+import contextlib
 import json
 import os
 import platform
@@ -16,6 +13,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bert_jax.data.workers import available_cores
+from bert_jax.runtime.storage import write_atomically
+from bert_jax.runtime.terminal import format_table
+
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 
 
@@ -27,27 +28,17 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
     """Returns the versions of the packages that are installed."""
     found = {}
     for name in packages:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def commit() -> str:
-    """Returns the commit of this checkout, or an empty string if Git does not report
-    it."""
+    """Returns the commit of this checkout, or an empty string if unknown."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(command, capture_output=True, text=True)
@@ -74,7 +65,7 @@ def facts(
         "command": f"python -m {module} {shlex.join(arguments)}".strip(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "processor": processor(),
-        "cores": cores(),
+        "cores": available_cores(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "versions": versions(packages),
@@ -118,14 +109,12 @@ class Section(NamedTuple):
 
 def plain(sections: Iterable[Section]) -> str:
     """Formats the sections as text, without their figures."""
-    from bert_jax.runtime import terminal
-
     found = []
     for title, parts in sections:
         texts = []
         for part in parts:
             if isinstance(part, Table):
-                shown = terminal.format_table(part.rows, part.header)
+                shown = format_table(part.rows, part.header)
                 texts.append("\n".join(filter(None, (shown, part.note))))
             elif isinstance(part, str):
                 texts.append(part)
@@ -138,8 +127,6 @@ def plain(sections: Iterable[Section]) -> str:
 def write(folder: Path, sections: Sequence[Section], results: Mapping[str, Any]) -> str:
     """Writes report.md, its tables as report.tex, its figures as PNG and PDF, and
     results.json. Returns the text to print."""
-    from bert_jax.runtime.storage import write_atomically
-
     blocks, names = [], ["results.json", "report.md", "report.tex"]
     latex = ["% needs \\usepackage{booktabs}"]
     for title, parts in sections:

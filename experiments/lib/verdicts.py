@@ -19,6 +19,7 @@ requested: those that failed, or are still to run, may be the others.
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -51,8 +52,7 @@ class Claim(NamedTuple):
       text: Text as the paper argues it.
       source: Section of the paper.
       pairs: Systems and columns to compare.
-      margin: Bound in points: the systems differ by less. 0 means that the first is
-        better.
+      margin: Points by which the systems differ less. 0 means the first is better.
     """
 
     text: str
@@ -62,8 +62,7 @@ class Claim(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A comparison that was made, with its differences, first less second, in
-    points."""
+    """A comparison that was made: its differences, first less second, in points."""
 
     pair: Pair
     differences: tuple[float, ...]
@@ -86,11 +85,11 @@ class Part(NamedTuple):
 
     def plain(self) -> dict[str, Any]:
         """Returns the part as JSON has it, with null where a value is not finite."""
-        ends = {"mean": self.mean, "low": self.low, "high": self.high}
         return {
             **self.pair._asdict(),
             "differences": [*map(number, self.differences)],
-            **{name: number(value) for name, value in ends.items()},
+            "mean": number(self.mean),
+            **{"low": number(self.low), "high": number(self.high)},
             **{"verdict": self.word, "why": self.why},
         }
 
@@ -103,8 +102,7 @@ class Verdict(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Returns the claim, its verdict by these scores, and each comparison in a
-        line."""
+        """Returns the claim, its verdict, and each comparison in a line."""
         lines = (self.why, *(part.line for part in self.parts))
         head = f"{self.word.upper()}: {self.claim.text} ({self.claim.source})"
         return "\n  ".join((head, *lines))
@@ -130,12 +128,11 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
     """Returns Student's t interval of the mean.
 
     It has no bounds for fewer than two values, where one is not finite, or where all
-    are
-    equal: their spread does not measure chance.
+    are equal but for rounding: their spread does not measure chance.
     """
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return -math.inf, math.inf
-    if math.isclose(max(values), min(values), abs_tol=1e-12):
+    if max(values) - min(values) < 1e-6:
         return -math.inf, math.inf
     error = statistics.stdev(values) / math.sqrt(len(values))
     reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
@@ -144,8 +141,7 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
 
 
 def estimate(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the mean, and half of its 95% interval: infinite where that has no
-    bounds."""
+    """Returns the mean, and half of its 95% interval: infinite without bounds."""
     low, high = interval(values)
     return statistics.fmean(values) if values else math.nan, (high - low) / 2
 
@@ -192,8 +188,7 @@ def _part(
 
 
 def _undecidable(differences: Sequence[float], seeds: int) -> str:
-    """Returns why the differences can decide nothing, or an empty string if they
-    can."""
+    """Returns why the differences can decide nothing, or "" if they can."""
     if not differences:
         return "not run"
     if not all(map(math.isfinite, differences)):
@@ -208,22 +203,17 @@ def _undecidable(differences: Sequence[float], seeds: int) -> str:
 
 
 def _word(margin: float, usual: tuple[float, float], wide: tuple[float, float]) -> str:
-    if margin:
-        if -margin < usual[0] and usual[1] < margin:
-            return REPRODUCED
-        return CONTRADICTED if wide[0] > margin or wide[1] < -margin else UNDECIDED
-    if usual[0] > 0:
+    low, high = (-margin, margin) if margin else (0.0, math.inf)
+    if low < usual[0] and usual[1] < high:
         return REPRODUCED
-    return CONTRADICTED if wide[1] < 0 else UNDECIDED
+    return CONTRADICTED if wide[1] < low or wide[0] > high else UNDECIDED
 
 
 def _why(word: str, claim: Claim, parts: Sequence[Part], columns: Sequence[str]) -> str:
     """Returns one line: how many comparisons had each verdict, and those left out."""
-    counts = [
-        f"{sum(part.word == each for part in parts)} {each}"
-        for each in (REPRODUCED, CONTRADICTED, UNDECIDED)
-        if any(part.word == each for part in parts)
-    ]
+    words = Counter(part.word for part in parts)
+    kinds = (REPRODUCED, CONTRADICTED, UNDECIDED)
+    counts = [f"{words[kind]} {kind}" for kind in kinds if words[kind]]
     said = f"of {len(parts)} comparison{'s' * (len(parts) > 1)} {', '.join(counts)}"
     reasons = dict.fromkeys(part.why for part in parts if part.why)
     if word == UNDECIDED and reasons:

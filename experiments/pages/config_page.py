@@ -6,7 +6,7 @@ python -m experiments.pages.config_page
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -83,14 +83,12 @@ def _shared() -> Iterator[str]:
 
 def _tasks() -> Iterator[str]:
     yield _TASKS
-    for names, own in (("/".join(fields.GLUE), fields.TASKS["mnli"]), *_others()):
+    others = {k: v for k, v in fields.TASKS.items() if k not in fields.GLUE}
+    glue = {"/".join(fields.GLUE): fields.TASKS["mnli"]}
+    for names, own in (glue | others).items():
         listed = ", ".join(f"`{name}`" for name in own.split())
         yield f"| {names} | {listed} |\n"
     yield f"\n{_table(fields.TASK, 'bert')}"
-
-
-def _others() -> Iterable[tuple[str, str]]:
-    return [pair for pair in fields.TASKS.items() if pair[0] not in fields.GLUE]
 
 
 def _families() -> Iterator[str]:

@@ -62,10 +62,11 @@ def sections(found: Results, introduction: str) -> list[Section]:
     begin += [f"{verdict.word}: {verdict.claim.text}" for verdict in found.verdicts]
     about = "\n".join(f"{name}: {said}" for name, said in found.about.items())
     how = "docs/paper.md, Reading the report, says what the verdicts mean."
+    failed = [f"{run['folder']}: {run['error']}" for run in found.runs if run["error"]]
     figures = [Figure("lines", lambda: line_plots(found))] if table.axis else []
     parts = [
         Section("", ["\n".join(begin)]),
-        Section("Runs that failed", _failures(found)),
+        Section("Runs that failed", ["\n".join(failed)] if failed else []),
         Section("Scores", [Table(*score_rows(found), SCORES), *figures]),
         Section("Pre-training, on held-out text", loss_rows(found)),
         Section("What pre-training took", cost_rows(found)),
@@ -74,12 +75,6 @@ def sections(found: Results, introduction: str) -> list[Section]:
         Section("Circumstances", [introduction, about]),
     ]
     return [part for part in parts if part.parts]
-
-
-def _failures(found: Results) -> list[str]:
-    failed = [run for run in found.runs if run["error"]]
-    lines = [f"{run['folder']}: {run['error']}" for run in failed]
-    return ["\n".join([f"{len(failed)} runs failed:", *lines])] if failed else []
 
 
 SCORES = (
@@ -138,15 +133,12 @@ def loss_rows(found: Results) -> list[Table]:
 
 def cost_rows(found: Results) -> list[Table]:
     """Returns the words and cost of the pre-training of systems that are compared."""
-    rows: list[tuple[str, ...]] = []
-    for name, cost in found.costs.items():
-        if cost:
-            took = duration(cost["seconds"])
-            rows.append(
-                (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
-                 f"{cost['positions']:,}", f"{cost['parameters']:,}",
-                 f"{cost['flops']:.2g}", took)
-            )  # fmt: skip
+    rows = [
+        (name, f"{cost['words']:,.0f}", f"{cost['steps']:,}",
+         f"{cost['positions']:,}", f"{cost['parameters']:,}",
+         f"{cost['flops']:.2g}", duration(cost["seconds"]))
+        for name, cost in found.costs.items() if cost
+    ]  # fmt: skip
     header = ("words", "steps", "positions", "parameters", "FLOPs", "time")
     return [Table(rows, ("pre-training", *header), COSTS)] if rows else []
 

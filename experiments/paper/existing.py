@@ -3,10 +3,8 @@
 Each row starts from weights that `init_from` takes: a folder, a run, or hf:OWNER/NAME.
 """
 
-import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from bert_jax.config.configuration import field_of
 from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from experiments.paper import beside, tables
@@ -36,9 +34,6 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
             f"--weights: {table} compares pre-trainings, which it trains itself; "
             f"choose one of {', '.join(TABLES)}"
         )
-    for source in sources:
-        if "://" in source:
-            raise UserError(f"--weights={source}: copy it to this machine first")
     if table in _OF_ONE and len(sources) > 1:
         raise UserError(f"--weights={','.join(sources)}: {table} takes one")
     given = [_pretraining(source, size) for source in sources]
@@ -47,9 +42,10 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
         if first.model != "bert":
             raise UserError(f"--weights={sources[0]}: {table} is of BERT alone")
         of_one = tables.build(table, first.size)
-        rows = tuple(x._replace(pretraining=first) for x in of_one.systems)
-        if not named:  # the paper has none of this shape
-            rows = tuple(row._replace(paper="") for row in rows)
+        rows = tuple(  # the paper has none of another shape
+            x._replace(pretraining=first, paper=x.paper if named else "")
+            for x in of_one.systems
+        )
         return of_one._replace(systems=rows), first.size
     sizes = [size for _, size in given]
     # The paper's names are for the only Base and the only Large.
@@ -64,35 +60,17 @@ def build(table: str, size: str, sources: Sequence[str]) -> tuple[Table, str]:
     return found._replace(systems=rows, claims=claims, note=note), first.size
 
 
-def require_no_pretraining(
-    given: argparse.Namespace, rest: Sequence[str], of_all: Collection[str]
-) -> None:
-    """Raises UserError for an option of pre-training given with --weights.
-
-    Args:
-      of_all: Fields that reach fine-tuning, too.
-    """
-    fields = [text[2:] for text in rest if text.startswith("--config.")]
-    asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
-    asked += ["systems"] * (given.systems != ["bert"])
-    asked += [x for x in fields if field_of(f"--{x}") not in of_all]
-    if asked:
-        raise UserError(
-            f"--{asked[0]}: is of pre-training, and the --weights are there; of "
-            "fine-tuning: --finetuning.FIELD=VALUE"
-        )
-
-
 def _pretraining(source: str, size: str) -> tuple[Pretraining, str]:
     """Returns a source as a pre-training that has ended, and the name of its size.
 
-    The recipe is that of its size, or `size`. The name is empty for another shape or
-    model.
+    The recipe is that of its size, or `size`. Another shape or model has no name.
 
     Raises:
       UserError: There are no such weights, or it is an ELMo that cannot be read, also
         for want of h5py.
     """
+    if "://" in source:
+        raise UserError(f"--weights={source}: copy it to this machine first")
     found = weights.find_source(source)
     shape, model = found.shape(), found.family.name
     if isinstance(found, sources.ElmoSource):

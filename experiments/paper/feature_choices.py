@@ -10,6 +10,7 @@ from bert_jax.errors import UserError
 from experiments.lib import published
 from experiments.lib.report import Table
 from experiments.lib.runner import Run
+from experiments.lib.verdicts import number
 
 _NOTE = f"""{{score}} in percent, mean +- standard deviation over {{seeds}} restarts
 epoch: the one with the best mean on dev, the same for all restarts
@@ -110,7 +111,7 @@ def summary(run: Run, score: str) -> dict[str, Any]:
     for split, values in epochs[best].items():
         std = statistics.stdev(values) if len(values) > 1 else math.nan
         found[split] = {"mean": statistics.fmean(values), "restarts": values}
-        found[split]["std"] = None if math.isnan(std) else std
+        found[split]["std"] = number(std)
     return found
 
 
@@ -133,6 +134,5 @@ def _shown(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return ""
     std = found.get("std")
-    return f"{100 * found['mean']:.2f}" + (
-        "" if std is None else f" +- {100 * std:.2f}"
-    )
+    spread = "" if std is None else f" +- {100 * std:.2f}"
+    return f"{100 * found['mean']:.2f}{spread}"

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.linen import initializers
 from jaxtyping import Array, Float, Int, Key
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
@@ -26,15 +27,58 @@ from bert_jax.data.rows import Batch, Feature, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.models.heads import count_parameters
+from bert_jax.models.layers import dropout
+from bert_jax.models.lstm import BiLstm
 from bert_jax.tasks import TASKS
 from bert_jax.tasks.ner.task import Ner
 from bert_jax.tasks.task import Data, Shapes
+from bert_jax.types import DropoutKey
 from configs.finetune import ner
 from experiments.lib import programs
 from experiments.paper.feature_choices import CHOICES, chosen
-from experiments.paper.feature_tagger import FeatureTagger
+from families.elmo.systems import Mix
 
 NAME = "vectors_ner"
+
+
+class FeatureTagger(nn.Module):
+    """A BiLSTM over words' vectors and a linear classifier, in float32.
+
+    A weighted sum of layers begins as their mean: the paper gives no weights.
+    """
+
+    labels: int
+    size: int  # hidden units per direction of the BiLSTM
+    mixes: bool  # the layers are a learned weighted sum, otherwise joined
+    layers: int = 2  # number of BiLSTM layers
+    dropout: float = 0.1  # between the BiLSTM's layers, and before the classifier
+
+    @nn.compact
+    def __call__(
+        self,
+        vectors: Float[Array, "batch words layers hidden"],
+        mask: Int[Array, "batch words"],
+        key: DropoutKey = None,
+    ) -> Float[Array, "batch words labels"]:
+        """Returns the labels' logits.
+
+        Args:
+          vectors: Vectors of each word, from one or more layers of BERT.
+          mask: 1 for a word, 0 for padding after the words.
+          key: Dropout key. None means evaluation.
+        """
+        keys = (None, None) if key is None else tuple(jax.random.split(key))
+        if self.mixes:
+            inputs = Mix(name="mix")(vectors.swapaxes(1, 2), mask > 0)
+        else:
+            inputs = vectors.reshape(*vectors.shape[:2], -1)
+        lstm = BiLstm(self.size, self.layers, self.dropout, name="bilstm")
+        hidden = dropout(lstm(inputs, mask, keys[0]), self.dropout, keys[1])
+        # No mesh splits it.
+        kernel = nn.with_logical_partitioning(initializers.lecun_normal(), (None, None))
+        bias = nn.with_logical_partitioning(initializers.zeros, (None,))
+        classifier = functools.partial(nn.Dense, kernel_init=kernel, bias_init=bias)
+        return classifier(self.labels, name="classifier")(hidden)
 
 
 class VectorRows(Rows):
@@ -56,8 +100,7 @@ class VectorRows(Rows):
         self._vectors, self._states = vectors, states
 
     def batch(self, indices: Int[np.ndarray, "batch"], length: int) -> Batch:
-        """Returns a batch as `Rows.batch` does, with `vectors` [batch, words, states,
-        hidden]."""
+        """Returns `Rows.batch`, and `vectors` [batch, words, states, hidden]."""
         batch = super().batch(indices, length)
         words = batch["input_ids"]
         shape = (*words.shape, len(self._states), self._vectors.shape[2])
@@ -68,8 +111,7 @@ class VectorRows(Rows):
         return {**batch, "vectors": vectors}
 
     def length(self, indices: Int[np.ndarray, "batch"], limit: int) -> int:
-        """Returns a length as `Rows.length`, up to the longest sentence: there is no
-        other limit."""
+        """Returns a length as `Rows.length`, limited by the longest sentence only."""
         del limit
         return super().length(indices, int(self.lengths.max()))
 
@@ -151,9 +193,7 @@ class VectorNer(Ner):
         """Draws `bilstm`, `classifier` and, for a weighted sum, `mix`."""
         hidden = self._vectors("train").shape[2]
         vectors = jnp.zeros((1, 1, len(self._states), hidden))
-        params = self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
-        boxes = nn.meta.AxisMetadata
-        return jax.tree.map(_boxed, params, is_leaf=lambda x: isinstance(x, boxes))
+        return self.model.init(key, vectors, jnp.ones((1, 1), jnp.int32))["params"]
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
         """Names the sum's weights, because decay would pull them towards equal ones."""
@@ -179,13 +219,6 @@ class VectorNer(Ner):
         params = jax.eval_shape(self.init_params, jax.random.key(0))
         count = count_parameters(nn.meta.unbox(params))
         return 6 * math.prod(shapes["input_ids"]) * count
-
-
-def _boxed(leaf: Any) -> Any:
-    """Names the axes of a leaf without names, as in nn.Dense: no mesh has them."""
-    if isinstance(leaf, nn.meta.AxisMetadata):
-        return leaf
-    return nn.LogicallyPartitioned(leaf, (None,) * leaf.ndim)
 
 
 def get_config(size: str = "768") -> ConfigDict:

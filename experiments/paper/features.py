@@ -14,22 +14,22 @@ paper and what does not.
 
 import argparse
 import hashlib
+import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.data.rows import Feature, Rows, padded_length
+from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
 from bert_jax.pretrained import Bert
 from bert_jax.runtime import terminal
@@ -60,26 +60,10 @@ class Reading(NamedTuple):
 
     rows: Rows
     firsts: list[Int[np.ndarray, "words"]]  # positions in each row
-    begins: Int[np.ndarray, "rows"]  # the number of each row's first word
-    words: int
     limit: int  # maximum number of tokens in a row
 
-    @classmethod
-    def of(cls, features: Sequence[Feature], fill: dict[str, int], limit: int) -> Any:
-        """Collects the words of all features, in order.
-
-        Args:
-          features: Features whose `info` has the positions of each word's first token.
-          fill: Fill values of `Rows`.
-        """
-        firsts = [np.asarray(feature.info) for feature in features]
-        ends = np.cumsum([len(places) for places in firsts])
-        begins = np.concatenate([[0], ends[:-1]])
-        return cls(Rows(features, fill), firsts, begins, int(ends[-1]), limit)
-
     def path(self, folder: Path, split: str, weights: str, batch_size: int) -> Path:
-        """Returns the path of the vectors, by a hash of all that decides them, bit for
-        bit.
+        """Returns the path of the vectors, by a hash of all that decides them.
 
         Args:
           weights: Digest by `weights_digest`.
@@ -93,8 +77,7 @@ class Reading(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The data that was read: the model, and by split BERT's rows and the vectors'
-    file."""
+    """The model, and by split BERT's rows and the file of the vectors."""
 
     bert: Bert
     task: Ner
@@ -167,8 +150,9 @@ def read(options: argparse.Namespace, fields: Sequence[str]) -> Data:
     readings, model = {}, weights_digest(bert)
     for name in ("train", "dev", "test"):
         if task.examples(name):
-            rows = task.encode_examples(name)
-            readings[name] = Reading.of(rows, task.padding, longest)
+            features = task.encode_examples(name)
+            firsts = [np.asarray(feature.info) for feature in features]
+            readings[name] = Reading(Rows(features, task.padding), firsts, longest)
     for what, count in task.notices.items():
         terminal.print_line(f"{what}: {count:,}")
     place = options.output / "vectors"
@@ -232,13 +216,6 @@ def plan(
     return runs
 
 
-def keep_vectors(data: Data) -> None:
-    """Computes the vectors that are not there."""
-    size = data.task.config.evaluate.batch_size
-    for name, reading in data.readings.items():
-        keep_split(data.bert, name, reading, data.paths[name], size)
-
-
 def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) -> str:
     """Writes report.md and results.json, and returns the table."""
     task = data.task
@@ -261,8 +238,7 @@ def written(options: argparse.Namespace, runs: Mapping[str, Run], data: Data) ->
 
 
 def weights_digest(bert: Bert) -> str:
-    """Returns a hash of the parameters that the hidden states depend on, and of the
-    config."""
+    """Returns a hash of the config and the parameters of the hidden states."""
     digest = hashlib.sha256(repr(bert.config).encode())
     parts = {k: v for k, v in bert.params["bert"].items() if k != "pooler"}
     for path, leaf in jax.tree_util.tree_flatten_with_path(parts)[0]:
@@ -271,71 +247,38 @@ def weights_digest(bert: Bert) -> str:
     return digest.hexdigest()
 
 
-def keep_split(
-    bert: Bert, split: str, reading: Reading, path: Path, batch_size: int
-) -> None:
-    """Computes a split's vectors into `path`, unless they are there.
-
-    Only the vectors of a batch are in memory.
+def keep_vectors(data: Data) -> None:
+    """Computes the vectors that are not there. Only those of a batch are in memory.
 
     Raises:
       OSError: The folder cannot be written, or the disk is too small.
     """
-    if path.exists():
-        return
-    shape = bert.config.num_hidden_layers + 1, reading.words, bert.config.hidden_size
-    terminal.print_line(f"vectors of {split}: {4e-6 * np.prod(shape):,.0f} MB, {path}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    array = np.lib.format.open_memmap(part, mode="w+", dtype=np.float32, shape=shape)
-    with part.open("r+b") as file:  # a full disk would kill a process that maps it
-        os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
-    compute = _compute(bert)
-    for indices in reading.rows.by_length(batch_size):
-        places, words, batch = _batch(reading, indices)
-        states = np.asarray(compute(bert.params, *batch, places))
-        array[:, words] = states[:, : len(words)]
-    array.flush()
-    del array
-    part.replace(path)
-
-
-def _compute(bert: Bert) -> Callable[..., Float[Array, "states places hidden"]]:
-    """Returns a function that gives all hidden states of a batch at some of its
-    positions."""
-
-    @jax.jit
-    def compute(
-        params: Any, ids: Array, mask: Array, segments: Array, places: Array
-    ) -> Array:
-        states = bert.forward(params, ids, mask, segments)["hidden_states"]
-        chosen = [state.reshape(-1, state.shape[-1])[places] for state in states]
-        return jnp.stack(chosen).astype(jnp.float32)
-
-    return compute
-
-
-def _batch(
-    reading: Reading, indices: Int[np.ndarray, "rows"]
-) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, ...]]:
-    """Returns the batch's words as positions in it (padded with 0) and in the file, and
-    the inputs."""
-    rows, limit = reading.rows, reading.limit
-    length = rows.length(indices, limit)
-    batch = rows.batch(indices, length)
-    real = [index for index in indices if index < len(rows)]
-    places = np.concatenate(
-        [reading.firsts[index] + row * length for row, index in enumerate(real)]
-    )
-    words = np.concatenate(
-        [reading.begins[i] + np.arange(len(reading.firsts[i])) for i in real]
-    )
-    # Few sizes, few compilations.
-    most = padded_length(-(-len(places) // len(indices)), length) * len(indices)
-    padded = np.zeros(most, np.int32)
-    padded[: len(places)] = places
-    inputs = tuple(batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
-    return padded, words, inputs
+    bert, size = data.bert, data.bert.config.hidden_size
+    forward = jax.jit(lambda *inputs: bert.forward(*inputs)["hidden_states"])
+    for split, (rows, firsts, limit) in data.readings.items():
+        path = data.paths[split]
+        if path.exists():
+            continue
+        ends = np.cumsum([len(places) for places in firsts])
+        shape = bert.config.num_hidden_layers + 1, int(ends[-1]), size
+        megabytes = 4e-6 * math.prod(shape)
+        terminal.print_line(f"vectors of {split}: {megabytes:,.0f} MB, {path}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        array = np.lib.format.open_memmap(part, "w+", np.float32, shape)
+        with part.open("r+b") as file:  # a full disk would kill a process that maps it
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
+        for indices in rows.by_length(data.task.config.evaluate.batch_size):
+            batch = rows.batch(indices, rows.length(indices, limit))
+            inputs = (batch[k] for k in ("input_ids", "input_mask", "segment_ids"))
+            states = jax.device_get(forward(bert.params, *inputs))
+            for row, index in enumerate(indices[indices < len(rows)]):
+                places, end = firsts[index], ends[index]
+                words = slice(end - len(places), end)
+                array[:, words] = [state[row, places] for state in states]
+        array.flush()
+        del array
+        part.replace(path)
 
 
 if __name__ == "__main__":

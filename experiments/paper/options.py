@@ -47,12 +47,9 @@ class Options(NamedTuple):
 
     Attributes:
       table: Table at the size.
-      systems: Names of systems: bert, or those of `beside.SYSTEMS` to compare.
       weights: Weights that the rows start from, instead of a pre-training.
-      words: Number of words that each of several systems reads. 0 means the configs'
-        steps.
+      words: Words that each of several systems reads. 0 means the configs' steps.
       configs: Spec of each system's pre-training config.
-      corpus: Sources of the corpus. Empty means the config's own.
       output: Folder of everything.
       seeds: Number of fine-tuning runs for each system and task.
       found: Data of the tasks that run, by name.
@@ -64,11 +61,9 @@ class Options(NamedTuple):
 
     table: Table
     size: str
-    systems: tuple[str, ...]
     weights: tuple[str, ...]
     words: int
     configs: dict[str, str]
-    corpus: tuple[str, ...]
     output: Path
     seeds: int
     found: dict[str, tasks.Found]
@@ -93,7 +88,7 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     systems = tuple(name for name in beside.SYSTEMS if name in given.systems)
     sources = tuple(given.weights)
     if sources:
-        existing.require_no_pretraining(given, rest, _OF_ALL)
+        _require_no_pretraining(given, rest)
         table, given.size = existing.build(given.table, given.size, sources)
     else:
         table = beside.build(given.table, given.size, systems)
@@ -115,23 +110,34 @@ def parse(argv: Sequence[str], description: str = "") -> Options:
     configs = {name: pretraining_config(name, given.size) for name in systems}
     if given.config:
         configs = {"bert": given.config}
-    corpus = tuple(filter(None, given.corpus.split(",")))
-    overrides = list(fields)
-    if corpus:
-        overrides.append(f"--config.corpus.sources={corpus!r}")
+    if given.corpus:
+        fields += (f"--config.corpus.sources={tuple(given.corpus)!r}",)
     resolved, *_ = (
-        configuration.load_config(spec, overrides) for spec in configs.values()
+        configuration.load_config(spec, fields) for spec in configs.values()
     )
-    if words:  # all systems read the same
-        corpus = tuple(resolved.corpus.sources)
+    if words and not given.corpus:  # all systems read the same
+        fields += (f"--config.corpus.sources={tuple(resolved.corpus.sources)!r}",)
     steps, least = resolved.train.num_steps, len(tables.SHARES)
     if not sources and steps < least:
         why = f"at least {least} are needed, because figure 5 divides them"
         raise UserError(f"--config.train.num_steps={steps}: {why}")
     return Options(
-        *(table, given.size, systems, sources, words, configs, corpus, given.output),
-        *(given.seeds, found, missing, fields, finetuning, given.plan, resolved),
+        *(table, given.size, sources, words, configs, given.output, given.seeds),
+        *(found, missing, fields, finetuning, given.plan, resolved),
     )
+
+
+def _require_no_pretraining(given: argparse.Namespace, rest: Sequence[str]) -> None:
+    """Raises UserError for an option of pre-training given with --weights."""
+    asked = [name for name in ("corpus", "config", "words") if getattr(given, name)]
+    asked += ["systems"] * (given.systems != ["bert"])
+    fields = [text[2:] for text in rest if text.startswith("--config.")]
+    asked += [text for text in fields if field_of(f"--{text}") not in _OF_ALL]
+    if asked:
+        raise UserError(
+            f"--{asked[0]}: is of pre-training, and the --weights are there; of "
+            "fine-tuning: --finetuning.FIELD=VALUE"
+        )
 
 
 def _words(given: argparse.Namespace, systems: tuple[str, ...]) -> int:
@@ -168,9 +174,10 @@ def _parser(description: str) -> command_line.Parser:
     names = command_line.several(str)
     parser.add_argument("--weights", default=[], type=names, help="a row from each")
     parser.add_argument("--words", type=int, help="with --systems: that each reads")
-    parser.add_argument("--corpus", default="", help="sources, between commas")
+    parser.add_argument("--corpus", default=[], type=names, help="sources")
     parser.add_argument("--data", default="", help="folders, between commas")
-    parser.add_argument("--tasks", default="", help="of the table; all that --data has")
+    tasks_help = "of the table; all that --data has"
+    parser.add_argument("--tasks", default=[], type=names, help=tasks_help)
     parser.add_argument("--seeds", default=5, type=int, help="fine-tuning runs of each")
     parser.add_argument("--config", default="", help="a pre-training config of yours")
     parser.add_run_options("runs/paper")
@@ -240,10 +247,13 @@ def _fields(
 
 
 def _data(
-    table: Table, asked: str, data: str
+    table: Table, names: Sequence[str], data: str
 ) -> tuple[dict[str, tasks.Found], dict[str, str]]:
-    """Returns the data of the tasks to run, and why the others are missing."""
-    names = list(filter(None, asked.split(",")))
+    """Returns the data of the tasks to run, and why the others are missing.
+
+    Args:
+      names: Tasks that were requested. Empty means the table's usual ones.
+    """
     for name in names:
         if name not in table.tasks():
             raise UserError(

@@ -76,7 +76,6 @@ def collect(
     scores: Scores = {key: cell.seeds for key, cell in cells.items()}
     keys = [column.key for column in columns]
     judged = tuple(judge(claim, scores, keys, options.seeds) for claim in table.claims)
-    about = circumstances(options)
     said = tuple(_about(run, errors.get(run.folder, "")) for run in planned)
     losses = {
         system.line or system.name: _loss(options, system)
@@ -90,14 +89,13 @@ def collect(
         known[AVERAGE.key] = statistics.fmean(known[key] for key in averaged)
     costs = {s.line or s.name: _cost(options, s) for s in table.systems}
     return Results(
-        *(table, options.size, columns, cells, known, losses, costs, judged, about),
-        said,
+        *(table, options.size, columns, cells, known, losses, costs, judged),
+        *(circumstances(options), said),
     )
 
 
 def mean_of(cells: Sequence[Cell]) -> Cell:
-    """Returns the mean of several columns by seed, of the seeds that have all of
-    them."""
+    """Returns the mean of several columns by seed, of the seeds that have all."""
     seeds = set.intersection(*(set(cell.seeds) for cell in cells))
     means = {
         s: statistics.fmean(cell.seeds[s] for cell in cells) for s in sorted(seeds)
@@ -108,8 +106,7 @@ def mean_of(cells: Sequence[Cell]) -> Cell:
 
 
 def _cost(options: Options, system: System) -> Mapping[str, float]:
-    """Reads words, steps and FLOPs of a pre-training that has ended, and its
-    seconds."""
+    """Reads words, steps, FLOPs and seconds of a pre-training that has ended."""
     run = runs.pretraining(options, system.pretraining)
     path = budget.path(run.folder)
     if not (run.is_done and path.exists()):
@@ -168,8 +165,7 @@ def _about(run: Run, error: str) -> dict[str, Any]:
 
 
 def scores_of(options: Options, system: System, column: Column) -> dict[int, float]:
-    """Returns a system's scores on a column, in points, by seed, of seeds that
-    ended."""
+    """Returns a system's scores on a column, in points, by ended seed."""
     found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
     for run in runs.finetuning(options, system, column.task):
@@ -188,8 +184,7 @@ def scores_of(options: Options, system: System, column: Column) -> dict[int, flo
 
 
 def baseline(options: Options, column: Column) -> float | None:
-    """Returns the majority class's score on a column, in points, or None if no run has
-    reported it."""
+    """Returns the majority class's score on a column, in points, where one is known."""
     if column.task == "features":
         return None
     for system in options.table.systems:
@@ -203,8 +198,7 @@ def baseline(options: Options, column: Column) -> float | None:
 
 
 def _baselines(run: Run) -> dict[str, dict[str, float]]:
-    """Reads the majority baseline's scores by split, in the tables that a run
-    printed."""
+    """Reads the majority baseline's scores by split from a run's output."""
     found: dict[str, dict[str, float]] = {}
     split = ""
     text = run.printed.read_text(errors="replace") if run.printed.exists() else ""

@@ -31,15 +31,13 @@ _CONTEXT = ("task.document_context=True", "task.max_seq_length=512")
 
 def plan(options: Options) -> list[Run]:
     """Returns all runs of the table, each once, in the order in which they run."""
-    runs: dict[Path, Run] = {}
+    runs = []
     for system in options.table.systems:
-        first = pretraining(options, system.pretraining)
-        if first.kind != "weights":
-            runs.setdefault(first.folder, first)
+        runs.append(pretraining(options, system.pretraining))
         for column in options.table.columns:
-            for run in finetuning(options, system, column.task):
-                runs.setdefault(run.folder, run)
-    return list(runs.values())
+            runs += finetuning(options, system, column.task)
+    once = {run.folder: run for run in runs if run.kind != "weights"}
+    return list(once.values())
 
 
 def pretraining(options: Options, run: Pretraining) -> Run:
@@ -49,8 +47,6 @@ def pretraining(options: Options, run: Pretraining) -> Run:
     spec, fields = options.configs[run.model], list(options.fields)
     if run.size:
         spec = spec.replace(f"size={options.size}", f"size={run.size}")
-    if options.corpus:
-        fields.append(f"--config.corpus.sources={options.corpus!r}")
     if run.shape:
         shape = zip(SHAPE, (*run.shape, 4 * run.shape[1]), strict=True)
         fields += [f"--config.model.{name}={value}" for name, value in shape]
@@ -163,14 +159,13 @@ def _features(options: Options, first: Run, fields: Sequence[str], choice: str) 
 
     An empty choice means all.
     """
-    files = [field.removeprefix("task.").split("_file=", 1) for field in fields]
-    data = [f"--{split}={path}" for split, path in files]
-    context = ("--document_context",) if options.size in _APART else ()
+    files = [field.removeprefix("task.").replace("_file", "", 1) for field in fields]
+    data = [f"--{file}" for file in files]
+    context = ("--document_context",) * (options.size in _APART)
     # The paper's BiLSTM is as wide as Base (section 5.3), ours as each size.
     width = min(768, tables.SIZES[options.size][1])
-    if choice:
-        context = (*context, f"--choices={choice}")
     given = (*data, f"--seeds={options.seeds}", f"--size={width}", *context)
+    given += (f"--choices={choice}",) * bool(choice)
     parent = options.output / "features" / _name(first)
     folder = parent / f"ner-{options.seeds}seeds-{digest(*given)}"
     start = f"--init_from={first.folder}"

@@ -77,8 +77,7 @@ def _of_bert(
 ) -> Table:
     """Returns a table of BERT itself at its size.
 
-    At Large it has also Base, and a claim that Large is better where the paper has
-    both.
+    At Large it also has Base, and a claim that Large is better if both are known.
 
     Args:
       source: Source of the claim.
@@ -139,8 +138,7 @@ def _table5(name: str, size: str) -> Table:
 
 
 def shapes(size: str) -> tuple[tuple[int, int, int], ...]:
-    """Returns table 6's six models in the proportions of a size: Base gives the paper's
-    own.
+    """Returns table 6's six models in a size's proportions: Base gives the paper's.
 
     Each has the heads' width of its size. Where a quarter of the layers and half of
     them are the same number, the first model has half of the width.

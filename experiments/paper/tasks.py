@@ -94,7 +94,6 @@ _IMDB_LINES = Task(
     ("IMDB", "imdb"),
     {"task.train_file": ("train.jsonl*",), "task.dev_file": ("test.jsonl*",)},
 )
-_OPTIONAL = ("task.test_file",)
 
 
 def find(name: str, folders: Sequence[str]) -> Found | str:
@@ -157,6 +156,6 @@ def _fields(task: Task, place: Path) -> tuple[str, ...] | str:
             return f"{place} has {found[0].name} and {found[1].name}; keep one there"
         if found:
             fields.append(f"{field}={found[0]}")
-        elif field not in _OPTIONAL:
+        elif field != "task.test_file":
             return f"{place} has no {' or '.join(patterns)}"
     return tuple(fields)

@@ -57,7 +57,6 @@ CONFIGS = {
     """,
 }
 
-
 # Several processes of one run: how many, the devices of each, their program.
 _LOCAL = """
 import sys
@@ -112,11 +111,10 @@ def main(argv: Sequence[str]) -> int:
     names = several(str, CONFIGS)
     parser.add_argument("--task", default=",".join(CONFIGS), type=names)
     options = parser.parse_args(argv)
-    tasks = options.task
     folder = options.output.absolute()
     write_data(folder)
     same = True
-    for task in tasks:
+    for task in options.task:
         rows = []
         for place in PLACES:
             workdir = folder / f"{task} {place}".replace(" ", "_")
@@ -125,7 +123,7 @@ def main(argv: Sequence[str]) -> int:
             same &= is_same(rows[-1])
         show(f"{task}, {STEPS} steps", rows)
     rows = []
-    for before, after in PAIRS if "pretraining" in tasks else ():
+    for before, after in PAIRS if "pretraining" in options.task else ():
         workdir = folder / f"{before} to {after}".replace(" ", "_")
         if not finished(workdir):
             run(folder, "pretraining", before, workdir, stop=STOP)
@@ -233,8 +231,8 @@ def show(title: str, rows: list[tuple]) -> None:
         *("steps, whole epochs", "a row in an epoch"),
     )
     shown = [
-        (place, *(f"{value:.1e}" for value in numbers), *counts)
-        for place, *numbers, counts in ((*row[:4], row[4:]) for row in rows)
+        (place, f"{first:.1e}", f"{most:.1e}", f"{scores:.1e}", *counts)
+        for place, first, most, scores, *counts in rows
     ]
     print(f"\n{title}: largest relative difference from one device")
     print(terminal.format_table(shown, header), flush=True)
@@ -276,15 +274,12 @@ def write_data(folder: Path) -> None:
             ]
             context = " ".join(facts + rng.choices(words, k=rng.randint(0, 16)))
             asked = rng.randrange(4)
-            start = context.index(facts[asked]) + len(f"{some[2 * asked]} is in ")
-            answer = {"text": some[2 * asked + 1], "answer_start": start}
-            question = f"where is {some[2 * asked]}"
-            entry = {
-                "id": f"{split}{number}",
-                "question": question,
-                "answers": [answer],
-            }
-            paragraphs.append({"context": context, "qas": [entry]})
+            name, place = some[2 * asked : 2 * asked + 2]
+            start = context.index(facts[asked]) + len(f"{name} is in ")
+            answer = {"text": place, "answer_start": start}
+            entry = {"id": f"{split}{number}", "question": f"where is {name}"}
+            qas = [{**entry, "answers": [answer]}]
+            paragraphs.append({"context": context, "qas": qas})
         data = {"version": "1.1", "data": [{"title": "", "paragraphs": paragraphs}]}
         (folder / f"squad-{split}.json").write_text(json.dumps(data))
 

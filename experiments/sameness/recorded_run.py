@@ -63,10 +63,8 @@ def identities(batch: Mapping[str, np.ndarray]) -> list[str]:
     """Returns an identity of each row of a batch: its tokens before masking."""
     ids = batch["input_ids"].copy()
     if "masked_lm_ids" in batch:
-        row, place = np.nonzero(batch["masked_lm_weights"])
-        ids[row, batch["masked_lm_positions"][row, place]] = batch["masked_lm_ids"][
-            row, place
-        ]
+        at = np.nonzero(batch["masked_lm_weights"])
+        ids[at[0], batch["masked_lm_positions"][at]] = batch["masked_lm_ids"][at]
     lengths = batch["input_mask"].sum(axis=-1)
     return [
         hashlib.sha256(row[:length].tobytes()).hexdigest()[:16]

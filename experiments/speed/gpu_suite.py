@@ -71,7 +71,8 @@ OTHERS = {
     "large packed 512": ("large", 512, 32),
 }
 # Torch's side, as train_step prepares it.
-TORCH = {"library": "torch", "task": "pretraining", "dtype": "bfloat16"}
+TORCH: dict[str, Any] = {"library": "torch", "task": "pretraining"}
+TORCH |= {"family": "bert", "dtype": "bfloat16"}
 
 
 class Suite:
@@ -117,10 +118,8 @@ class Suite:
         )
 
     def _whole(self) -> dict[str, Any]:
-        torch = {
-            **TORCH,
-            "torch": ["sdpa-gathered" if self._dry else "compile-gathered"],
-        }
+        names = ["sdpa-gathered" if self._dry else "compile-gathered"]
+        torch = {**TORCH, "torch": names}
         parts = {"before": BEFORE, "all": AFTER, "torch": torch}
         shape = ("base", 128, 256)
         return self._in_turns(
@@ -246,6 +245,7 @@ class Suite:
         texts = [" ".join(rng.choice(words, size)) for size in sizes]
         how = {"vocabulary": str(vocabulary), "layers": layers, "hidden": hidden}
         how |= {"dtype": "bfloat16", "batch": 64, "rounds": ROUNDS, "turn": TURN}
+        how |= {"answer": "predict", "family": "bert"}
         how["attentions"] = ("einsum",) if self._dry else ("einsum", "fused")
         found = inference.measure(argparse.Namespace(**how), texts, ("jax",))
         print(format_table(inference.rows(found), inference.HEADER), flush=True)

@@ -28,11 +28,12 @@ from typing import Any
 
 from bert_jax import tokenization
 from bert_jax.data.texts import read_texts
+from bert_jax.data.workers import available_cores
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, report, runner
+from experiments.lib import command_line, runner
 from experiments.speed import sides
 from experiments.speed.train_step import DTYPES
 
@@ -48,10 +49,13 @@ Texts = list[str]
 Answer = Callable[[Texts], list[str]]
 
 
-def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
+def make_model(
+    args: argparse.Namespace, texts: Texts, folder: Path, *, exports: bool
+) -> None:
     """Writes a classifier with random weights, its tokenizer and the texts.
 
-    Also writes the classifier for ONNX Runtime where that is measured.
+    Args:
+      exports: Whether to write the classifier for ONNX Runtime too.
     """
     import torch
     import transformers
@@ -76,7 +80,7 @@ def make_model(args: argparse.Namespace, texts: Texts, folder: Path) -> None:
     (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    if "onnxruntime" in libraries(args):
+    if exports:
         exported = _exported(model.eval(), args.answer)
         inputs = dict(tokenizer(["one", "two of them"], padding=True))
         names = ["input_ids", "attention_mask", "token_type_ids"]  # the model's order
@@ -208,8 +212,7 @@ def _torch_answers(case: dict[str, Any]) -> dict[str, Answer]:
 
     from experiments.speed import torch_step
 
-    torch.set_num_threads(report.cores())
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
+    torch_step.set_up()
 
     def pipeline(batch: int) -> Answer:
         call: Any = transformers.pipeline(
@@ -236,7 +239,7 @@ def _onnx_answers(case: dict[str, Any]) -> dict[str, Answer]:
     from tokenizers import Tokenizer
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = report.cores()
+    options.intra_op_num_threads = available_cores()
     session = onnxruntime.InferenceSession(f"{case['folder']}/model.onnx", options)
     tokenizer = Tokenizer.from_file(f"{case['folder']}/tokenizer.json")
     tokenizer.enable_truncation(LIMIT)
@@ -295,12 +298,9 @@ def measure(
 ) -> dict[str, Any]:
     """Measures the figures of all sides of some libraries, the first of them ours."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        make_model(args, texts, Path(folder))
-        case = {"folder": folder, "batch": args.batch}
-        case |= {
-            name: getattr(args, name)
-            for name in ("family", "dtype", "attentions", "answer")
-        }
+        make_model(args, texts, Path(folder), exports="onnxruntime" in chosen)
+        names = ("family", "dtype", "attentions", "answer", "batch")
+        case = {"folder": folder, **{name: getattr(args, name) for name in names}}
         opened = [
             stack.enter_context(sides.Process(MODULE, {**case, "library": library}))
             for library in chosen

@@ -23,7 +23,6 @@ from configs.finetune import glue
 from experiments.lib import programs
 
 KNOWN = ("base", "large")
-TASKS = ("pretraining", "classification")
 PACKED = 2  # pairs of a packed row. Real text fills one with two to three
 FIRST_PIECE = 1000  # first in bert-base-uncased after special and unused ones
 
@@ -44,7 +43,7 @@ def sized_config(
       length: Number of tokens in a row. 15% of them, and a little more, are predicted:
         20 of 128, 77 of 512 (google-research/bert, README.md).
       batch_size: Number of rows.
-      task: Name from TASKS. classification is that of SST-2.
+      task: pretraining or classification, which is that of SST-2.
       family: Model family of a classifier (docs/families.md).
     """
     known = size if size in KNOWN else "base"
@@ -75,19 +74,18 @@ def predictions(length: int) -> int:
     return 20 if length == 128 else max(1, round(0.15 * length))
 
 
-def flops(config: ConfigDict, pairs: int = 1) -> int:
-    """Returns the FLOPs of a step, by the model. A row has `pairs` pairs."""
+def flops(config: ConfigDict) -> int:
+    """Returns the FLOPs of a step, by the model, of rows that are not packed."""
     model = BertConfig.create(config.model, config.tokenizer.vocab_size)
     length = config.corpus.max_seq_length
     if config.task.name != "pretraining":
         return config.train.batch_size * encoder_flops(model, length)
     chosen = config.masking.max_predictions_per_seq
-    return config.train.batch_size * pretraining_flops(model, length, chosen, pairs)
+    return config.train.batch_size * pretraining_flops(model, length, chosen)
 
 
 def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
-    """Returns full rows: random tokens in two segments, none of them padding or
-    special.
+    """Returns full rows: random tokens in two segments, no padding or special ones.
 
     With `corpus.packing` each row has PACKED of these.
     """
@@ -106,9 +104,7 @@ def random_batch(config: ConfigDict) -> dict[str, np.ndarray]:
     inputs = {
         "input_ids": ids,
         "input_mask": np.ones((rows, length), np.int32),
-        "segment_ids": np.broadcast_to(np.arange(length) >= starts_b, ids.shape).astype(
-            np.int32
-        ),
+        "segment_ids": (np.arange(length) >= starts_b) + np.zeros_like(ids),
     }
     classes = rng.integers(0, 2, rows, np.int32)
     if config.task.name != "pretraining":

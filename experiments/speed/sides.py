@@ -213,7 +213,6 @@ def alternate(
 
 
 def times_as_fast(side: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    """Returns how many times as fast a side is as another: the median, round by
-    round."""
+    """Returns how many times as fast a side is: the median, round by round."""
     rounds = zip(other["turns"], side["turns"], strict=True)
     return statistics.median(slow / fast for slow, fast in rounds)

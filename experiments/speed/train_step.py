@@ -30,7 +30,7 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, report, runner
+from experiments.lib import command_line, runner
 from experiments.lib.command_line import Parser, check_counts, several
 from experiments.speed import our_step, sides
 
@@ -95,8 +95,7 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
 
     from experiments.speed import torch_step
 
-    torch.set_num_threads(report.cores())
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU, as JAX does
+    torch_step.set_up()
     config = _config(case)
     rows = torch_step.theirs(our_step.random_batch(config))
     networks: dict[str, torch_step.Network] = {}
@@ -121,7 +120,6 @@ def _torch_sides(case: dict[str, Any]) -> tuple[Sides, dict[str, Any]]:
             continue
         found[f"torch, {name}"] = side
     return found, {
-        "torch_optimizer": {k: f"AdamW {n.optimizer}" for k, n in networks.items()},
         "torch_threads": torch.get_num_threads(),
         "parameters": sorted({network.parameters for network in networks.values()}),
         "not_run": not_run,
@@ -147,8 +145,7 @@ def _warm(side: Callable[[int], float]) -> None:
 
 
 def measure(case: dict[str, Any]) -> dict[str, Any]:
-    """Returns a case with the turns of its sides, or with the `error`: why there are
-    none."""
+    """Returns a case with the turns of its sides, or why there are none: `error`."""
     try:
         return {**case, **_measured(case)}
     except RuntimeError as error:
@@ -206,10 +203,9 @@ def notes(case: dict[str, Any]) -> list[str]:
     """Returns notes about a case that are not in the table."""
     if "error" in case:
         return []
-    adams = (f"; torch's {k}: {v}" for k, v in case.get("torch_optimizer", {}).items())
     about = (
         f"{case['device']}: {case['flops'] / 1e9:,.1f} GFLOP a step, "
-        f"{case['parameters']:,} parameters{''.join(adams)}"
+        f"{case['parameters']:,} parameters"
     )
     not_run = (f"not run: {name}: {why}" for name, why in case["not_run"].items())
     return [about, *not_run]

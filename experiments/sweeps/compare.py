@@ -13,8 +13,6 @@ from experiments.lib.report import Figure, Table
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import estimate, interval, number
 
-_SAME = 1e-6  # scores closer than this are the same but for rounding
-
 Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 
@@ -33,19 +31,6 @@ class Setting(NamedTuple):
     @property
     def mean(self) -> float:
         return statistics.fmean(self.scores.values())
-
-
-class Difference(NamedTuple):
-    """A setting's score less another's, over the `pairs` of seeds that both have.
-
-    The 95% interval of the mean has no bounds where these are too few, or all differ
-    by the same.
-    """
-
-    mean: float
-    low: float
-    high: float
-    pairs: int
 
 
 def settings(runs: Iterable[tuple[str, Run]], asked: str) -> tuple[list[Setting], str]:
@@ -115,20 +100,18 @@ def _by_step(lines: Lines, score: str) -> dict[int, float]:
     return {line["step"]: float(line[score]) for line in lines if score in line}
 
 
-def difference(setting: Setting, other: Setting) -> Difference:
-    """Returns the difference over the seeds that both have, which had the same order of
+def difference(setting: Setting, other: Setting) -> tuple[float, float, float, int]:
+    """Compares two settings over the seeds that both have, which had the same order of
     data.
 
-    Without such seeds it is that of the means.
+    Returns:
+      The mean difference (without such seeds that of the means), the ends of its 95%
+      interval, and the number of these seeds.
     """
     own, others = setting.scores, other.scores
     pairs = [own[seed] - others[seed] for seed in own if seed in others]
-    if not pairs:
-        return Difference(setting.mean - other.mean, -math.inf, math.inf, 0)
-    ends = interval(pairs)
-    if max(pairs) - min(pairs) < _SAME:
-        ends = (-math.inf, math.inf)
-    return Difference(statistics.fmean(pairs), *ends, len(pairs))
+    mean = statistics.fmean(pairs) if pairs else setting.mean - other.mean
+    return mean, *interval(pairs), len(pairs)
 
 
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
@@ -148,7 +131,10 @@ def comparison_table(found: Sequence[Setting], score: str) -> Table:
         shown = f"± {reach:.2g}" if math.isfinite(reach) else ""
         row = [str(rank), one.name, f"{mean:.4g}", shown, str(len(one.scores))]
         if len(found) > 1:
-            row += _cells(difference(one, found[0])) if rank > 1 else ("", "", "")
+            mean, low, high, pairs = difference(one, found[0])
+            ends = f"{low:+.2g} to {high:+.2g}" if math.isfinite(low) else ""
+            cells = (f"{mean:+.3g}", ends, str(pairs or ""))
+            row += cells if rank > 1 else ("", "", "")
         rows.append(row)
     header = ["", "runs", f"dev {score}", "95%", "seeds"]
     better = "lower" if lower_is_better(score) else "higher"
@@ -167,16 +153,8 @@ def comparison_table(found: Sequence[Setting], score: str) -> Table:
     return Table(rows, header, "\n".join(notes))
 
 
-def _cells(found: Difference) -> tuple[str, str, str]:
-    """Returns the mean, the interval and the number of pairs."""
-    is_known = math.isfinite(found.low)
-    ends = f"{found.low:+.2g} to {found.high:+.2g}" if is_known else ""
-    return f"{found.mean:+.3g}", ends, str(found.pairs or "")
-
-
 def figures(found: Sequence[Setting], score: str) -> list[Figure]:
-    """Returns a plot of the scores, and if they have several steps, one of the scores
-    by step, of the best settings."""
+    """Plots the scores, and the best settings' by step if there are several steps."""
     label = f"dev {score}"
     rows = {one.name: [*one.scores.values()] for one in found}
     drawn = [Figure("scores", lambda: plots.dots(rows, label))]

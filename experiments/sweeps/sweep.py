@@ -25,9 +25,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_jax.config import configuration, files
 from bert_jax.errors import UserError, escape_controls
+from bert_jax.tasks.task import lower_is_better
 from experiments.lib import command_line, report, runner
 from experiments.lib.runner import Run, digest
 from experiments.sweeps import compare
@@ -48,9 +50,7 @@ def main(argv: Sequence[str]) -> int:
     if not options.plan:
         command_line.require("matplotlib", "report", "the figures need matplotlib")
     if options.trials:
-        from experiments.sweeps import search  # needs an extra
-
-        return search.main(options, fields)
+        return search(options, fields)
     runs = relabel(plan(options, fields), options.labels)
     return runner.finish(
         list(runs), options, lambda _: write_report(options, runs), partial=True
@@ -77,11 +77,8 @@ def write_report(options: argparse.Namespace, runs: Mapping[Run, str]) -> str:
     if not ended:
         return "no run has ended"
     found, score = compare.settings(ended, options.score)
-    table, figures = (
-        compare.comparison_table(found, score),
-        compare.figures(found, score),
-    )
-    sections = [report.Section("", [table, *figures])]
+    table = compare.comparison_table(found, score)
+    sections = [report.Section("", [table, *compare.figures(found, score)])]
     results = compare.plain(found, score)
     return escape_controls(report.write(options.output, sections, results))
 
@@ -137,12 +134,9 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         if (field := configuration.field_of(text)) in grid:
             raise UserError(f"{text}: the grid sets {field}")
     if options.together:
-        given = grid.get(SEED, [])
-        # isdigit() is true of "²", which int() refuses.
-        seeds = [int(x) for x in given if x.isdecimal() and len(x) < 10]
-        if len(seeds) < max(2, len(given)) or seeds != [
-            *range(seeds[0], seeds[0] + len(seeds))
-        ]:
+        given = grid.get(SEED, ["none"])
+        first = int(given[0]) if re.fullmatch("[0-9]{1,9}", given[0]) else 0
+        if len(given) < 2 or given != [str(first + n) for n in range(len(given))]:
             raise UserError(
                 "--together: --grid=seed=... must be consecutive, such as seed=0,1,2"
             )
@@ -201,6 +195,55 @@ def plan(
         said = " ".join(f"{field}={value}" for field, value in setting.items())
         runs[Run("run", folder, arguments)] = said
     return runs
+
+
+def search(options: argparse.Namespace, fields: Sequence[str]) -> int:
+    """Runs `options.trials` trials, prints the report and returns the exit status.
+
+    Optuna's sampler is seeded and sees the scores of all earlier trials. So the same
+    command repeats the trials that have ended, without training them, and continues.
+    """
+    command_line.require("optuna", "search", "--trials needs Optuna")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
+    runs, status = dict[Run, str](), 0
+    for number in range(1, options.trials + 1):
+        trial = study.ask()
+        grid = {f: _suggest(trial, f, values) for f, values in options.grid.items()}
+        of_trial = plan(options, fields, grid)
+        runs |= of_trial
+        if options.plan and not all(run.is_done for run in of_trial):
+            return runner.finish([*runs], options, str)
+        title = f"trial {number} of {options.trials}: {[*of_trial.values()][-1]}"
+        ended = runner.finish([*of_trial], options, lambda _: title)  # noqa: B023
+        status = max(status, ended)
+        if ended > 128:  # stopped by a signal
+            break
+        # Optuna notes a trial without a finite score as failed.
+        study.tell(trial, math.nan if ended else _loss(of_trial, options.score))
+    print(write_report(options, runs))
+    return status
+
+
+def _suggest(trial: Any, field: str, values: Sequence[str]) -> list[str]:
+    """Returns the trial's value of a field, or all seeds."""
+    if field == SEED:
+        return [*values]
+    if not (ends := range_of(values)):
+        return [trial.suggest_categorical(field, values)]
+    low, high = map(float, ends)
+    is_log = 0 < low <= high / 10
+    if all(end.isdecimal() for end in ends):
+        return [str(trial.suggest_int(field, int(low), int(high), log=is_log))]
+    return [f"{trial.suggest_float(field, low, high, log=is_log):.3g}"]
+
+
+def _loss(runs: Mapping[Run, str], asked: str) -> float:
+    """Returns the mean score of a trial's runs, negative if higher is better."""
+    (setting,), score = compare.settings(((name, x) for x, name in runs.items()), asked)
+    return setting.mean if lower_is_better(score) else -setting.mean
 
 
 if __name__ == "__main__":
