@@ -15,7 +15,6 @@ from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import untrusted
 
 # A text classifier's `task.kind` -> config.json's problem_type.
 PROBLEM_TYPES = {
@@ -233,7 +232,7 @@ class Layout:
         for name, value in self.fixed.items():
             if (saved := fields.get(name, value)) != value:
                 raise UserError(
-                    f"{path}: {name}={untrusted.short_repr(saved)}; only "
+                    f"{path}: {name}={saved!r:.80}; only "
                     f"{family.title} with {value!r} can be read"
                 )
         values: dict[str, Any] = {"dtype": "float32", "attention": "einsum"}
@@ -242,13 +241,13 @@ class Layout:
             value, kind = fields.get(name, default), type(default)
             fits = (kind is float and type(value) is int) or type(value) is kind
             if not fits or value < 0:
-                shown = untrusted.short_repr(value)
+                shown = f"{value!r:.80}"
                 raise UserError(f"{path}: {name}={shown} is not a valid number")
             values[ours] = kind(value)
         values["max_position_embeddings"] -= self.first_position
         name, known = self.activation
         if (act := fields.get(name, "gelu")) not in [*known]:
-            shown = untrusted.short_repr(act)
+            shown = f"{act!r:.80}"
             raise UserError(f"{path}: {name}={shown}; supported are {', '.join(known)}")
         values |= {"hidden_act": known[act], "architecture": self.family}
         try:
@@ -266,7 +265,7 @@ class Layout:
         name = named[0] if isinstance(named, list) else named
         if name not in [*self.architectures]:
             raise UserError(
-                f"{path}: architecture {untrusted.short_repr(name)} is not supported; "
+                f"{path}: architecture {name!r:.80} is not supported; "
                 f"supported are {', '.join(self.architectures)}"
             )
         if self.has_direction and fields.get("is_decoder") and name not in self.causal:

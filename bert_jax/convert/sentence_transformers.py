@@ -174,7 +174,7 @@ def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
         modes = [_POOLINGS.get(name, name) for name in own]
     modes = [modes] if isinstance(modes, str) else modes or ["mean"]
     if not {*modes} <= {*_POOLINGS.values()}:
-        raise _unsupported(folder, f"pools by {untrusted.short_repr(modes)}")
+        raise _unsupported(folder, f"pools by {modes!r:.80}")
     # Their mean includes all tokens.
     modes = ["mean_all" if mode == "mean" else mode for mode in modes]
     return tuple(modes), fields.get("include_prompt", True)

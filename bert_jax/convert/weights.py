@@ -192,7 +192,7 @@ class HuggingFace(Source):
         known.pop("", None)  # for families that `transformers` does not have
         if kind not in [*known]:
             raise UserError(
-                f"{self._path}: model_type is {untrusted.short_repr(kind)}; only "
+                f"{self._path}: model_type is {kind!r:.80}; only "
                 f"{', '.join(known)} can be read"
             )
         super().__init__(folder, known[kind])
@@ -213,7 +213,7 @@ class HuggingFace(Source):
         labels = tuple(str(names.get(str(index))) for index in range(len(names)))
         if {*names} != {*map(str, range(len(names)))} or len({*labels}) < len(labels):
             raise UserError(
-                f"{self._path}: id2label={untrusted.short_repr(names)}; give each of "
+                f"{self._path}: id2label={names!r:.80}; give each of "
                 "the outputs 0, 1, ... a name of its own"
             )
         return labels

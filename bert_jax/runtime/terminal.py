@@ -88,10 +88,11 @@ def format_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str
     A number may be text with a unit, such as "12.3 s". An empty cell counts as one.
     Floats have three decimals. Every row has as many cells as the header.
     """
-    cells = [
-        [f"{cell:.3f}" if isinstance(cell, float) else _cell(cell) for cell in row]
+    texts = (
+        [f"{x:.3f}" if isinstance(x, float) else str(x) for x in row]
         for row in (header, *rows)
-    ]
+    )
+    cells = [[escape_controls(" ".join(x.splitlines())) for x in row] for row in texts]
     columns = list(zip(*cells, strict=True))
     number = re.compile(r"[-+]?[\d.]|[-+]?(nan|inf)$|$")
     padded = []
@@ -102,7 +103,3 @@ def format_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str
     lines = ["  ".join(line).rstrip() for line in zip(*padded, strict=True)]
     rule = "  ".join("-" * len(column[0]) for column in padded)
     return "\n".join([lines[0], rule, *lines[1:]])
-
-
-def _cell(value: object) -> str:
-    return escape_controls(" ".join(str(value).splitlines()))

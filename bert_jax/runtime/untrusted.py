@@ -47,8 +47,3 @@ def parse_json(text: str | bytes, where: str, hint: str = "") -> Any:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({first_line(error)}){hint}") from error
     return value
-
-
-def short_repr(value: Any) -> str:
-    """Formats a value from a file for an error message: short, and on one line."""
-    return repr(value)[:80]

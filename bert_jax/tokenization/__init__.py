@@ -323,8 +323,8 @@ def _check(folder: Path, fields: Mapping[str, Any], tokenizer: Tokenizer) -> Non
     if outside or (isinstance(name, str) and not _CLASSES.fullmatch(name)):
         raise UserError(
             f"{folder}: its vocab.txt alone does not say how texts are cut "
-            f"(tokenizer_class={untrusted.short_repr(name)}, tokens outside of it: "
-            f"{untrusted.short_repr(outside)}); open it with `transformers` and save "
+            f"(tokenizer_class={name!r:.80}, tokens outside of it: "
+            f"{outside!r:.80}); open it with `transformers` and save "
             "it as a tokenizer.json, if it can"
         )
 

@@ -11,7 +11,6 @@ from bert_jax.convert.parameters import Array
 from bert_jax.convert.tensors import Tensors
 from bert_jax.errors import UserError
 from bert_jax.models.config import BertConfig
-from bert_jax.runtime import untrusted
 
 # Fields of config.json with the same value in all models here, and the values of a file
 # that leaves them out: `transformers` writes only what differs from its defaults.
@@ -83,7 +82,7 @@ class DebertaLayout(Layout):
         for name, size in sizes.items():
             if given.get(name, -1) not in (-1, 0, size):
                 raise UserError(
-                    f"{path}: {name}={untrusted.short_repr(given[name])}; only a "
+                    f"{path}: {name}={given[name]!r:.80}; only a "
                     f"DeBERTa-v3 with {size} can be read"
                 )
         return super().config(given, path)

@@ -10,7 +10,6 @@ from bert_jax.convert.layout import BERT, Layout, Weights, common_architectures
 from bert_jax.convert.parameters import Keys
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import untrusted
 
 _KINDS = {"global": "full_attention", "local": "sliding_attention"}
 
@@ -131,7 +130,7 @@ LAYOUT = ModernBertLayout()
 
 
 def _unread(path: Path, name: str, value: Any, kind: str) -> UserError:
-    what = f"{path}: {name}={untrusted.short_repr(value)}"
+    what = f"{path}: {name}={value!r:.80}"
     return UserError(f"{what}; only one {kind} is read")
 
 

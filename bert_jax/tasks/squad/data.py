@@ -96,7 +96,7 @@ def _questions(entry: Any, where: str) -> Iterator[Row]:
                 yield _question(part, context)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else error
-        shown = untrusted.short_repr(part)
+        shown = f"{part!r:.80}"
         raise UserError(f"{where}: not SQuAD's format ({why}): {shown}") from error
 
 
