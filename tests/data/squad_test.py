@@ -239,28 +239,26 @@ QUESTION = (*PARAGRAPH, "qas", 0)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[3]", "data[0]: not SQuAD's format ("),
-        ("3", "bad.json: has no list 'data'"),
+        ("[3]", "data[0]: not a JSON object; one with 'paragraphs' is"),
+        ("3", "bad.json: not a JSON object; one with 'data' is"),
         ('{"id": 1, "context": "a", "question": "b"}\n{', "bad.json:2: not JSON"),
-        (
-            changed(*PARAGRAPH, "context"),
-            "data[0]: not SQuAD's format (no 'context'): {",
-        ),
-        (changed(*QUESTION, "id"), "format (no 'id'): {'question': 'What is hot?'"),
-        (
-            changed(*QUESTION, "question", value=3),
-            "(question and context must be texts",
-        ),
+        (changed(*PARAGRAPH, "context"), "data[0].paragraphs[0]: has no 'context'"),
+        (changed(*QUESTION, "id"), "data[0].paragraphs[0].qas[0]: has no 'id'"),
+        (changed(*QUESTION, "question", value=3), "'question' is 3, not text"),
         (
             changed(*QUESTION, "answers", value=[{"text": "a"}]),
-            "(no 'answer_start'): {",
+            ".answers[0]: has no 'answer_start'",
         ),
         (
             changed(*QUESTION, "answers", 0, "answer_start", value="8"),
-            "not SQuAD's format",
+            "'answer_start' is '8', not an integer",
         ),
-        (changed(*QUESTION, "answers", 0, "text", value=8), "not SQuAD's format ("),
-        (changed(*QUESTION, "is_impossible", value="no"), "is_impossible a bool"),
+        (changed(*QUESTION, "answers", 0, "text", value=8), "'text' is 8, not text"),
+        (
+            changed(*QUESTION, "is_impossible", value="no"),
+            "'is_impossible' is 'no', not true or false",
+        ),
+        (changed(*QUESTION, "is_impossible", value=1), "is 1, not true or false"),
     ],
 )
 def test_squad_files_that_are_bad(tmp_path, content, message):

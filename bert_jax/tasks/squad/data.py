@@ -27,6 +27,7 @@ from bert_jax.runtime import untrusted
 # Characters that a file's answer_start may be off. COVID-QA is off by one where the
 # text starts with a space. Offsets counted in bytes are off by more.
 NEARBY = 10
+_CALLED = {str: "text", int: "an integer", list: "a list", bool: "true or false"}
 
 
 def read_questions(path: str | Path) -> tuple[list[Row], Counter[str]]:
@@ -72,10 +73,8 @@ def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:
     if isinstance(content, dict) and "context" in content:
         yield content, str(path)
         return
-    entries = content.get("data") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        raise UserError(f"{path}: has no list 'data', which SQuAD's format requires")
-    yield from ((x, f"{path}: data[{index}]") for index, x in enumerate(entries))
+    file = {"data": content} if isinstance(content, list) else content
+    yield from _items(file, "data", str(path))
 
 
 def _is_object(line: str) -> bool:
@@ -86,33 +85,68 @@ def _is_object(line: str) -> bool:
 
 
 def _questions(entry: Any, where: str) -> Iterator[Row]:
-    part = entry  # that is being read, for errors
-    try:
-        paragraphs = [entry] if "context" in entry else entry["paragraphs"]
-        for paragraph in paragraphs:
-            part, context = paragraph, paragraph["context"]
-            is_row = "question" in paragraph and "qas" not in paragraph
-            for part in [paragraph] if is_row else paragraph["qas"]:
-                yield _question(part, context)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else error
-        shown = f"{part!r:.80}"
-        raise UserError(f"{where}: not SQuAD's format ({why}): {shown}") from error
+    is_article = not isinstance(entry, dict) or "context" not in entry
+    paragraphs = _items(entry, "paragraphs", where) if is_article else [(entry, where)]
+    for paragraph, at in paragraphs:
+        context = _value(paragraph, "context", str, at)
+        is_row = "question" in paragraph and "qas" not in paragraph
+        questions = [(paragraph, at)] if is_row else _items(paragraph, "qas", at)
+        for question, here in questions:
+            yield _question(question, context, here)
 
 
-def _question(item: Row, context: str) -> Row:
-    answers = item.get("answers")
-    if isinstance(answers, dict):  # a row's, in columns
-        pairs = zip(answers["text"], answers["answer_start"], strict=True)
-        answers = [{"text": text, "answer_start": start} for text, start in pairs]
-    if answers is not None:
-        golds = [{n: x[n] for n in ("text", "answer_start")} for x in answers]
+def _question(item: Row, context: str, where: str) -> Row:
+    number = _value(item, "id", (str, int), where)
+    where = f"{where} (id {number})"
+    answers = None
+    if item.get("answers") is not None:
+        golds = _answers(item, where)
         answers = [_as_in_context(context, gold) for gold in golds]
-    row = {"id": str(item["id"]), "question": item["question"], "context": context}
-    is_impossible = item.get("is_impossible", answers == [])
-    if not (all(isinstance(x, str) for x in row.values()) and is_impossible in (0, 1)):
-        raise TypeError("question and context must be texts, is_impossible a bool")
-    return {**row, "answers": answers, "is_impossible": bool(is_impossible)}
+    impossible = {"is_impossible": answers == [], **item}
+    return {
+        "id": str(number),
+        "question": _value(item, "question", str, where),
+        "context": context,
+        "answers": answers,
+        "is_impossible": _value(impossible, "is_impossible", bool, where),
+    }
+
+
+def _answers(item: Row, where: str) -> Iterator[Row]:
+    if isinstance(item["answers"], dict):  # a row's, in columns
+        texts, starts = (
+            _value(item["answers"], name, list, where)
+            for name in ("text", "answer_start")
+        )
+        if len(texts) != len(starts):
+            raise UserError(
+                f"{where}: 'answers' needs two lists of one length, 'text' and "
+                "'answer_start'"
+            )
+        pairs = zip(texts, starts, strict=True)
+        item = {"answers": [{"text": t, "answer_start": n} for t, n in pairs]}
+    for answer, at in _items(item, "answers", where):
+        text = _value(answer, "text", str, at)
+        yield {"text": text, "answer_start": _value(answer, "answer_start", int, at)}
+
+
+def _value(item: Any, key: str, kind: Any, where: str) -> Any:
+    if not isinstance(item, dict):
+        raise UserError(f"{where}: not a JSON object; one with {key!r} is required")
+    if key not in item:
+        raise UserError(f"{where}: has no {key!r}, which SQuAD's format requires")
+    if not isinstance(item[key], kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        called = " or ".join(_CALLED[each] for each in kinds)
+        raise UserError(f"{where}: {key!r} is {item[key]!r:.40}, not {called}")
+    return item[key]
+
+
+def _items(item: Any, key: str, where: str) -> Iterator[tuple[Row, str]]:
+    """Yields the members of a list, each with its location for errors."""
+    separator = ": " if key == "data" else "."
+    for index, member in enumerate(_value(item, key, list, where)):
+        yield member, f"{where}{separator}{key}[{index}]"
 
 
 def find_answer(context: str, answer: Row) -> tuple[int, int] | None:
