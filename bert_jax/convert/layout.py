@@ -241,14 +241,13 @@ class Layout:
             value, kind = fields.get(name, default), type(default)
             fits = (kind is float and type(value) is int) or type(value) is kind
             if not fits or value < 0:
-                shown = f"{value!r:.80}"
-                raise UserError(f"{path}: {name}={shown} is not a valid number")
+                raise UserError(f"{path}: {name}={value!r:.80} is not a valid number")
             values[ours] = kind(value)
         values["max_position_embeddings"] -= self.first_position
         name, known = self.activation
         if (act := fields.get(name, "gelu")) not in [*known]:
-            shown = f"{act!r:.80}"
-            raise UserError(f"{path}: {name}={shown}; supported are {', '.join(known)}")
+            supported = ", ".join(known)
+            raise UserError(f"{path}: {name}={act!r:.80}; supported are {supported}")
         values |= {"hidden_act": known[act], "architecture": self.family}
         try:
             values |= self.model_fields(values, fields, path)
