@@ -253,3 +253,6 @@ def test_difference_is_over_the_seeds_that_both_have():
     assert pairs == 3
     assert mean == pytest.approx(each.mean())
     assert (low, high) == pytest.approx((each.mean() - reach, each.mean() + reach))
+    alike = {seed: first[seed] - 0.1 + 1e-8 * seed for seed in (1, 3, 5)}
+    _, low, high, _ = compare.difference(scored(alike), scored(first))
+    assert (low, high) == (-np.inf, np.inf)

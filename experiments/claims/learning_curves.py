@@ -220,13 +220,13 @@ def plan(
 
 def series(run: Run) -> Series:
     """Reads a run's test accuracy after each epoch: means over its restarts."""
-    logs = run.log(needs=("accuracy",)).values()
+    found: dict[int, list[float]] = {}
+    for lines in run.log(needs=("accuracy",)).values():
+        for line in lines:  # a restart that stopped early has fewer
+            found.setdefault(int(line["step"]), []).append(line["accuracy"])
     return [
-        {
-            "step": int(lines[0]["step"]),
-            "test_accuracy": float(np.mean([line["accuracy"] for line in lines])),
-        }
-        for lines in zip(*logs, strict=True)
+        {"step": step, "test_accuracy": float(np.mean(found[step]))}
+        for step in sorted(found)
     ]
 
 

@@ -16,7 +16,7 @@ from bert_jax import tasks, tokenization
 from bert_jax.config import configuration
 from bert_jax.config.phases import Phase
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
+from bert_jax.family import FAMILIES, Family
 from bert_jax.models.config import BertConfig
 from bert_jax.tasks.glue.data import TASKS as GLUE
 from bert_jax.tasks.pretraining import Pretraining
@@ -97,7 +97,7 @@ def task_of(config: ConfigDict) -> Task:
         if isinstance(kind, ByteLevel):  # whose padding may have to have an id
             own = kind.train((), pieces, lowercase=False)
         else:
-            own = stand_in(pieces, family.layout.fixed.get("pad_token_id", 0))
+            own = stand_in(pieces, padding_id(family))
     task = tasks.create_task(config, own)
     if not isinstance(task.model_config, BertConfig):
         kind = type(task.model_config).__name__.removesuffix("Config")
@@ -195,6 +195,12 @@ def inputs(given: Columns) -> Columns:
 
 
 @functools.cache
+def padding_id(family: Family) -> int:
+    """Returns the id of the padding in a family's released vocabularies."""
+    found: int = family.layout.fixed.get("pad_token_id", 0)
+    return found
+
+
 def stand_in(pieces: int, pad: int = 0) -> Tokenizer:
     """Returns a tokenizer of `pieces` tokens, where only their number matters.
 

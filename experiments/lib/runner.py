@@ -237,7 +237,7 @@ def wait(command: Sequence[str], log: Path) -> int:
 
 
 def _last_error(printed: Path, status: int) -> str:
-    """Returns the last line if it is an error, or the last line and the status."""
+    """Returns a run's error: its last line, with the status if that is no error."""
     text = printed.read_text(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     if lines[-1].startswith("error: "):

@@ -165,7 +165,7 @@ def _about(run: Run, error: str) -> dict[str, Any]:
 
 
 def scores_of(options: Options, system: System, column: Column) -> dict[int, float]:
-    """Returns a system's scores on a column, in points, by ended seed."""
+    """Returns a system's scores on a column, in points, of the seeds that ended."""
     found: dict[int, float] = {}
     choice = system.choice or (column.score if column.task == "features" else "")
     for run in runs.finetuning(options, system, column.task):

@@ -33,8 +33,8 @@ from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
-from experiments.lib import command_line, runner
-from experiments.speed import sides
+from experiments.lib import command_line, programs, runner
+from experiments.speed import our_step, sides
 from experiments.speed.train_step import DTYPES
 
 MODULE = "experiments.speed.inference"
@@ -60,13 +60,12 @@ def make_model(
     import torch
     import transformers
 
-    from experiments.speed import our_step, torch_step
+    from experiments.speed import torch_step
 
     library: Any = transformers  # its types lack some classes
     tokens = Path(args.vocabulary).read_text(encoding="utf-8").splitlines()
     tokens.remove("[PAD]")  # the family says where it stands
-    padding = FAMILIES[args.family].layout.fixed.get("pad_token_id", 0)
-    tokens.insert(padding, "[PAD]")
+    tokens.insert(programs.padding_id(FAMILIES[args.family]), "[PAD]")
     vocabulary = folder / "vocab.txt"
     vocabulary.write_text("\n".join(tokens), encoding="utf-8")
     tokenizer = library.BertTokenizerFast(str(vocabulary), model_max_length=LIMIT)
@@ -342,8 +341,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--vocabulary", required=True, help="vocab.txt")
     parser.add_argument("--texts", nargs="+", required=True)
     parser.add_argument("--answer", default=ANSWERS[0], choices=ANSWERS)
-    families = [n for n, one in FAMILIES.items() if one.model_type]
-    parser.add_argument("--family", default="bert", choices=families)
+    our_step.add_family(parser)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64")
     parser.add_argument("--rows", type=int, default=256, help="texts")

@@ -4,6 +4,7 @@ Everything that shapes the step is the run's: the task, the optimizer, the state
 mesh, its `Step`. Only the batch needs no prepared data.
 """
 
+import argparse
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from bert_jax.data import packing
+from bert_jax.family import FAMILIES
 from bert_jax.models.config import BertConfig, encoder_flops, pretraining_flops
 from bert_jax.models.heads import count_parameters
 from bert_jax.training import sharding
@@ -25,6 +27,12 @@ from experiments.lib import programs
 KNOWN = ("base", "large")
 PACKED = 2  # pairs of a packed row. Real text fills one with two to three
 FIRST_PIECE = 1000  # first in bert-base-uncased after special and unused ones
+
+
+def add_family(parser: argparse.ArgumentParser) -> None:
+    """Adds --family, one of those that `transformers` has too."""
+    known = [name for name, family in FAMILIES.items() if family.model_type]
+    parser.add_argument("--family", default="bert", choices=known)
 
 
 def sized_config(

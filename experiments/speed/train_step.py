@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models.attention import ATTENTIONS
 from bert_jax.runtime.terminal import format_table
 from experiments.lib import command_line, runner
@@ -232,8 +231,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """
     parser = Parser(MODULE, __doc__)
     parser.add_argument("--task", default="pretraining", choices=USUAL)
-    families = [n for n, one in FAMILIES.items() if one.model_type]
-    parser.add_argument("--family", default="bert", choices=families)
+    our_step.add_family(parser)
     size = "base, large, LAYERS/HIDDEN"
     parser.add_argument("--sizes", default="base", type=several(str), help=size)
     parser.add_argument("--lengths", default="128", type=several(int))

@@ -13,6 +13,7 @@ from experiments.lib.report import Figure, Table
 from experiments.lib.runner import Run
 from experiments.lib.verdicts import estimate, interval, number
 
+_SAME = 1e-6  # scores closer than this are the same but for rounding
 Lines = Sequence[Mapping[str, Any]]  # lines of metrics.jsonl, on dev
 
 
@@ -106,12 +107,16 @@ def difference(setting: Setting, other: Setting) -> tuple[float, float, float, i
 
     Returns:
       The mean difference (without such seeds that of the means), the ends of its 95%
-      interval, and the number of these seeds.
+      interval, and the number of these seeds. It has no ends where these are too few,
+      or all differ by the same.
     """
     own, others = setting.scores, other.scores
     pairs = [own[seed] - others[seed] for seed in own if seed in others]
     mean = statistics.fmean(pairs) if pairs else setting.mean - other.mean
-    return mean, *interval(pairs), len(pairs)
+    ends = interval(pairs)
+    if pairs and max(pairs) - min(pairs) < _SAME:
+        ends = (-math.inf, math.inf)
+    return mean, *ends, len(pairs)
 
 
 def plain(found: Sequence[Setting], score: str) -> dict[str, Any]:
