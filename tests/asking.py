@@ -1,11 +1,12 @@
 """Micro models, and real records for runs whose task fields are not the defaults."""
 
 import json
+from functools import partial
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import pytest
+from micro import initial_params
 
 from bert_jax.convert import export, layout
 from bert_jax.models.architectures import BertWithHeads, init_with_heads
@@ -109,7 +110,7 @@ def make_model(folder, data, architecture="BertForPreTraining"):
     )
     heads = [h for h in layout.BERT.architectures[architecture] if h != "pooler"]
     network = BertWithHeads(config, heads=tuple(heads), labels=2)
-    params = nn.meta.unbox(init_with_heads(network, jax.random.key(1)))
+    params = initial_params(partial(init_with_heads, network), 1)
     labels = layout.default_labels(2) if "token_classification" in heads else ()
     found = layout.Weights(config, jax.device_get(params), architecture, labels)
     export.export_folder(found, None, folder, {})

@@ -161,6 +161,7 @@ if __name__ == "__main__":
     _import()
     gc.collect()
     gc.freeze()  # no run scans the objects that all of them share
+    gc.set_threshold(1_000_000, 20, 50)  # a short run leaves little garbage
     its_orders = socket.socket(fileno=int(sys.argv[1]))
     _tell(its_orders, os.getpid())
     if its_order := serve(its_orders):

@@ -3,12 +3,13 @@
 import json
 import re
 import string
+from functools import partial
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
+from micro import initial_params
 from runs import ROOT
 
 from bert_jax import tokenization
@@ -29,7 +30,7 @@ def model(tmp_path):
     pieces = [*tokenization.SPECIAL_TOKENS, *letters, *sorted(set(words))]
     config = small_config(vocab_size=len(pieces))
     heads = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
-    params = nn.meta.unbox(init_with_heads(heads, jax.random.key(0)))
+    params = initial_params(partial(init_with_heads, heads))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
     tokenizer = tokenization.build_tokenizer(pieces, lowercase=True)
     export.export_folder(found, tokenizer, tmp_path / "model", {})

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from micro import initial_params
 from runs import finish, here, run, start
 
 import bert_jax
@@ -122,7 +123,7 @@ def test_next_sentence_head_stays_without_nsp_loss(micro, plain, tmp_path):
     for name, column in batches[0].items():
         np.testing.assert_array_equal(column, batches[1][name])
     task = prepared(micro, off)
-    first = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    first = initial_params(task.init_params)
     found = weights.read_weights(workdir).params
     for one, other in ((found, first), (found["bert"], first["bert"])):
         part = "next_sentence" if one is found else "pooler"

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 from contract_runs import PACKED, packed
+from micro import initial_params
 from runs import here
 
 from bert_jax import tasks
@@ -84,9 +85,7 @@ def test_config_says_how_many_a_row(micro):
 
 
 def _params(task):
-    import flax.linen as nn
-
-    return nn.meta.unbox(task.init_params(jax.random.key(0)))
+    return initial_params(task.init_params)
 
 
 @pytest.mark.slow

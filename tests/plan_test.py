@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
+from micro import initial_params
 
 from bert_jax import tasks
 from bert_jax.config import configuration
@@ -94,7 +94,7 @@ def test_parameters_and_optimizer_are_those_of_real_arrays(small):
     abstract = estimate.state(task.config, mesh)
 
     def create():
-        params = nn.meta.unbox(task.init_params(jax.random.key(0)))
+        params = initial_params(task.init_params)
         return init_state(params, optimizer.make_optimizer(task.config))
 
     state = jax.jit(create, out_shardings=sharding.shardings_of(abstract))()

@@ -7,10 +7,11 @@ import itertools
 import json
 import shutil
 from collections import Counter
+from functools import partial
 
-import flax.linen as nn
 import jax
 import pytest
+from micro import initial_params
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import bert_jax
@@ -68,7 +69,7 @@ def write_weights(folder, pieces):
     sizes = (pieces, 8, 1, 1, 8, 64, 2, "gelu", 0.1, 0.1, 0.02, 1e-12)
     config = BertConfig(*sizes, "float32", "einsum", "none", False)
     model = BertWithHeads(config, heads=("masked_lm", "next_sentence"))
-    params = nn.meta.unbox(init_with_heads(model, jax.random.key(0)))
+    params = initial_params(partial(init_with_heads, model))
     found = layout.Weights(config, jax.device_get(params), "BertForPreTraining")
     export.export_folder(found, None, folder, {})
 

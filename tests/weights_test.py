@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
+from functools import partial
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
-from micro import bert_config, init_pretraining
+from micro import bert_config, init_pretraining, initial_params
 
 from bert_jax import pretrained, tokenization
 from bert_jax.convert import layout, merge, weights
@@ -51,7 +51,11 @@ def found(architecture="BertForPreTraining", config=CONFIG):
 def initial(heads, config=CONFIG, seed=0):
     heads = tuple(head for head in heads if head != "pooler")
     model = BertWithHeads(config, heads, labels=3)
-    return nn.meta.unbox(init_with_heads(model, jax.random.key(seed)))
+    return initial_params(partial(init_with_heads, model), seed)
+
+
+def draw(config, seed):
+    return initial_params(partial(init_pretraining, config), seed)
 
 
 def names(tree):
@@ -143,7 +147,7 @@ def test_work_directory(tmp_path, scan_layers):
     with pytest.raises(UserError, match="no weights: has none of"):
         weights.find_source(run).export(out)
     model_config = dataclasses.replace(CONFIG, scan_layers=scan_layers)
-    params = nn.meta.unbox(init_pretraining(model_config, jax.random.key(5)))
+    params = draw(model_config, 5)
     state = TrainState(jnp.zeros((), jnp.int32), params, {"nothing": jnp.zeros(1)})
     with Checkpoints(run, keep=2) as checkpoints:
         checkpoints.save(state.items(), 30)
@@ -151,16 +155,16 @@ def test_work_directory(tmp_path, scan_layers):
 
     bert = pretrained.load(run)
     assert bert.config == CONFIG
-    plain = nn.meta.unbox(init_pretraining(CONFIG, jax.random.key(5)))
+    plain = draw(CONFIG, 5)
     assert same(bert.params, plain)
     assert bert.tokenizer.to_str() == tokenizer.to_str()
 
     found = weights.read_weights(run)
     for layout_of_a_run in (False, True):
         other = dataclasses.replace(CONFIG, scan_layers=layout_of_a_run)
-        start = nn.meta.unbox(init_pretraining(other, jax.random.key(6)))
+        start = draw(other, 6)
         loaded, report = merge.merge_weights(start, found, other, run)
-        own = nn.meta.unbox(init_pretraining(other, jax.random.key(5)))
+        own = draw(other, 5)
         assert same(loaded, own) and report.initialised == report.left_over == ()
 
     # The length is the run's, not that of its positions. An export of it keeps it.

@@ -242,10 +242,11 @@ def test_export_of_text_vectors_has_its_modules(tmp_path, pooling, normalized):
         (folder / "config.json").read_text().replace('"bert_jax"', '"of_no_run"')
     )
     found = bert_jax.load(folder).sentences(TEXTS)
+    apply = jax.jit(BertWithHeads(config).apply)
     for text, vector in zip(TEXTS, found, strict=True):
         first, *inside, last = ours.encode(text).ids
         ids = jnp.array([[first, *inside[:10], last]])
-        outputs = BertWithHeads(config).apply(
+        outputs = apply(
             {"params": params}, ids, jnp.ones_like(ids), jnp.zeros_like(ids)
         )
         hidden = np.asarray(outputs["hidden_states"][-1][0], np.float64)

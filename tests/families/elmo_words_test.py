@@ -2,12 +2,11 @@
 
 import itertools
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import answerer
+from micro import answerer, initial_params
 from scipy import special
 
 from bert_jax import tasks
@@ -35,7 +34,7 @@ def make(tmp_path):
 
 
 def params_of(task):
-    drawn = nn.meta.unbox(jax.jit(task.init_params)(jax.random.key(0)))
+    drawn = initial_params(task.init_params)
     return jax.tree.map(lambda x: 5 * x, drawn)
 
 

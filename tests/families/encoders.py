@@ -52,7 +52,7 @@ ARCHITECTURES = [
 ]
 # Layers, hidden size, heads, inner size.
 # "base" has two of the published twelve layers.
-SIZES = {"tiny": (2, 32, 2, 48), "small": (3, 64, 4, 128), "base": (2, 768, 12, 3072)}
+SIZES = {"tiny": (2, 32, 2, 48), "base": (2, 768, 12, 3072)}
 _DISTIL = {
     "num_hidden_layers": "n_layers",
     "hidden_size": "dim",

@@ -1,6 +1,7 @@
 """ModernBERT's model: rows of several texts, windows, refusals."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import flax.linen as nn
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
+from micro import initial_params
 from modernbert_folders import drawn, fields
 
 from bert_jax.config import configuration
@@ -172,7 +174,7 @@ def test_initial_values():
         base(num_hidden_layers=2), vocab_size=100, num_hidden_layers=2
     )
     model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
-    params = nn.meta.unbox(init_model(model, jax.random.key(0), inputs=3))
+    params = initial_params(partial(init_model, model, inputs=3))
     layer = params["bert"]["encoder"]["layer_0"]
     cut = 0.8796  # standard deviation of a normal cut at two deviations
     for kernel, spread in (

@@ -161,7 +161,7 @@ def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
         assert losses.dtype == jnp.float32
         return losses.sum()
 
-    found = jax.value_and_grad(loss, argnums=(0, 1, 2))(hidden, table, bias)
+    found = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(hidden, table, bias)
     wide = np.asarray(hidden, np.float64) @ np.asarray(table, np.float64).T + bias
     probs = np.exp(wide - wide.max(-1, keepdims=True))
     probs /= probs.sum(-1, keepdims=True)

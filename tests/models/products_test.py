@@ -34,9 +34,12 @@ def arrays(spec: str, dtype: str) -> list[jax.Array]:
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("bfloat16", 2**-7)])
 def test_values_and_gradients(spec, dtype, error):
     a, b = arrays(spec, dtype)
-    found, gradients = jax.vjp(
-        lambda a, b: multiplied_einsum(spec, a, b, "float32"), a, b
-    )
+
+    @jax.jit
+    def product(a, b):
+        return multiplied_einsum(spec, a, b, "float32")
+
+    found, gradients = jax.vjp(product, a, b)
     assert found.dtype == jnp.float32
     wide = [np.asarray(x, np.float64) for x in (a, b)]
     assert_close(found, np.einsum(spec, *wide))

@@ -68,12 +68,16 @@ def test_attention_loss_is_the_squared_error_of_scores():
         apart = (scores[0] - scores[1])[:, batch, :, :length, :length]
         apart = apart - apart.mean(axis=-1, keepdims=True)
         expected += np.square(apart).mean(axis=(0, 1, 3)).sum()
-    found = distillation._attention_loss(ours, theirs, MASK)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(probabilities):
+        ours = {"probabilities": probabilities}
+        return distillation._attention_loss(ours, theirs, MASK)
+
+    found, gradients = loss(ours["probabilities"])
     np.testing.assert_allclose(found, expected, rtol=1e-4)
-    gradient = jax.grad(
-        lambda x: distillation._attention_loss({"probabilities": x}, theirs, MASK)
-    )
-    assert all(np.isfinite(x).all() for x in gradient(ours["probabilities"]))
+    assert all(np.isfinite(x).all() for x in gradients)
 
 
 def as_arrays(boxed, scale: float = 1.0):
