@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -48,12 +48,14 @@ def found(architecture="BertForPreTraining", config=CONFIG):
     )
 
 
+@cache
 def initial(heads, config=CONFIG, seed=0):
     heads = tuple(head for head in heads if head != "pooler")
     model = BertWithHeads(config, heads, labels=3)
     return initial_params(partial(init_with_heads, model), seed)
 
 
+@cache
 def draw(config, seed):
     return initial_params(partial(init_pretraining, config), seed)
 
