@@ -42,22 +42,19 @@ class Roberta(Family):
         config.model.type_vocab_size = 1
 
 
-def check_padding(tokenizer: Any) -> None:
-    """Raises UserError if a vocabulary's padding has another id than a RoBERTa's."""
-    if (pad := tokenization.special_ids(tokenizer).pad) != PAD:
-        raise UserError(
-            f"the vocabulary's padding has the id {pad}, and a RoBERTa's positions "
-            f"are counted from {PAD}; take a vocabulary whose padding has the id {PAD}"
-        )
-
-
 def _padded(task: Any) -> Any:
-    """Returns the task, with a vocabulary that fits."""
+    """Returns the task, for a vocabulary whose padding has the family's id."""
 
     def checked(config: Any, tokenizer: Any = None) -> Any:
         tokenizer = tokenizer or tokenization.of_config(config)
-        if tokenizer is not None:
-            check_padding(tokenizer)
+        pad = PAD if tokenizer is None else tokenization.special_ids(tokenizer).pad
+        if pad != PAD:
+            title = FAMILIES[config.model.architecture].title
+            raise UserError(
+                f"the vocabulary's padding has the id {pad}, and {title}'s positions "
+                f"are counted from {PAD}; take a vocabulary whose padding has the id "
+                f"{PAD}"
+            )
         return task(config, tokenizer)
 
     return checked
