@@ -26,8 +26,6 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = (
     if "PYTEST_XDIST_WORKER" in os.environ
     else tempfile.mkdtemp(prefix="bert_jax_compiled_")
 )
-# Names of source lines take half of the compilation for eight devices.
-os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 if os.environ["JAX_PLATFORMS"] == "cpu":
     os.environ["XLA_FLAGS"] = (
         f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY_COMPILED} "
