@@ -194,13 +194,13 @@ def inputs(given: Columns) -> Columns:
     return found
 
 
-@functools.cache
 def padding_id(family: Family) -> int:
     """Returns the id of the padding in a family's released vocabularies."""
     found: int = family.layout.fixed.get("pad_token_id", 0)
     return found
 
 
+@functools.cache
 def stand_in(pieces: int, pad: int = 0) -> Tokenizer:
     """Returns a tokenizer of `pieces` tokens, where only their number matters.
 

@@ -2,14 +2,14 @@
 
 import dataclasses
 import functools
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType
-from micro import init_pretraining, initial_params, small_config
+from micro import small_config
+from small_bert import initial_params
 
 from bert_jax.models.attention import AttentionMask, einsum_attention
 from bert_jax.models.heads import BertForPreTraining
@@ -135,7 +135,7 @@ def test_model_on_a_mesh(monkeypatch):
     as_on_a_gpu = functools.partial(fused_attention, interpret=True)
     monkeypatch.setattr(fused, "fused_attention", as_on_a_gpu)
     config = small_config(num_hidden_layers=1)
-    params = initial_params(partial(init_pretraining, config))
+    params = initial_params(config)
     ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 50)
     mask = (jnp.arange(24) < 20).astype(jnp.int32) * jnp.ones_like(ids)
 

@@ -2,13 +2,13 @@
 
 import dataclasses
 import functools
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, init_pretraining, initial_params
+from micro import bert_config
+from small_bert import initial_params
 
 from bert_jax.models import attention, heads, layers
 from bert_jax.models.heads import BertForPreTraining
@@ -28,7 +28,7 @@ KERNELS = [
 
 def outcome(config):
     """The loss with dropout, and the gradients of all parameters in one vector."""
-    params = initial_params(partial(init_pretraining, config))
+    params = initial_params(config)
     ids = jax.random.randint(jax.random.key(1), (8, 24), 5, 70)
     mask = (jnp.arange(24) < jnp.arange(17, 25)[:, None]).astype(jnp.int32)
     places = jnp.tile(jnp.array([2, 7, 11]), (8, 1))
