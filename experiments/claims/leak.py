@@ -11,6 +11,7 @@ figure 3): at the end, and after each of two layers, whose second reads both.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,7 +149,7 @@ def train(
     params = initial(model)
     rate = optax.linear_schedule(0.0, _RATE, max(1, steps // 10))
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-    state = optimizer.init(params)
+    state = jax.jit(optimizer.init)(params)
 
     def loss(params: Any, ids: Any, places: Any) -> Float[Array, ""]:
         return jnp.mean(cross_entropy(*_asked(model, params, ids, places)))
@@ -182,7 +183,8 @@ def change(model: nn.Module, params: Any, rows: Rows) -> float:
     others = rows.copy()
     others[:, middle] = (rows[:, middle] + 1) % PIECES
     places = np.full((len(rows), 1), middle, np.int32)
-    one, other = (_asked(model, params, ids, places) for ids in (rows, others))
+    asked = jax.jit(partial(_asked, model))
+    one, other = (asked(params, ids, places) for ids in (rows, others))
     # Masked models have one guess. The others begin with the second token.
     at = 0 if one.logits.shape[1] == 1 else middle - 1
     return float(jnp.abs(one.logits[:, at] - other.logits[:, at]).max())

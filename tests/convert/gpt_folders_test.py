@@ -192,14 +192,12 @@ def test_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path):
     assert network.config.id2label == dict(enumerate(labels))
     again = bert_jax.load(target)
     assert again.labels == labels
+    module = jax.jit(GptWithHeads(model.config, again.heads, len(labels)).apply)
     for row, text in enumerate(texts):
-        ids = np.array([tokenizer.encode(text).ids])
-        logits = again.apply(ids, np.ones_like(ids), 0 * ids)["logits"][0]
-        assert_close(logits, expected[row])
-        module = GptWithHeads(model.config, again.heads, len(labels))
-        columns = [jnp.asarray(x, jnp.int32) for x in (ids, 0 * ids + 1, 0 * ids)]
-        params = jax.tree.map(jnp.asarray, model.params)
-        own = module.apply({"params": params}, *columns)["logits"][0]
+        ids = np.array([tokenizer.encode(text).ids], np.int32)
+        columns = ids, np.ones_like(ids), 0 * ids
+        assert_close(again.apply(*columns)["logits"][0], expected[row])
+        own = module({"params": model.params}, *columns)["logits"][0]
         assert_close(own, expected[row])
 
 

@@ -116,10 +116,8 @@ def test_published_masked_lm_is_read(tmp_path):
     config.write_text(json.dumps(fields))
     found = weights.read_weights(tmp_path)
     jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
-    head = init_with_heads(
-        model.DebertaWithHeads(found.config, ("replaced_tokens",)), jax.random.key(0)
-    )
-    head = initial_params(lambda _: head["replaced_tokens"])
+    whole = model.DebertaWithHeads(found.config, ("replaced_tokens",))
+    head = initial_params(lambda key: init_with_heads(whole, key)["replaced_tokens"])
     layout = FAMILY.layout
     for each in layout.parameters("replaced_tokens", found.config):
         value = each.of({"replaced_tokens": head})

@@ -105,9 +105,9 @@ def test_classes_of_texts_that_share_a_row(pooling):
     config, params = weights(name, classifier_pooling=pooling)
     model = ModernBertWithHeads(config, ("sequence_classification",), labels=3)
     one, (ids, mask, _, packed), where = texts()
-    zeros = jnp.zeros_like
-    alone = model.apply({"params": params}, *one[:2], zeros(one[0]))["logits"]
-    together = model.apply({"params": params}, ids, mask, zeros(ids), None, packed)
+    zeros, apply = jnp.zeros_like, jax.jit(model.apply)
+    alone = apply({"params": params}, *one[:2], zeros(one[0]))["logits"]
+    together = apply({"params": params}, ids, mask, zeros(ids), None, packed)
     own = together["logits"][tuple(map(np.array, zip(*where, strict=True)))]
     assert_close(own, alone)
 
@@ -123,9 +123,9 @@ def test_local_layer_sees_its_window_alone():
     output = params["bert"]["encoder"]["layer_0"]["attention"]["output"]
     output["kernel"] = jnp.zeros_like(output["kernel"])
 
+    @jax.jit
     def states(ids):
         model = ModernBert(config)
-        ids = jnp.asarray(ids, jnp.int32)
         return model.apply({"params": params["bert"]}, ids, mask, mask * 0).sequence
 
     other = ids.copy()

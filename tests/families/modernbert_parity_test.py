@@ -22,7 +22,7 @@ def both(torch, transformers, tmp_path):
 
     def make(architecture, size, length=0, **more):
         given = fields(architecture, size, **more)
-        loudness = 0.3 if size == "base" else 1.0
+        loudness = {"base": 0.3, "deep": 0.5}.get(size, 1.0)
         folder = written(tmp_path / "theirs", given, loudness=loudness)
         kind = getattr(transformers, architecture)
         model = kind.from_pretrained(folder, attn_implementation="eager").eval()

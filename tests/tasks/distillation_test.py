@@ -1,5 +1,6 @@
 """Distillation: its losses against torch and by hand, for each task, and whole runs."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from contract_tasks import CONTRACT, create
 from flax import linen as nn
+from micro import initial_params
 from micro_data import KINDS
 from runs import here, run, write_pairs
 
@@ -80,8 +82,10 @@ def test_attention_loss_is_the_squared_error_of_scores():
     assert all(np.isfinite(x).all() for x in gradients)
 
 
-def as_arrays(boxed, scale: float = 1.0):
-    return jax.tree.map(lambda x: scale * jnp.asarray(x), nn.meta.unbox(boxed))
+def drawn(task, seed: int):
+    """Draws parameters three times as large as a run's first ones."""
+    params = initial_params(task.init_params, seed)
+    return jax.tree.map(lambda x: 3 * x, params)
 
 
 def save(task, params, folder: Path, **changes) -> Path:
@@ -108,18 +112,21 @@ def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     kinds = CONTRACT if name in CONTRACT else KINDS
     monkeypatch.setattr("contract_tasks.CONTRACT", kinds)
     fields = {"train.batch_size": 16} | {f: 0 for f in TERMS}
-    params = as_arrays(create(name, fields).init_params(jax.random.key(1)), 3.0)
-    folder = save(create(name, fields), params, tmp_path / "teacher")
+    teacher = create(name, fields)
+    folder = save(teacher, drawn(teacher, 1), tmp_path / "teacher")
     task = create(name, {**fields, **TERMS, "task.teacher": folder})
     batch = jax.tree.map(jnp.asarray, next(task.batches(0, ALL, 0)))
-    given = {"teacher": as_arrays(task.constants()["teacher"])}
-    same = task.loss({**given["teacher"], **given}, batch, None)
-    other = as_arrays(task.init_params(jax.random.key(2)), 3.0)
-    apart = task.loss({**other, **given}, batch, None)
-    assert not {*distillation.LAYERS} & task.apply(other, batch, None).keys()
-    for terms in (("cosine",), distillation.LAYER_TERMS):  # kernels have none of these
-        found = task.apply(other, batch, None, terms)
-        assert "states" in found and ("probabilities" in found) == (len(terms) > 1)
+    given = nn.meta.unbox(task.constants())
+    loss, other = jax.jit(task.loss), drawn(task, 2)
+    same = loss({**given["teacher"], **given}, batch, None)
+    apart = loss({**other, **given}, batch, None)
+    for terms in ((), ("cosine",), distillation.LAYER_TERMS):  # kernels have no others
+        apply = functools.partial(task.apply, terms=terms)
+        found = jax.eval_shape(apply, other, batch, None)
+        assert [x in found for x in distillation.LAYERS] == [
+            bool(terms),
+            len(terms) > 1,
+        ]
     divisors = task.loss_weights(batch)
     assert same.keys() == apart.keys() == divisors.keys()
     names = {"teacher_loss", *(f"teacher_{x}_loss" for x in distillation.LAYER_TERMS)}
