@@ -5,7 +5,6 @@ import math
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from micro import initial_params
