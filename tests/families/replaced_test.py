@@ -40,9 +40,8 @@ def write_config(family, corpus, folder, own=""):
     return micro_config.pretraining(path, corpus, extends, own)
 
 
-@pytest.mark.parametrize(
-    "family", ["electra", pytest.param("deberta_v3", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_losses_of_a_loop_over_tokens(family, corpus, tmp_path):
     own = "config.model.num_hidden_layers = 1"
     path = write_config(family, corpus, tmp_path, own)
@@ -198,11 +197,3 @@ def test_a_bert_is_not_trained_so(micro, tmp_path):
     line = error.splitlines()[-1]
     assert "a BERT is not trained so; set --config.model.architecture to one" in line
     assert "electra" in line and "deberta_v3" in line
-
-
-def test_counted_words_need_berts_masked_lm(corpus, tmp_path):
-    own = 'config.task.word_initializer = "counted"\nconfig.model.hidden_size = 8'
-    path = write_config("electra", corpus, tmp_path, own)
-    _, error = run(path, tmp_path / "run", status=2)
-    line = error.splitlines()[-1]
-    assert "config.task.word_initializer=counted" in line and "no masked LM" in line

@@ -94,11 +94,8 @@ def test_rows_that_fill_a_batch_are_no_negatives():
     assert not np.any(filled[:, 4:]) and np.all(np.any(alone != 0, axis=(1, 2, 3)))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{}, pytest.param({"score": 0.5}, marks=pytest.mark.slow)],
-    ids=["info_nce", "cosent"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{}, {"score": 0.5}], ids=["info_nce", "cosent"])
 def test_negatives_are_those_of_the_whole_batch(make, fields):
     """One micro-batch, and two on four devices."""
     task = make(pairs(**fields) * 2, dimensions=(4, 16))
