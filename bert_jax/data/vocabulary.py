@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import atomic_folder, chunks, corpus, writing
+from bert_jax.data import atomic_folder, chunks, corpus
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage
@@ -49,7 +49,6 @@ def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
         identity["kind"] = kind.name
     folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
     if not (folder / "metadata.json").exists():
-        writing.runner_map(config.corpus)  # before the time that training takes
         with atomic_folder.made_whole(folder, "metadata.json") as temporary:
             _train(config, identity, temporary)
     return tokenization.load(folder / "tokenizer.json")

@@ -89,7 +89,7 @@ def runner_map(settings: ConfigDict) -> OrderedMap:
       settings: `config.corpus`.
 
     Raises:
-      UserError: the runner is not installed, or its options are wrong.
+      UserError: Apache Beam is not installed.
     """
     if not settings.runner:
         return workers.ordered_map
@@ -100,7 +100,6 @@ def runner_map(settings: ConfigDict) -> OrderedMap:
         )
     from bert_jax.data import beam  # slow
 
-    beam.make_pipeline(settings)
     return functools.partial(beam.ordered_map, settings)
 
 
