@@ -16,7 +16,7 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,9 +33,6 @@ from bert_jax.data.chunks import Chunk
 from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
-
-# Sentences to tokenize in one call, which bounds the memory of the result.
-_BATCH = 1024
 
 
 class Job(NamedTuple):
@@ -124,16 +121,20 @@ def write_dataset(
         config.corpus.seed,
         settings,
         by_source=bool(config.corpus.weights),
+        separator=tokenization.special_ids(tokenizer).sep
+        if config.corpus.full_sentences
+        else None,
     )
-    if config.corpus.full_sentences:
-        job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
     ordered_map = runner_map(config.corpus)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
-        known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
-        results = ordered_map(write_shard, job._replace(known=known), _dev_chunks(job))
+        keys = overlap.in_file(aside / "train", np.concatenate(held_back))
+        known = frozenset(keys.tolist())
+        stored = (aside / f"dev-{number}" for number in range(len(held_back)))
+        held_out = (pickle.loads(path.read_bytes()) for path in stored)
+        results = ordered_map(write_shard, job._replace(known=known), held_out)
         with contextlib.closing(results):
             dev = [_without_arrays(shard, progress) for shard in results]
     shards = train + dev
@@ -164,27 +165,19 @@ def write_dataset(
 
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
-) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to a file for `_dev_chunks`.
+) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], list[UInt64[np.ndarray, " _"]]]:
+    """Writes train, and stores dev's chunks.
 
     Returns:
-      Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
-      The keys of train's sentences are in `aside / "train"`.
+      Train's shards, the ids' counts in all of them, and the keys of the sentences of
+      each chunk of dev. The keys of train's sentences are in `aside / "train"`.
     """
     every_chunk = chunks.group_chunks(
         chunks.cut_documents(config), chunks.split_rule(config)
     )
-
-    def with_dev_saved() -> Iterator[Chunk]:
-        with (job.aside() / "dev").open("wb") as file:
-            for chunk in every_chunk:
-                if chunk.split == "dev":
-                    pickle.dump(chunk, file)
-                yield chunk
-
     shards, held_back = [], []
     counts = np.zeros(job.vocabulary, np.int64)
-    results = ordered_map(first_pass, job, with_dev_saved())
+    results = ordered_map(first_pass, job, every_chunk)
     with contextlib.closing(results), (job.aside() / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
@@ -193,14 +186,7 @@ def _write_train(
             counts += shard.counts
             keys.write(shard.keys.tobytes())
             shards.append(_without_arrays(shard, progress))
-    return shards, counts, np.concatenate(held_back)
-
-
-def _dev_chunks(job: Job) -> Iterator[Chunk]:
-    """Yields the chunks that `_write_train` has saved."""
-    with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
-        while True:
-            yield pickle.load(file)
+    return shards, counts, held_back
 
 
 def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
@@ -210,16 +196,19 @@ def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
 
 
 def first_pass(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk of train. For dev, which is written later, returns only keys."""
+    """Writes a chunk of train. Stores one of dev, which is written later, and returns
+    its keys."""
     if chunk.split == "train":
         return write_shard(job, chunk)
-    pieces = (piece for document in chunk.documents for piece in document)
-    keys = [
-        overlap.sentence_keys(corpus.split_sentences(piece, job.language))
-        for piece in pieces
-    ]
+    (job.aside() / f"dev-{chunk.number}").write_bytes(pickle.dumps(chunk))
+    keys = overlap.sentence_keys(
+        sentence
+        for document in chunk.documents
+        for piece in document
+        for sentence in corpus.split_sentences(piece, job.language)
+    )
     none = np.zeros(0, np.int64)
-    return Shard(chunk.split, chunk.number, Counter(), none, np.concatenate(keys))
+    return Shard(chunk.split, chunk.number, Counter(), none, keys)
 
 
 def write_shard(job: Job, chunk: Chunk) -> Shard:
@@ -229,12 +218,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
       OSError: the disk is full.
     """
     totals: Counter[str] = Counter()
-    tokens, lengths, wholes, keys = [], [], [], []
-    for number, ids, sizes, piece_keys in _tokenized(job, chunk, totals):
-        tokens.append(ids)
-        lengths.append(sizes)
-        wholes.append(number)
-        keys.append(piece_keys)
+    tokens, lengths, wholes, keys = _tokenize(job, chunk, totals)
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if job.by_source:
@@ -274,12 +258,15 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
         ) from error
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
-    every = np.concatenate([np.zeros(0, np.uint64), *keys])
-    return Shard(chunk.split, chunk.number, totals, counts, every)
+    return Shard(chunk.split, chunk.number, totals, counts, keys)
 
 
-def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
-    """Yields each segment's document, tokens, sentence lengths and sentence keys."""
+def _tokenize(
+    job: Job, chunk: Chunk, totals: Counter[str]
+) -> tuple[list[array], list[list[int]], list[int], UInt64[np.ndarray, " sentences"]]:
+    """Returns each segment's tokens, its sentences' lengths and its document, and the
+    keys of all sentences."""
+    tokens, lengths, wholes, every = [], [], [], [np.zeros(0, np.uint64)]
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
@@ -291,15 +278,16 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
                 sentences, keys = [sentences[i] for i in kept], keys[kept]
             if space := job.words.before_word:
                 sentences[1:] = [f"{space}{sentence}" for sentence in sentences[1:]]
-            ids, sizes = array("i"), []
-            for first in range(0, len(sentences), _BATCH):
-                encoded = job.words.encode(sentences[first : first + _BATCH])
-                for one in filter(None, encoded):
-                    ids.frombytes(one)
-                    sizes.append(len(one) // ids.itemsize)
-            if sizes:  # empty if the tokenizer drops every character
+            encoded = [*filter(None, job.words.encode(sentences))]
+            if encoded:  # empty if the tokenizer drops every character
+                ids = array("i", b"".join(encoded))
+                sizes = [len(one) // ids.itemsize for one in encoded]
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
-                yield number, ids, sizes, keys
+                tokens.append(ids)
+                lengths.append(sizes)
+                wholes.append(number)
+                every.append(keys)
+    return tokens, lengths, wholes, np.concatenate(every)
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:
