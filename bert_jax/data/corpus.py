@@ -85,17 +85,11 @@ def split_sentences(document: Document, language: str) -> list[str]:
         return document.text.split("\n")
     if document.form == "wrapped":
         blocks = re.split(r"\n[ \t]*\n", document.text)
-        paragraphs = [_unwrapped(block) for block in blocks]
+        paragraphs = [" ".join(block.split()) for block in blocks]
     else:
         paragraphs = document.text.split("\n")
     stripped = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
     return [sentence for sentence in stripped if sentence]
-
-
-def _unwrapped(block: str) -> str:
-    # A space is the only printable white space, so this is the same in less time.
-    is_plain = block.isprintable() and "  " not in block
-    return block.strip() if is_plain else " ".join(block.split())
 
 
 def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:

@@ -167,7 +167,7 @@ class _Pairs:
             special.mask,
             self._continuation,
         )
-        return unmasked | masked._asdict()
+        return unmasked | masked
 
     def packed(
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]

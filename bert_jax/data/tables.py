@@ -36,6 +36,7 @@ BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are not files
 # A name may have a colon (tfds:mnist:3.0.1), and a split too (train[:10%]).
 _SPLIT = re.compile(r"(tfds|hf):(.+):((?:[^:\[\]]|\[[^\]]*\])+)")
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
+_SEPARATED = "; are they separated by commas (.csv) or tabs (.tsv)?"
 _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')  # in a line of TSV
 
 Row = dict[str, Any]
@@ -104,7 +105,11 @@ def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
         for column in wanted.required:
             if column not in record.fields:
                 where = f"{source}:1" if has_header else record.where
-                raise UserError(f"{where}: {_missing(column, record.fields, wanted)}")
+                there = ", ".join(record.fields)
+                hint = "" if len(record.fields) > 1 else _SEPARATED
+                raise UserError(
+                    f"{where}: no column {column!r}; there are: {there}{hint}"
+                )
         yield record
 
 
@@ -123,15 +128,6 @@ def _split_of(source: str) -> tuple[Any, str, str]:
             "hf:OWNER/NAME:CONFIG:SPLIT, such as hf:stanfordnlp/imdb:train"
         )
     return _ADAPTERS[match[1]], match[2], match[3]
-
-
-def _missing(column: str, fields: Row, wanted: ColumnSpec) -> str:
-    if wanted.numbers and "0" in fields:
-        return f"no column {column}: there are {len(fields)}, numbered from 0"
-    text = f"no column {column!r}; there are: {', '.join(fields)}"
-    if len(fields) == 1:
-        return f"{text}; are they separated by commas (.csv) or tabs (.tsv)?"
-    return f"{text} (a file without a header needs numbers for all columns, from 0)"
 
 
 def as_text(value: Any, where: str, column: str) -> str:

@@ -97,9 +97,7 @@ def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
             names = _class_names(about.get("info", {}).get("features", {}))
             for batch in table.iter_batches(_ROWS):
                 for row in batch.to_pylist():
-                    for column in names.keys() & row.keys():
-                        row[column] = _class_name(row[column], names[column])
-                    yield {key: _decoded(value) for key, value in row.items()}
+                    yield {key: _plain(x, names.get(key)) for key, x in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         # A path in the Hub's cache is a link. A new download replaces what it names.
         raise UserError(
@@ -113,23 +111,19 @@ def _class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     writes them into the file's metadata."""
     names = {}
     for column, feature in features.items():
-        inner = feature.get("feature") if isinstance(feature, dict) else None
-        feature = inner if isinstance(inner, dict) else feature
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-            names[column] = [str(name) for name in feature["names"]]
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else None
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
+            names[column] = [str(name) for name in inner["names"]]
     return names
 
 
-def _class_name(value: Any, classes: list[str]) -> Any:
+def _plain(value: Any, classes: list[str] | None) -> Any:
+    """Returns the value as JSON has it: text for bytes, None for NaN, and a class's
+    name."""
     if isinstance(value, list):
-        return [_class_name(one, classes) for one in value]
-    if not isinstance(value, int):
-        return value
-    return classes[value] if 0 <= value < len(classes) else None
-
-
-def _decoded(value: Any) -> Any:
-    """Returns the value as JSON has it: text for bytes, and None for NaN."""
+        return [_plain(each, classes) for each in value]
+    if classes is not None and isinstance(value, int):
+        return classes[value] if 0 <= value < len(classes) else None
     if isinstance(value, float) and math.isnan(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value
