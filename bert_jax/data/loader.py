@@ -7,7 +7,7 @@ batch at a time. A run resolves its data once, and then the text is not needed.
 import functools
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import grain
 import numpy as np
@@ -103,15 +103,6 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     return _resolved(config.to_json(), phase, split)[step - first]
 
 
-class Unmasked(NamedTuple):
-    """Sentence pairs as rows, not yet masked."""
-
-    input_ids: Int32[np.ndarray, "batch length"]
-    input_mask: Int32[np.ndarray, "batch length"]  # 1 for a token, special ones too
-    segment_ids: Int32[np.ndarray, "batch length"]  # 1 for B and its [SEP]
-    candidates: Bool[np.ndarray, "batch length"]  # tokens of A and B
-
-
 class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
@@ -142,22 +133,17 @@ class _Pairs:
         phase, special = self._phase, self._special
         pairs = self._source.read(record[record < len(self)].tolist())
         length = phase.max_seq_length
-        rows = self._assemble(pairs, len(record), length, special)
-        ids, mask, segments, candidates = rows
+        unmasked, candidates = self._assemble(pairs, len(record), length, special)
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         labels[: len(pairs.lengths)] = pairs.is_random_next
-        unmasked = {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "next_sentence_labels": labels,
-        }
+        unmasked["next_sentence_labels"] = labels
         if not masking.has_masks(self._config):
             return unmasked
         epochs = np.broadcast_to(epoch, record.shape)
+        ids = unmasked["input_ids"]
         masked = masking.mask_pairs(
             ids,
-            mask,
+            unmasked["input_mask"],
             candidates & self._masked[ids],
             functools.partial(
                 masking.row_uniforms, self._seed, b"mask", epochs, record
@@ -195,12 +181,16 @@ class _Pairs:
 
 def assemble_rows(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
-) -> Unmasked:
+) -> tuple[Batch, Bool[np.ndarray, "rows length"]]:
     """Writes each pair to a separate row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
 
     Args:
       rows: Number of rows, at least as many as pairs. The others are empty.
       length: Tokens of a row.
+
+    Returns:
+      `input_ids`, `input_mask` (1 for a token, special ones too) and `segment_ids` (1
+      for B and its [SEP]) [rows, length], and which positions are tokens of A and B.
     """
     size_a, size_b = np.zeros((2, rows, 1), int)
     size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T
@@ -213,7 +203,8 @@ def assemble_rows(
     ids = np.where(mask, special.sep, special.pad).astype(np.int32)
     ids[: len(pairs.lengths), 0] = special.cls
     ids[candidates] = pairs.tokens
-    return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    return {name: x.astype(np.int32) for name, x in batch.items()}, candidates
 
 
 @functools.lru_cache(maxsize=8)

@@ -41,13 +41,11 @@ class Job(NamedTuple):
     folder: Path
     words: Words
     vocabulary: int  # tokens
-    language: str
-    seed: int
+    corpus: ConfigDict  # config.corpus
     settings: pairs.Settings
+    separator: int  # the id between documents that share rows
     # For dev, after all of train is written: keys of the sentences to leave out.
     known: frozenset[int] = frozenset()
-    by_source: bool = False  # also count each source's documents and pairs
-    separator: int | None = None  # the id between documents that share rows
 
     def aside(self) -> Path:
         """Returns the folder of temporary files, deleted at the end."""
@@ -117,13 +115,9 @@ def write_dataset(
         folder.absolute(),
         Words(tokenizer),
         tokenizer.get_vocab_size(),
-        config.corpus.language,
-        config.corpus.seed,
+        config.corpus,
         settings,
-        by_source=bool(config.corpus.weights),
-        separator=tokenization.special_ids(tokenizer).sep
-        if config.corpus.full_sentences
-        else None,
+        tokenization.special_ids(tokenizer).sep,
     )
     aside = job.aside()
     aside.mkdir()
@@ -205,7 +199,7 @@ def first_pass(job: Job, chunk: Chunk) -> Shard:
         sentence
         for document in chunk.documents
         for piece in document
-        for sentence in corpus.split_sentences(piece, job.language)
+        for sentence in corpus.split_sentences(piece, job.corpus.language)
     )
     none = np.zeros(0, np.int64)
     return Shard(chunk.split, chunk.number, Counter(), none, keys)
@@ -221,11 +215,11 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     tokens, lengths, wholes, keys = _tokenize(job, chunk, totals)
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
-    if job.by_source:
+    if by_source := bool(job.corpus.weights):  # the loader needs the pairs'
         totals.update(source_key(source_of[n], "documents") for n in set(wholes))
-    rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
+    rng = random.Random(f"{job.corpus.seed} {chunk.split} {chunk.number} pairs")
     drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
-    if job.separator is not None:
+    if job.corpus.full_sentences:
         longest = job.settings.max_seq_length - 2  # without a row's first and last
         ids, drawn = pairs.full_sentences(
             tokens, lengths, wholes, longest, job.separator
@@ -248,7 +242,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
-            if job.by_source:
+            if by_source:
                 totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
         writer.close()
     except RuntimeError as error:  # ArrayRecord's, for a full disk
@@ -270,7 +264,7 @@ def _tokenize(
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
-            sentences = corpus.split_sentences(piece, job.language)
+            sentences = corpus.split_sentences(piece, job.corpus.language)
             keys = overlap.sentence_keys(sentences)
             if job.known:
                 kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]

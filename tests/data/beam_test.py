@@ -28,7 +28,7 @@ def mapped(tmp_path):
 
     def run(function, count, *options):
         settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
-        job = Job(tmp_path, None, 0, "en", 0, None)
+        job = Job(tmp_path, None, 0, settings, None, 0)
         job.aside().mkdir()
         numbered = [Chunk("train", number, []) for number in range(count)]
         return beam.ordered_map(settings, function, job, numbered)
