@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases_of
-from bert_jax.data import masking, mix, packing, prepare, records, vocabulary
+from bert_jax.data import masking, mix, packing, prepare, records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
 from bert_jax.family import FAMILIES
@@ -252,14 +252,14 @@ class RunData:
         """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
-          UserError: see `vocabulary.prepare_tokenizer`.
+          UserError: see `prepare.prepare_tokenizer`.
         """
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
             if data := prepare.reopen_pairs(self._config, length, self._name(length)):
                 return data.tokenizer
-        return vocabulary.prepare_tokenizer(self._config)
+        return prepare.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
         """Returns the data of every phase, shortest first.
