@@ -69,12 +69,10 @@ def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Documen
     for number, source in enumerate(sources):
         has_text = False
         for document in _read(source, data_dir):
-            if "\r" in document.text:  # in a JSON string, say
-                text = document.text.replace("\r\n", "\n")
-                document = document._replace(text=text)
-            if any(map(str.isalnum, document.text)):
+            text = document.text.replace("\r\n", "\n")  # of a JSON string, say
+            if any(map(str.isalnum, text)):
                 has_text = True
-                yield document._replace(source=number) if number else document
+                yield document._replace(text=text, source=number)
         if not has_text:
             raise UserError(f"{source}: no document with text; name another source")
 
@@ -150,11 +148,9 @@ def _set_name(kind: str, name: str) -> str:
 
 
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
-    pattern = source.partition(":")[2]
-    files = storage.list_matching(pattern)
+    files = storage.list_matching(source.partition(":")[2])
     if not files:
-        here = "" if storage.in_bucket(pattern) else f" from {os.getcwd()}"
-        raise UserError(f"{source}: no file matches{here}")
+        raise UserError(f"{source}: no file matches; this folder is {os.getcwd()}")
     return files
 
 

@@ -6,7 +6,7 @@ batch at a time. A run resolves its data once, and then the text is not needed.
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import grain
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases_of
-from bert_jax.data import masking, mix, packing, prepare, records
+from bert_jax.data import masking, packing, prepare, records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
 from bert_jax.family import FAMILIES
@@ -37,8 +37,9 @@ def batch_dataset(
       phase: One of `phases_of`.
       data: Sentence pairs of the phase's length.
       split: `train` (endless, reshuffled each epoch, with `corpus.packing` several
-        pairs a row, with `corpus.weights` in the order of a `Mix`) or `dev` (once, in
-        the order written, one pair a row, the last batch padded with empty rows).
+        pairs a row, with `corpus.weights` in the order of a `SourceMixture`) or `dev`
+        (once, in the order written, one pair a row, the last batch padded with empty
+        rows).
       rows: Rows of the global batch to read. A host reads only its rows.
     """
     pairs = _Pairs(config, phase, data, split)
@@ -53,7 +54,7 @@ def batch_dataset(
         count = len(packed)
     if config.corpus.weights:
         counts = records.source_counts(data.report, "pairs")
-        mixed = mix.SourceMixture(counts, config.corpus.weights, config.seed)
+        mixed = SourceMixture(counts, config.corpus.weights, config.seed)
         count = mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -205,6 +206,61 @@ def assemble_rows(
     ids[candidates] = pairs.tokens
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
     return {name: x.astype(np.int32) for name, x in batch.items()}, candidates
+
+
+class SourceMixture:
+    """Sources seen more or less often than others, by `config.corpus.weights`.
+
+    A pass over the mix takes `weight` times the rows of each source, rounded to a whole
+    row (at least one), all reshuffled. Over the passes each source's rows come equally
+    often. Within one pass, with a weight above 1, a row may come twice before another
+    comes. The next pass over the mix continues where the last one ended. So a weight of
+    2 is exactly two epochs a pass and 0.5 half of one, and the record at a position in
+    the training order follows from (weights, seed, position) alone.
+
+    Attributes:
+      size: Rows of a pass.
+    """
+
+    def __init__(self, rows: Sequence[int], weights: Sequence[float], seed: int):
+        """Takes each source's rows and weight. Its records follow the last source's.
+
+        Args:
+          rows: Number of rows of each source. Sources without rows are skipped.
+        """
+        self._rows = np.array(rows)
+        wanted = np.maximum(1, np.rint(self._rows * np.array(weights)))
+        self._parts = np.where(self._rows > 0, wanted, 0).astype(int)
+        self._ends = np.cumsum(self._parts)
+        self.size = int(self._ends[-1])
+        self._first = np.cumsum(self._rows) - self._rows
+        # Each source has a separate seed: equal ones could undo the mix's shuffling.
+        self._streams = [
+            grain.MapDataset.range(max(1, count))
+            .seed((seed + 1 + number) % 2**32)
+            .shuffle()
+            .repeat(EPOCHS)
+            for number, count in enumerate(rows)
+        ]
+
+    def records(
+        self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
+    ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
+        """Returns the record at each position of a pass, and its source's epoch.
+
+        Args:
+          place: Positions in the pass, below `size`.
+          turn: Number of the pass.
+        """
+        source = np.searchsorted(self._ends, place, "right")
+        inside = place - (self._ends - self._parts)[source]
+        position = turn * self._parts[source] + inside
+        drawn = [
+            int(self._streams[one][at])
+            for one, at in zip(source.tolist(), position.tolist(), strict=True)
+        ]
+        record = self._first[source] + np.array(drawn, int)
+        return record, position // self._rows[source]
 
 
 @functools.lru_cache(maxsize=8)

@@ -16,7 +16,6 @@ import io
 import json
 import re
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -31,7 +30,7 @@ from bert_jax import tokenization
 from bert_jax.data import atomic_folder, chunks, corpus, pairs, records, writing
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
@@ -98,7 +97,7 @@ def _train_tokenizer(
     Raises:
       UserError: The sample has no text, because a document exceeds `sample_bytes`.
     """
-    start, settings = time.monotonic(), config.tokenizer
+    settings = config.tokenizer
     split_of = chunks.split_rule(config)
     texts = (
         piece.text
@@ -122,10 +121,9 @@ def _train_tokenizer(
     )
     tokenization.save_tokenizer(tokenizer, folder)
     (folder / "metadata.json").write_text(json.dumps(identity, indent=1), "utf-8")
-    size = sum(len(text.encode()) for text in sample)
     print(
-        f"trained a vocabulary of {settings.vocab_size:,} pieces on "
-        f"{size / 1e6:.1f} MB of text in {time.monotonic() - start:.1f} s",
+        f"trained a vocabulary of {settings.vocab_size:,} pieces on {len(sample):,} "
+        "documents",
         file=sys.stderr,
     )
 
@@ -217,14 +215,9 @@ def open_folder(folder: storage.Path) -> Prepared:
     Raises:
       UserError: they are missing or damaged.
     """
-    try:
-        settings = json.loads((folder / _REPORT).read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{folder / _REPORT}: cannot be read ({error}); delete this folder to "
-            "prepare the data again"
-        ) from error
-    return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
+    hint = "; delete this folder to prepare the data again"
+    report = untrusted.read_object(folder / _REPORT, hint)
+    return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 
 def reopen_pairs(

@@ -12,7 +12,7 @@ from bert_jax import tokenization
 # A punctuation character of ASCII, or the text between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 # Bounds the memory of the cached ids: about 50 MB for English.
-_CHARACTERS = 2_000_000
+_KNOWN = 300_000  # words
 
 
 class Words:
@@ -43,8 +43,8 @@ class Words:
             return [_as_bytes(encoding.ids) for encoding in encodings]
         if self._lowercase:  # fewer words, and bytes.lower changes only ASCII
             sentences = [s.encode().lower().decode() for s in sentences]
-        if self._known.characters > _CHARACTERS:
-            self._known = _Known(self._tokenizer)
+        if len(self._known) > _KNOWN:
+            self._known.clear()
         ids = self._known.__getitem__
         return [b"".join(map(ids, _UNIT.findall(sentence))) for sentence in sentences]
 
@@ -54,7 +54,6 @@ class _Known(dict[str, bytes]):
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.characters = 0
 
     def __missing__(self, word: str) -> bytes:
         if word.isascii() and word.isalnum() and word == word.lower():
@@ -64,7 +63,6 @@ class _Known(dict[str, bytes]):
         else:
             token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids
         ids = self[word] = _as_bytes(token_ids)
-        self.characters += len(word)
         return ids
 
 

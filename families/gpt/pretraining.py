@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import encodings, records
-from bert_jax.data.rows import Batch, Feature
+from bert_jax.data import records
+from bert_jax.data.rows import Batch, Feature, text_feature
 from bert_jax.family import require_values
 from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
 from bert_jax.tasks.pretraining import Pretraining
@@ -93,7 +93,7 @@ class GptContinue(Continue):
                 f"{length} tokens; at least 1, and at most the model's "
                 f"{self.max_seq_length} positions"
             )
-        return encodings.text_feature(encoding, Blanks([length - 1], False))
+        return text_feature(encoding, Blanks([length - 1], False))
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the best tokens after each position.

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax.config.configuration import check_config
-from bert_jax.data import chunks, mix, prepare
+from bert_jax.data import chunks, prepare
+from bert_jax.data.loader import SourceMixture
 from bert_jax.data.records import source_counts as counts
 from bert_jax.errors import UserError
 from configs import common
@@ -34,7 +35,7 @@ def drawn(found, count, seed=0):
 )
 def test_mix_reads_each_source_by_its_weight(sources):
     rows, weights = zip(*sources, strict=True)
-    found = mix.SourceMixture(rows, weights, 7)
+    found = SourceMixture(rows, weights, 7)
     passes = 3
     seen = drawn(found, passes * found.size)
     assert max(Counter(seen).values()) == 1  # never twice in an epoch
