@@ -313,7 +313,8 @@ class RunData:
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
-            if data := prepare.reopen_pairs(self._config, length, self._name(length)):
+            recorded = self._recorded.get(str(length), "")
+            if data := prepare.reopen_pairs(self._config, length, recorded):
                 return data.tokenizer
         return prepare.prepare_tokenizer(self._config)
 
@@ -327,25 +328,19 @@ class RunData:
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
                 packing.packed_rows(data.folder, length, most)
-        if self.counts_words:
-            self.word_vectors()
+        self.word_vectors()
         return [data for _, data in by_length]
 
-    @property
-    def counts_words(self) -> bool:
-        """Whether a new model begins with counted word embeddings."""
-        return bool(
-            self._config.task.get("word_initializer") == "counted"
-            and not self._config.init_from
-        )
-
-    def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
+    def word_vectors(self) -> Float32[np.ndarray, "vocab width"] | None:
         """Returns `word_vectors.word_vectors_of` the longest rows, as wide as the
-        model."""
+        model, or None unless a new model begins with counted word embeddings."""
+        config = self._config
+        if config.task.get("word_initializer") != "counted" or config.init_from:
+            return None
         from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
-        return word_vectors.word_vectors_of(data, self._config.model.hidden_size)
+        return word_vectors.word_vectors_of(data, config.model.hidden_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through both phases, read ahead.
@@ -377,13 +372,11 @@ class RunData:
           UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
+            recorded = self._recorded.get(str(length), "")
             self._prepared[length] = prepare.prepare_pairs(
-                self._config, length, self.tokenizer, self._name(length)
+                self._config, length, self.tokenizer, recorded
             )
         return self._prepared[length]
-
-    def _name(self, length: int) -> str:
-        return self._recorded.get(str(length), "")
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases_of(self._config)})

@@ -271,14 +271,13 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
 
 def report_text(data: Prepared) -> str:
     """Returns the sizes, the overlap, each source's, and the fraction of [UNK]."""
-    lines, totals = [], data.report["totals"]
-    for split, total in totals.items():
-        share = total.get("random", 0) / max(1, total["pairs"])
-        lines.append(
-            f"{split}: {total['documents']:,} documents, {total['sentences']:,} "
-            f"sentences, {total['tokens']:,} tokens, {total['pairs']:,} pairs"
-            f"{f' ({share:.1%} random)' if share else ''}"
-        )
+    totals = data.report["totals"]
+    lines = [
+        f"{split}: {total['documents']:,} documents, {total['sentences']:,} sentences, "
+        f"{total['tokens']:,} tokens, {total['pairs']:,} pairs"
+        f" ({total.get('random', 0) / max(1, total['pairs']):.1%} random)"
+        for split, total in totals.items()
+    ]
     lines += held_out(totals)
     counts = (records.source_counts(data.report, n) for n in ("documents", "pairs"))
     for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):

@@ -293,7 +293,7 @@ def _write_metadata(shards: list[Shard], folder: Path) -> None:
     )
     infos = []
     for split in chunks.SPLITS:
-        parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
+        parts = [shard for shard in shards if shard.split == split]
         names = template.replace(split=split)
         paths = names.sharded_filepaths(num_shards=len(parts))
         for part, path in zip(parts, paths, strict=True):
