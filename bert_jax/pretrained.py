@@ -170,6 +170,7 @@ class Bert:
           UserError: See `tokenizer`. Also, a text is too long, or the model computes
             NaN.
         """
+        _check_texts(texts)
         positions = self.config.max_position_embeddings
         tokenized = encode_texts(self.tokenizer, texts, texts_b, positions)
         columns = batch_columns(tokenized, self._pad)

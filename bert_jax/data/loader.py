@@ -53,7 +53,7 @@ def batch_dataset(
         packed = packing.packed_rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
     if config.corpus.weights:
-        counts = records.source_counts(data.report, "pairs")
+        counts = records.source_pairs(data.report)
         mixed = SourceMixture(counts, config.corpus.weights, config.seed)
         count = mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)

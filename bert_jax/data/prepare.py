@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import atomic_folder, chunks, corpus, pairs, records, writing
+from bert_jax.data import atomic_folder, chunks, corpus, pairs, writing
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
 from bert_jax.runtime import storage, untrusted
@@ -270,7 +270,7 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
 
 
 def report_text(data: Prepared) -> str:
-    """Returns the sizes, the overlap, each source's, and the fraction of [UNK]."""
+    """Returns the sizes, the overlap, and the fraction of [UNK]."""
     totals = data.report["totals"]
     lines = [
         f"{split}: {total['documents']:,} documents, {total['sentences']:,} sentences, "
@@ -279,11 +279,6 @@ def report_text(data: Prepared) -> str:
         for split, total in totals.items()
     ]
     lines += held_out(totals)
-    counts = (records.source_counts(data.report, n) for n in ("documents", "pairs"))
-    for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):
-        lines.append(
-            f"source {number} of train: {documents:,} documents, {rows:,} pairs"
-        )
     length = data.token_counts().sum() / totals["train"]["pairs"]
     lines.append(f"a pair of train: {length:.1f} tokens, without special ones")
     lines.append(f"[UNK]: {data.unknown_share():.3%} of train's tokens")

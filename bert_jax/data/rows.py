@@ -293,14 +293,9 @@ def encode_texts(
       limit: Number of the model's positions.
 
     Raises:
-      TypeError: one text instead of a list.
-      ValueError: no texts, or not as many second ones.
+      ValueError: not as many second texts.
       UserError: a text has more tokens than `limit`.
     """
-    if isinstance(texts, str) or isinstance(texts_b, str):
-        raise TypeError("a list of texts is required, not one text")
-    if not texts:
-        raise ValueError("no texts")
     if texts_b is not None and len(texts_b) != len(texts):
         raise ValueError(f"{len(texts)} texts, but {len(texts_b)} second ones")
     pairs = texts if texts_b is None else list(zip(texts, texts_b, strict=True))

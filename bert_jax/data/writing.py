@@ -30,7 +30,6 @@ from tqdm import tqdm
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, overlap, pairs, records, workers
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
 
@@ -58,8 +57,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
-    # bytes (of text), those of `source_key`, and where there are any random (pairs with
-    # a random second part)
+    # bytes (of text), with `corpus.weights` source_N_documents and source_N_pairs, and
+    # where there are any random (pairs with a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -216,7 +215,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
     if by_source := bool(job.corpus.weights):  # the loader needs the pairs'
-        totals.update(source_key(source_of[n], "documents") for n in set(wholes))
+        totals.update(f"source_{source_of[n]}_documents" for n in set(wholes))
     rng = random.Random(f"{job.corpus.seed} {chunk.split} {chunk.number} pairs")
     drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
     if job.corpus.full_sentences:
@@ -243,7 +242,7 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             if is_random_next:
                 totals["random"] += 1
             if by_source:
-                totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
+                totals[f"source_{source_of[wholes[a.document]]}_pairs"] += 1
         writer.close()
     except RuntimeError as error:  # ArrayRecord's, for a full disk
         raise UserError(
