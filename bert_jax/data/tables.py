@@ -42,11 +42,6 @@ _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')  # in a line of TSV
 Row = dict[str, Any]
 
 
-def is_number(column: str) -> bool:
-    """Returns whether it is the number of a column, from 0."""
-    return bool(re.fullmatch("0|[1-9][0-9]*", column))
-
-
 class ColumnSpec(NamedTuple):
     """Columns by name, or all by number in files without a header.
 
@@ -65,7 +60,7 @@ class ColumnSpec(NamedTuple):
     def numbers(self) -> tuple[str, ...]:
         """All columns if each is a number, else none."""
         every = (*self.required, *self.optional)
-        return every if all(map(is_number, every)) else ()
+        return every if all(map(str.isdecimal, every)) else ()
 
 
 ANY = ColumnSpec()  # whatever columns the header names

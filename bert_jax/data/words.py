@@ -1,11 +1,10 @@
 """Token ids of sentences, with each word given to the tokenizer once."""
 
-import json
 import re
 from array import array
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from bert_jax import tokenization
 
@@ -40,7 +39,7 @@ class Words:
             encodings = self._tokenizer.encode_batch_fast(
                 sentences, add_special_tokens=False
             )
-            return [_as_bytes(encoding.ids) for encoding in encodings]
+            return [array("i", encoding.ids).tobytes() for encoding in encodings]
         if self._lowercase:  # fewer words, and bytes.lower changes only ASCII
             sentences = [s.encode().lower().decode() for s in sentences]
         if len(self._known) > _KNOWN:
@@ -62,22 +61,16 @@ class _Known(dict[str, bytes]):
             token_ids = [token.id for token in self.tokenizer.model.tokenize(word)]
         else:
             token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids
-        ids = self[word] = _as_bytes(token_ids)
+        self[word] = ids = array("i", token_ids).tobytes()
         return ids
 
 
-def _as_bytes(ids: list[int]) -> bytes:
-    return array("i", ids).tobytes()
-
-
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
-    parts = json.loads(tokenizer.to_str())
-    if not tokenization.kind_of(tokenizer).has(tokenizer):
-        return False
-    kinds = [(parts[name] or {}).get("type") for name in _BERT]
     # Tokens that are not special are found before the text is cut.
-    only_special = all(token["special"] for token in parts["added_tokens"])
-    return kinds == list(_BERT.values()) and only_special
-
-
-_BERT = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+    added = tokenizer.get_added_tokens_decoder().values()
+    return (
+        tokenization.kind_of(tokenizer).has(tokenizer)
+        and isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and all(token.special for token in added)
+    )

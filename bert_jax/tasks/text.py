@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from bert_jax.data import texts, truncation
 from bert_jax.data.rows import Feature
-from bert_jax.data.tables import ANY, ColumnSpec, Row, is_number
+from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
@@ -158,7 +158,7 @@ class Text(Finetuning):
         if "text" not in task:
             return ANY
         columns = texts.text_columns(task.text, task.text_b, labelled=False)
-        labels = tuple(filter(is_number, [task.label]))
+        labels = tuple(filter(str.isdecimal, [task.label]))
         wanted = ColumnSpec(columns.required, labels, task.get("format", ""))
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
