@@ -15,8 +15,14 @@ from bert_jax import tokenization
 from bert_jax.config import configuration
 from bert_jax.convert import merge, sentence_transformers, weights
 from bert_jax.convert.layout import Weights
-from bert_jax.data import encodings
-from bert_jax.data.rows import Feature, Rows
+from bert_jax.data.rows import (
+    Columns,
+    Feature,
+    Rows,
+    batch_columns,
+    encode_texts,
+    text_feature,
+)
 from bert_jax.errors import UserError
 from bert_jax.extract import Extractor
 from bert_jax.family import FAMILIES
@@ -51,7 +57,7 @@ def _check_texts(texts: Sequence[Any]) -> None:
         raise ValueError("no texts")
 
 
-class Encoded(encodings.Columns):
+class Encoded(Columns):
     """Results of `Bert.encode`, with `pooled` only if the model has a pooler."""
 
     hidden_states: Float[np.ndarray, "texts length hidden"]  # the last layer's output
@@ -157,17 +163,18 @@ class Bert:
           `hidden_states` [texts, length, hidden] of the last layer, 0 after a text's
           end, and `pooled` [texts, hidden], if the model has a pooler. `input_ids`,
           `input_mask` and `segment_ids`, in the form that `apply` takes. Each token's
-          `offsets` and `word_ids` in the text (`encodings.Columns` describes them) and
+          `offsets` and `word_ids` in the text (`data.rows.Columns` describes them) and
           `tokens`. `length` is that of the longest text.
 
         Raises:
           UserError: See `tokenizer`. Also, a text is too long, or the model computes
             NaN.
         """
+        _check_texts(texts)
         positions = self.config.max_position_embeddings
-        tokenized = encodings.encode_texts(self.tokenizer, texts, texts_b, positions)
-        columns = encodings.batch_columns(tokenized, self._pad)
-        answers = self._encoding.start([*map(encodings.text_feature, tokenized)])()
+        tokenized = encode_texts(self.tokenizer, texts, texts_b, positions)
+        columns = batch_columns(tokenized, self._pad)
+        answers = self._encoding.start([*map(text_feature, tokenized)])()
         shape = (*columns["input_ids"].shape, self.config.hidden_size)
         hidden = np.zeros(shape, np.float32)
         for row, answer in zip(hidden, answers, strict=True):
@@ -265,7 +272,7 @@ class Bert:
         _check_texts(texts)
         tokenizer, answerer = self._embedding
         tokenized = tokenizer.encode_batch([pipeline.prompt + text for text in texts])
-        answers = answerer.start([*map(encodings.text_feature, tokenized)])()
+        answers = answerer.start([*map(text_feature, tokenized)])()
         return np.stack([answer["vectors"] for answer in answers])
 
     @functools.cached_property

@@ -6,7 +6,7 @@ import pytest
 
 import bert_jax
 from bert_jax import tokenization
-from bert_jax.data import encodings
+from bert_jax.data import rows
 from bert_jax.errors import UserError
 from bert_jax.tokenization.byte_level import ANGLED, BRACKETED
 from tests.close import assert_close
@@ -30,9 +30,7 @@ def tokenizer():
 
 
 def columns(tokenizer, texts, texts_b=None):
-    return encodings.batch_columns(
-        encodings.encode_texts(tokenizer, texts, texts_b, 32), 0
-    )
+    return rows.batch_columns(rows.encode_texts(tokenizer, texts, texts_b, 32), 0)
 
 
 def test_offsets_are_in_the_text_as_it_was_given(tokenizer):

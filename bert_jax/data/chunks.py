@@ -146,12 +146,8 @@ def cut_document(document: Document, max_bytes: int, language: str) -> list[Docu
     Returns:
       Segments of similar lengths that together have all the text.
     """
-    text = document.text
-    # A character has at most four bytes.
-    if not max_bytes or len(text) * 4 <= max_bytes:
-        return [document]
-    size = len(text.encode())
-    if size <= max_bytes:
+    text, size = document.text, len(document.text.encode())
+    if not max_bytes or size <= max_bytes:
         return [document]
     if document.form == "wrapped":
         separator, paragraphs = "\n\n", re.split(r"\n[ \t]*\n", text)

@@ -32,10 +32,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
-# The Hub's articles for `wikipedia.article_paragraphs`.
-_WIKIPEDIA = re.compile("wikimedia/wikipedia([@:]|$)")
-_JSON_LINES = ColumnSpec(("text",), format="jsonl")
-
 
 class Document(NamedTuple):
     """A text, and the meaning of its line breaks.
@@ -49,11 +45,12 @@ class Document(NamedTuple):
     source: int = 0  # its index in `config.corpus.sources`
 
 
-# The text's feature and form in a data set of TFDS, unless "text" and "wrapped",
-# and a function that keeps an article's text passages.
-_TFDS_TEXT: dict[str, tuple[str, str, Callable[[str], str]]] = {
+# The text's column and form in a data set by name, unless "text" and "wrapped", and a
+# function that keeps an article's text passages.
+_SETS: dict[str, tuple[str, str, Callable[[str], str]]] = {
     "wiki40b": ("text", "lines", wikipedia.wiki40b_paragraphs),
     "wikipedia": ("text", "lines", wikipedia.article_paragraphs),
+    "wikimedia/wikipedia": ("text", "lines", wikipedia.article_paragraphs),
     "pg19": ("book_text", "wrapped", str),
 }
 
@@ -72,12 +69,10 @@ def read_documents(sources: tuple[str, ...], data_dir: Path) -> Iterator[Documen
     for number, source in enumerate(sources):
         has_text = False
         for document in _read(source, data_dir):
-            if "\r" in document.text:  # in a JSON string, say
-                text = document.text.replace("\r\n", "\n")
-                document = document._replace(text=text)
-            if any(map(str.isalnum, document.text)):
+            text = document.text.replace("\r\n", "\n")  # of a JSON string, say
+            if any(map(str.isalnum, text)):
                 has_text = True
-                yield document._replace(source=number) if number else document
+                yield document._replace(text=text, source=number)
         if not has_text:
             raise UserError(f"{source}: no document with text; name another source")
 
@@ -88,17 +83,11 @@ def split_sentences(document: Document, language: str) -> list[str]:
         return document.text.split("\n")
     if document.form == "wrapped":
         blocks = re.split(r"\n[ \t]*\n", document.text)
-        paragraphs = [_unwrapped(block) for block in blocks]
+        paragraphs = [" ".join(block.split()) for block in blocks]
     else:
         paragraphs = document.text.split("\n")
     stripped = (s.strip() for p in paragraphs for s in sentencex.segment(language, p))
     return [sentence for sentence in stripped if sentence]
-
-
-def _unwrapped(block: str) -> str:
-    # A space is the only printable white space, so this is the same in less time.
-    is_plain = block.isprintable() and "  " not in block
-    return block.strip() if is_plain else " ".join(block.split())
 
 
 def text_identity(sources: tuple[str, ...]) -> list[list[Any]]:
@@ -121,10 +110,8 @@ def _identity(source: str) -> list[Any]:
         sizes = [[split, i.num_examples, i.num_bytes] for split, i in splits]
         return [kind, info.full_name, sizes]
     if kind == "hf":
-        files = [
-            file.resolve().name for file in hub_source.split_files(source, "train")
-        ]
-        kind = "hf passages" if _WIKIPEDIA.match(name) else kind
+        files = [file.resolve().name for file in hub_source.split_files(name, "train")]
+        kind = "hf passages" if _set_name(kind, name) in _SETS else kind
     else:
         files = [f"{size} {version} " for size, version in _files(source).values()]
     return [kind, len(files), hashlib.sha256("".join(files).encode()).hexdigest()]
@@ -144,27 +131,26 @@ def _kind(source: str) -> tuple[str, str]:
 def _read(source: str, data_dir: Path) -> Iterator[Document]:
     kind, name = _kind(source)
     if kind == "pydocs":
-        yield from _read_json_lines(pydocs.extract_docstrings(data_dir))
-    elif kind == "tfds":
-        yield from _read_tfds(name)
-    elif kind == "hf":
-        for path in hub_source.split_files(source, "train"):
-            for document in _read_parquet(path):
-                if _WIKIPEDIA.match(name):
-                    text = wikipedia.article_paragraphs(document.text)
-                    document = Document(text, "lines")
-                yield document
+        yield from _read_table(pydocs.extract_docstrings(data_dir), "jsonl")
+    elif kind in ("hf", "tfds"):
+        how = _SETS.get(_set_name(kind, name), ())
+        yield from _read_table(f"{source}:train", "", *how)
     else:
         for file in _files(source):
             yield from FILE_KINDS[kind](file)
 
 
+def _set_name(kind: str, name: str) -> str:
+    """Returns a key of _SETS, where the data set is one of them."""
+    if kind == "tfds":
+        return str(tfds_source.prepared_builder(name).name)
+    return re.split("[@:]", name)[0]
+
+
 def _files(source: str) -> dict[str, tuple[int, int | str]]:
-    pattern = source.partition(":")[2]
-    files = storage.list_matching(pattern)
+    files = storage.list_matching(source.partition(":")[2])
     if not files:
-        here = "" if storage.in_bucket(pattern) else f" from {os.getcwd()}"
-        raise UserError(f"{source}: no file matches{here}")
+        raise UserError(f"{source}: no file matches; this folder is {os.getcwd()}")
     return files
 
 
@@ -177,15 +163,17 @@ def _read_blocks(path: str | Path, form: str) -> Iterator[Document]:
             yield Document("\n".join(group), form)
 
 
-def _read_parquet(path: str | Path) -> Iterator[Document]:
-    for row in hub_source.parquet_rows(path, columns=("text",)):
-        text = "" if row["text"] is None else row["text"]
-        yield Document(as_text(text, str(path), "text"), "wrapped")
-
-
-def _read_json_lines(path: str | Path) -> Iterator[Document]:
-    for where, row in read_rows(str(path), _JSON_LINES):
-        yield Document(as_text(row["text"], where, "text"), "wrapped")
+def _read_table(
+    source: str | Path,
+    kind: str,
+    column: str = "text",
+    form: str = "wrapped",
+    passages: Callable[[str], str] = str,
+) -> Iterator[Document]:
+    """Yields the texts of a column of data/tables.py. Nothing is an empty text."""
+    for where, row in read_rows(str(source), ColumnSpec((column,), format=kind)):
+        text = "" if row[column] is None else as_text(row[column], where, column)
+        yield Document(passages(text), form)
 
 
 FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
@@ -195,16 +183,6 @@ FILE_KINDS: dict[str, Callable[[str | Path], Iterable[Document]]] = {
     "text": lambda path: [
         Document("\n".join(line for _, line in read_lines(path)), "wrapped")
     ],
-    "jsonl": _read_json_lines,
-    "parquet": _read_parquet,
+    "jsonl": lambda path: _read_table(path, "jsonl"),
+    "parquet": lambda path: _read_table(path, "parquet"),
 }
-
-
-def _read_tfds(name: str) -> Iterator[Document]:
-    builder = tfds_source.prepared_builder(name)
-    feature, form, passages = _TFDS_TEXT.get(builder.name, ("text", "wrapped", str))
-    if feature not in builder.info.features:
-        there = ", ".join(builder.info.features)
-        raise UserError(f"tfds:{name}: no feature {feature}; there are: {there}")
-    for example in tfds_source.read_examples(name, builder, "train"):
-        yield Document(passages(example[feature].decode("utf-8")), form)

@@ -6,8 +6,8 @@ batch at a time. A run resolves its data once, and then the text is not needed.
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import grain
 import numpy as np
@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config.phases import Phase, phase_at, phases_of
-from bert_jax.data import masking, mix, packing, prepare, records, vocabulary
+from bert_jax.data import masking, packing, prepare, records
 from bert_jax.data.prepare import Prepared
 from bert_jax.data.rows import EPOCHS, Batch, RowIndex, read_ahead, scale_rows
 from bert_jax.family import FAMILIES
@@ -37,8 +37,9 @@ def batch_dataset(
       phase: One of `phases_of`.
       data: Sentence pairs of the phase's length.
       split: `train` (endless, reshuffled each epoch, with `corpus.packing` several
-        pairs a row, with `corpus.weights` in the order of a `Mix`) or `dev` (once, in
-        the order written, one pair a row, the last batch padded with empty rows).
+        pairs a row, with `corpus.weights` in the order of a `SourceMixture`) or `dev`
+        (once, in the order written, one pair a row, the last batch padded with empty
+        rows).
       rows: Rows of the global batch to read. A host reads only its rows.
     """
     pairs = _Pairs(config, phase, data, split)
@@ -52,8 +53,8 @@ def batch_dataset(
         packed = packing.packed_rows(data.folder, phase.max_seq_length, most)
         count = len(packed)
     if config.corpus.weights:
-        counts = records.source_counts(data.report, "pairs")
-        mixed = mix.SourceMixture(counts, config.corpus.weights, config.seed)
+        counts = records.source_pairs(data.report)
+        mixed = SourceMixture(counts, config.corpus.weights, config.seed)
         count = mixed.size
     size, before = phase.batch_size, _rows_before(config, phase)
     order = grain.MapDataset.range(count).seed(config.seed).shuffle()
@@ -103,15 +104,6 @@ def batch_at(config: ConfigDict, step: int, split: str = "train") -> Batch:
     return _resolved(config.to_json(), phase, split)[step - first]
 
 
-class Unmasked(NamedTuple):
-    """Sentence pairs as rows, not yet masked."""
-
-    input_ids: Int32[np.ndarray, "batch length"]
-    input_mask: Int32[np.ndarray, "batch length"]  # 1 for a token, special ones too
-    segment_ids: Int32[np.ndarray, "batch length"]  # 1 for B and its [SEP]
-    candidates: Bool[np.ndarray, "batch length"]  # tokens of A and B
-
-
 class _Pairs:
     """Makes masked batches from the prepared sentence pairs of a split."""
 
@@ -142,22 +134,17 @@ class _Pairs:
         phase, special = self._phase, self._special
         pairs = self._source.read(record[record < len(self)].tolist())
         length = phase.max_seq_length
-        rows = self._assemble(pairs, len(record), length, special)
-        ids, mask, segments, candidates = rows
+        unmasked, candidates = self._assemble(pairs, len(record), length, special)
         labels = np.full(len(record), records.PADDING_LABEL, np.int32)
         labels[: len(pairs.lengths)] = pairs.is_random_next
-        unmasked = {
-            "input_ids": ids,
-            "input_mask": mask,
-            "segment_ids": segments,
-            "next_sentence_labels": labels,
-        }
+        unmasked["next_sentence_labels"] = labels
         if not masking.has_masks(self._config):
             return unmasked
         epochs = np.broadcast_to(epoch, record.shape)
+        ids = unmasked["input_ids"]
         masked = masking.mask_pairs(
             ids,
-            mask,
+            unmasked["input_mask"],
             candidates & self._masked[ids],
             functools.partial(
                 masking.row_uniforms, self._seed, b"mask", epochs, record
@@ -167,7 +154,7 @@ class _Pairs:
             special.mask,
             self._continuation,
         )
-        return unmasked | masked._asdict()
+        return unmasked | masked
 
     def packed(
         self, record: Int[np.ndarray, "batch pairs"], epoch: Int[np.ndarray, "batch"]
@@ -195,12 +182,16 @@ class _Pairs:
 
 def assemble_rows(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
-) -> Unmasked:
+) -> tuple[Batch, Bool[np.ndarray, "rows length"]]:
     """Writes each pair to a separate row: [CLS] A [SEP] B [SEP], or [CLS] A [SEP].
 
     Args:
       rows: Number of rows, at least as many as pairs. The others are empty.
       length: Tokens of a row.
+
+    Returns:
+      `input_ids`, `input_mask` (1 for a token, special ones too) and `segment_ids` (1
+      for B and its [SEP]) [rows, length], and which positions are tokens of A and B.
     """
     size_a, size_b = np.zeros((2, rows, 1), int)
     size_a[: len(pairs.lengths), 0], size_b[: len(pairs.lengths), 0] = pairs.lengths.T
@@ -213,7 +204,63 @@ def assemble_rows(
     ids = np.where(mask, special.sep, special.pad).astype(np.int32)
     ids[: len(pairs.lengths), 0] = special.cls
     ids[candidates] = pairs.tokens
-    return Unmasked(ids, mask.astype(np.int32), segments.astype(np.int32), candidates)
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    return {name: x.astype(np.int32) for name, x in batch.items()}, candidates
+
+
+class SourceMixture:
+    """Sources seen more or less often than others, by `config.corpus.weights`.
+
+    A pass over the mix takes `weight` times the rows of each source, rounded to a whole
+    row (at least one), all reshuffled. Over the passes each source's rows come equally
+    often. Within one pass, with a weight above 1, a row may come twice before another
+    comes. The next pass over the mix continues where the last one ended. So a weight of
+    2 is exactly two epochs a pass and 0.5 half of one, and the record at a position in
+    the training order follows from (weights, seed, position) alone.
+
+    Attributes:
+      size: Rows of a pass.
+    """
+
+    def __init__(self, rows: Sequence[int], weights: Sequence[float], seed: int):
+        """Takes each source's rows and weight. Its records follow the last source's.
+
+        Args:
+          rows: Number of rows of each source. Sources without rows are skipped.
+        """
+        self._rows = np.array(rows)
+        wanted = np.maximum(1, np.rint(self._rows * np.array(weights)))
+        self._parts = np.where(self._rows > 0, wanted, 0).astype(int)
+        self._ends = np.cumsum(self._parts)
+        self.size = int(self._ends[-1])
+        self._first = np.cumsum(self._rows) - self._rows
+        # Each source has a separate seed: equal ones could undo the mix's shuffling.
+        self._streams = [
+            grain.MapDataset.range(max(1, count))
+            .seed((seed + 1 + number) % 2**32)
+            .shuffle()
+            .repeat(EPOCHS)
+            for number, count in enumerate(rows)
+        ]
+
+    def records(
+        self, place: Int[np.ndarray, "batch"], turn: Int[np.ndarray, "batch"]
+    ) -> tuple[Int[np.ndarray, "batch"], Int[np.ndarray, "batch"]]:
+        """Returns the record at each position of a pass, and its source's epoch.
+
+        Args:
+          place: Positions in the pass, below `size`.
+          turn: Number of the pass.
+        """
+        source = np.searchsorted(self._ends, place, "right")
+        inside = place - (self._ends - self._parts)[source]
+        position = turn * self._parts[source] + inside
+        drawn = [
+            int(self._streams[one][at])
+            for one, at in zip(source.tolist(), position.tolist(), strict=True)
+        ]
+        record = self._first[source] + np.array(drawn, int)
+        return record, position // self._rows[source]
 
 
 @functools.lru_cache(maxsize=8)
@@ -261,14 +308,15 @@ class RunData:
         """The given tokenizer, the run's, or the one trained on the corpus.
 
         Raises:
-          UserError: see `vocabulary.prepare_tokenizer`.
+          UserError: see `prepare.prepare_tokenizer`.
         """
         if self._tokenizer is not None:
             return self._tokenizer
         for length in self._lengths():
-            if data := prepare.reopen_pairs(self._config, length, self._name(length)):
+            recorded = self._recorded.get(str(length), "")
+            if data := prepare.reopen_pairs(self._config, length, recorded):
                 return data.tokenizer
-        return vocabulary.prepare_tokenizer(self._config)
+        return prepare.prepare_tokenizer(self._config)
 
     def all(self) -> list[Prepared]:
         """Returns the data of every phase, shortest first.
@@ -280,25 +328,19 @@ class RunData:
             most = self._config.corpus.packed_pairs
             for length, data in by_length:
                 packing.packed_rows(data.folder, length, most)
-        if self.counts_words:
-            self.word_vectors()
+        self.word_vectors()
         return [data for _, data in by_length]
 
-    @property
-    def counts_words(self) -> bool:
-        """Whether a new model begins with counted word embeddings."""
-        return bool(
-            self._config.task.get("word_initializer") == "counted"
-            and not self._config.init_from
-        )
-
-    def word_vectors(self) -> Float32[np.ndarray, "vocab width"]:
+    def word_vectors(self) -> Float32[np.ndarray, "vocab width"] | None:
         """Returns `word_vectors.word_vectors_of` the longest rows, as wide as the
-        model."""
+        model, or None unless a new model begins with counted word embeddings."""
+        config = self._config
+        if config.task.get("word_initializer") != "counted" or config.init_from:
+            return None
         from bert_jax.data import word_vectors  # slow, and most runs count none
 
         data = self.of(self._lengths()[-1])
-        return word_vectors.word_vectors_of(data, self._config.model.hidden_size)
+        return word_vectors.word_vectors_of(data, config.model.hidden_size)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         """Yields the training batches from `step` on, through both phases, read ahead.
@@ -330,13 +372,11 @@ class RunData:
           UserError: see `prepare.prepare_pairs`.
         """
         if length not in self._prepared:
+            recorded = self._recorded.get(str(length), "")
             self._prepared[length] = prepare.prepare_pairs(
-                self._config, length, self.tokenizer, self._name(length)
+                self._config, length, self.tokenizer, recorded
             )
         return self._prepared[length]
-
-    def _name(self, length: int) -> str:
-        return self._recorded.get(str(length), "")
 
     def _lengths(self) -> list[int]:
         return sorted({phase.max_seq_length for phase in phases_of(self._config)})

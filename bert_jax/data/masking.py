@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from bert_jax.config.phases import Phase
 from bert_jax.data import packing
-from bert_jax.errors import UserError
+from bert_jax.data.rows import Batch
 from bert_jax.registry import MASKINGS
 
 
@@ -31,15 +31,6 @@ class Texts(NamedTuple):
 # Returns `count` numbers in [0, 1) for each row: [batch, count]. They depend on the
 # seed, the epoch and the record alone, so any record's mask can be computed alone.
 Uniforms = Callable[[int], Float[np.ndarray, "batch count"]]
-
-
-class Masked(NamedTuple):
-    """A batch's masked inputs, and the targets."""
-
-    input_ids: Int[np.ndarray, "batch length"]
-    masked_lm_positions: Int[np.ndarray, "batch predictions"]
-    masked_lm_ids: Int[np.ndarray, "batch predictions"]
-    masked_lm_weights: Float[np.ndarray, "batch predictions"]
 
 
 def row_uniforms(
@@ -80,28 +71,32 @@ def mask_pairs(
     columns: int,
     mask_id: int,
     continuation: Bool[np.ndarray, "vocab"],
-) -> Masked:
+) -> Batch:
     """Chooses the tokens to predict and their replacements, by `masking.name`.
 
-    Positions ascend. Unused columns are 0, with weight 0. See Texts.
+    Args: see Texts.
+
+    Returns:
+      The masked `input_ids`, and `masked_lm_positions`, which ascend, `masked_lm_ids`
+      and `masked_lm_weights` [batch, columns]. Unused columns are 0, with weight 0.
     """
     # rint rounds half to even, like Python's round in Google's code.
     share = np.rint(input_mask.sum(axis=1) * masking.masked_lm_prob).astype(int)
     budget = np.minimum(columns, np.maximum(1, share))
     texts = Texts(input_ids, candidates, budget, columns, mask_id, continuation)
     chosen, ids = MASKINGS.lookup(masking.name)(texts, uniforms, masking)
-    if (chosen.sum(axis=1) > budget).any():
-        raise UserError(
-            f"config.masking.name={masking.name}: chooses more positions of a row than "
-            "its budget (Texts.budget)"
-        )
     row, position, column = _places(chosen)
     positions, originals = np.zeros((2, len(ids), columns), np.int32)
     weights = np.zeros((len(ids), columns), np.float32)
     positions[row, column] = position
     originals[row, column] = input_ids[row, position]
     weights[row, column] = 1
-    return Masked(ids, positions, originals, weights)
+    return {
+        "input_ids": ids,
+        "masked_lm_positions": positions,
+        "masked_lm_ids": originals,
+        "masked_lm_weights": weights,
+    }
 
 
 def bert_masking(

@@ -5,7 +5,6 @@ stored next to them: longest-pack-first over the histogram of lengths (Krell et 
 2021, arXiv:2107.02027, section 3.1). Fine-tuning: see `PackedRows`.
 """
 
-import contextlib
 import functools
 import io
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
-from tqdm import tqdm
 
 from bert_jax.data import records, workers
 from bert_jax.data.rows import Batch, Feature, RowIndex, Rows, padded_length, scale_rows
@@ -229,12 +227,7 @@ def record_lengths(folder: storage.Path) -> Int32[np.ndarray, " records"]:
       UserError: the folder's records cannot be read.
     """
     shards = records.shard_paths(folder, "train")
-    results = workers.ordered_map(_lengths_of, None, shards)
-    with (
-        contextlib.closing(results),
-        tqdm(results, "packing", len(shards), disable=None, unit="shard") as parts,
-    ):
-        return np.concatenate(list(parts))
+    return np.concatenate([*workers.ordered_map(_lengths_of, None, shards)])
 
 
 def _lengths_of(_: None, shard: str) -> Int32[np.ndarray, " records"]:

@@ -1,6 +1,6 @@
 """Preparation of text as sentence pairs on disk: a TFDS data set, sharded ArrayRecord.
 
-    documents -> segments -> train and dev -> chunks
+    documents -> segments -> train and dev (-> a vocabulary, on a sample) -> chunks
     -> (on every core) sentences -> token ids -> pairs -> a shard for each chunk
 
 Dev is written last, without the sentences that train also has.
@@ -11,10 +11,14 @@ determines its content, and is renamed to that name once complete.
 """
 
 import hashlib
+import heapq
 import io
 import json
-from collections.abc import Iterator, Mapping
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,18 +27,10 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import (
-    atomic_folder,
-    chunks,
-    corpus,
-    pairs,
-    records,
-    vocabulary,
-    writing,
-)
+from bert_jax.data import atomic_folder, chunks, corpus, pairs, writing
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.runtime import storage
+from bert_jax.runtime import storage, untrusted
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
 _REPORT = "preparation.json"
@@ -59,6 +55,108 @@ class Prepared(NamedTuple):
         return float(counts[unknown] / max(1, counts.sum()))
 
 
+def prepare_tokenizer(config: ConfigDict) -> Tokenizer:
+    """Returns the config's tokenizer (`tokenization.of_config`), or trains one.
+
+    A trained tokenizer is stored in `<corpus.data_dir>/vocabulary-<fingerprint>`. It
+    is trained on the training split only.
+
+    Raises:
+      UserError: see `tokenization.of_config` and `corpus.read_documents`.
+    """
+    tokenizer = tokenization.of_config(config)
+    if tokenizer is not None:
+        return tokenizer
+    settings = config.tokenizer
+    data_dir = storage.storage_path(config.corpus.data_dir)
+    identity = {
+        "format": chunks.FORMAT,
+        "sources": corpus.text_identity(tuple(config.corpus.sources)),
+        "vocab_size": settings.vocab_size,
+        "lowercase": settings.lowercase,
+        "sample_bytes": settings.sample_bytes,
+        **chunks.chunk_settings(config),
+    }
+    if not settings.strip_accents:  # other vocabularies keep their names
+        identity["strip_accents"] = False
+    kind = FAMILIES[config.model.architecture].vocabulary
+    if kind is not WORDPIECE:
+        identity["kind"] = kind.name
+    folder = data_dir / f"vocabulary-{atomic_folder.folder_fingerprint(identity)}"
+    if not (folder / "metadata.json").exists():
+        with atomic_folder.made_whole(folder, "metadata.json") as temporary:
+            _train_tokenizer(config, identity, temporary)
+    return tokenization.load(folder / "tokenizer.json")
+
+
+def _train_tokenizer(
+    config: ConfigDict, identity: dict[str, Any], folder: Path
+) -> None:
+    """Trains and saves vocab.txt, tokenizer.json and metadata.json.
+
+    Raises:
+      UserError: The sample has no text, because a document exceeds `sample_bytes`.
+    """
+    settings = config.tokenizer
+    split_of = chunks.split_rule(config)
+    texts = (
+        piece.text
+        for index, document in enumerate(chunks.cut_documents(config))
+        if split_of(index) == "train"
+        for piece in document
+    )
+    # A trainer's time grows with the square of a word's letters.
+    endless = re.compile(r"(?<!\w)\w{10000,}")
+    sample = [
+        endless.sub(" ", text)
+        for text in sample_documents(texts, settings.sample_bytes, config.corpus.seed)
+    ]
+    if not sample:
+        raise UserError(
+            f"tokenizer.sample_bytes={settings.sample_bytes}: a document drawn for the "
+            "vocabulary is longer than this; raise it"
+        )
+    tokenizer = FAMILIES[config.model.architecture].vocabulary.train(
+        sample, settings.vocab_size, settings.lowercase, settings.strip_accents
+    )
+    tokenization.save_tokenizer(tokenizer, folder)
+    (folder / "metadata.json").write_text(json.dumps(identity, indent=1), "utf-8")
+    print(
+        f"trained a vocabulary of {settings.vocab_size:,} pieces on {len(sample):,} "
+        "documents",
+        file=sys.stderr,
+    )
+
+
+def sample_documents(documents: Iterable[str], max_bytes: int, seed: int) -> list[str]:
+    """Samples whole documents, each with the same chance, up to `max_bytes` in total.
+
+    Ranks documents by a hash of their index and keeps the first ones, as many as fit.
+    Only those are in memory.
+
+    Args:
+      documents: Texts.
+      max_bytes: Maximum bytes of UTF-8.
+      seed: Seed of the hash.
+
+    Returns:
+      The texts, in the order of the documents.
+    """
+    kept: list[tuple[float, int, str, int]] = []  # a heap, the highest rank on top
+    total, limit = 0, 1.0  # ranks from `limit` on did not fit
+    for index, text in enumerate(documents):
+        rank = chunks.keyed_hash(seed, "vocabulary", index)
+        if rank >= limit:
+            continue
+        size = len(text.encode())
+        heapq.heappush(kept, (-rank, index, text, size))
+        total += size
+        while total > max_bytes:
+            dropped, _, _, size = heapq.heappop(kept)
+            total, limit = total - size, -dropped
+    return [text for _, _, text, _ in sorted(kept, key=lambda entry: entry[1])]
+
+
 def prepare_pairs(
     config: ConfigDict,
     max_seq_length: int,
@@ -75,7 +173,7 @@ def prepare_pairs(
     Args:
       config: The whole config, of which `corpus`, `tokenizer` and `init_from` matter.
       max_seq_length: Tokens of a row, [CLS] and [SEP] included.
-      tokenizer: Tokenizer. None means the one from `vocabulary.prepare_tokenizer`.
+      tokenizer: Tokenizer. None means the one from `prepare_tokenizer`.
       recorded: Name of the folder when a resumed run started. It is enough, if it
         exists and has these settings, and the text may be gone.
 
@@ -83,7 +181,7 @@ def prepare_pairs(
       UserError: see `corpus.read_documents` and `writing.write_dataset`, or the disk is
         full, or the run began with other text.
     """
-    tokenizer = tokenizer or vocabulary.prepare_tokenizer(config)
+    tokenizer = tokenizer or prepare_tokenizer(config)
     if prepared := reopen_pairs(config, max_seq_length, recorded, tokenizer):
         return prepared
     data_dir = storage.storage_path(config.corpus.data_dir)
@@ -117,14 +215,9 @@ def open_folder(folder: storage.Path) -> Prepared:
     Raises:
       UserError: they are missing or damaged.
     """
-    try:
-        settings = json.loads((folder / _REPORT).read_bytes())
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"{folder / _REPORT}: cannot be read ({error}); delete this folder to "
-            "prepare the data again"
-        ) from error
-    return Prepared(folder, tokenization.load(folder / _TOKENIZER), settings)
+    hint = "; delete this folder to prepare the data again"
+    report = untrusted.read_object(folder / _REPORT, hint)
+    return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 
 def reopen_pairs(
@@ -177,21 +270,15 @@ def _settings(config: ConfigDict, max_seq_length: int) -> pairs.Settings:
 
 
 def report_text(data: Prepared) -> str:
-    """Returns the sizes, the overlap, each source's, and the fraction of [UNK]."""
-    lines, totals = [], data.report["totals"]
-    for split, total in totals.items():
-        share = total.get("random", 0) / max(1, total["pairs"])
-        lines.append(
-            f"{split}: {total['documents']:,} documents, {total['sentences']:,} "
-            f"sentences, {total['tokens']:,} tokens, {total['pairs']:,} pairs"
-            f"{f' ({share:.1%} random)' if share else ''}"
-        )
+    """Returns the sizes, the overlap, and the fraction of [UNK]."""
+    totals = data.report["totals"]
+    lines = [
+        f"{split}: {total['documents']:,} documents, {total['sentences']:,} sentences, "
+        f"{total['tokens']:,} tokens, {total['pairs']:,} pairs"
+        f" ({total.get('random', 0) / max(1, total['pairs']):.1%} random)"
+        for split, total in totals.items()
+    ]
     lines += held_out(totals)
-    counts = (records.source_counts(data.report, n) for n in ("documents", "pairs"))
-    for number, (documents, rows) in enumerate(zip(*counts, strict=True), 1):
-        lines.append(
-            f"source {number} of train: {documents:,} documents, {rows:,} pairs"
-        )
     length = data.token_counts().sum() / totals["train"]["pairs"]
     lines.append(f"a pair of train: {length:.1f} tokens, without special ones")
     lines.append(f"[UNK]: {data.unknown_share():.3%} of train's tokens")

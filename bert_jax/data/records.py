@@ -167,19 +167,12 @@ def _reading(path: Path | str) -> Iterator[None]:
         ) from error
 
 
-def source_key(source: int, name: str) -> str:
-    """Returns the name of a source's count in the totals."""
-    return f"source_{source}_{name}"
-
-
-def source_counts(report: Mapping[str, Any], name: str) -> list[int]:
-    """Returns the documents or pairs of each source in train, or [] if not counted.
+def source_pairs(report: Mapping[str, Any]) -> list[int]:
+    """Returns the pairs of each source in train, which are counted with
+    `corpus.weights`.
 
     Args:
       report: Content of preparation.json.
-      name: "documents" or "pairs".
     """
-    if not report.get("by_source"):
-        return []
     train = report["totals"]["train"]
-    return [train.get(source_key(n, name), 0) for n in range(len(report["sources"]))]
+    return [train.get(f"source_{n}_pairs", 0) for n in range(len(report["sources"]))]

@@ -31,16 +31,15 @@ from bert_jax.runtime import untrusted
 
 log = logging.getLogger(__name__)
 
+_ADAPTERS: dict[str, Any] = {"tfds": tfds, "hf": hub}
 BY_NAME = ("tfds:", "hf:")  # prefixes of data sets that are not files
+# A name may have a colon (tfds:mnist:3.0.1), and a split too (train[:10%]).
+_SPLIT = re.compile(r"(tfds|hf):(.+):((?:[^:\[\]]|\[[^\]]*\])+)")
 _QUOTES = "; are fields quoted as in CSV? Name the format: --config.task.format=csv"
+_SEPARATED = "; are they separated by commas (.csv) or tabs (.tsv)?"
 _QUOTED_TAB = re.compile(r'(^|\t)"[^"]*\t[^"]*"(\t|$)')  # in a line of TSV
 
 Row = dict[str, Any]
-
-
-def is_number(column: str) -> bool:
-    """Returns whether it is the number of a column, from 0."""
-    return bool(re.fullmatch("0|[1-9][0-9]*", column))
 
 
 class ColumnSpec(NamedTuple):
@@ -48,7 +47,6 @@ class ColumnSpec(NamedTuple):
 
     Attributes:
       format: csv, tsv or jsonl. Empty means by the file's ending.
-      overrides: Whether the format also holds for rows of `predict` in a .csv or .tsv.
       incomplete: Counter of lines of TSV with too few fields, which are left out. None
         means that they are errors.
     """
@@ -56,14 +54,13 @@ class ColumnSpec(NamedTuple):
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     format: str = ""
-    overrides: bool = True
     incomplete: Counter[str] | None = None
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """All columns if each is a number, else none."""
         every = (*self.required, *self.optional)
-        return every if all(map(is_number, every)) else ()
+        return every if all(map(str.isdecimal, every)) else ()
 
 
 ANY = ColumnSpec()  # whatever columns the header names
@@ -97,21 +94,33 @@ def read_table(source: str, wanted: ColumnSpec) -> list[Record]:
 def read_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
     """Reads rows one by one, as `read_table`, perhaps none."""
     has_header = _format(source, wanted) in ("csv", "tsv") and not wanted.numbers
-    for number, fields in _numbered(source, wanted):
+    for record in _records(source, wanted):
         for column in wanted.required:
-            if column not in fields:
-                place = f"{source}:{1 if has_header else number}"
-                raise UserError(f"{place}: {_missing(column, fields, wanted)}")
-        yield Record(f"{source}:{number}", fields)
+            if column not in record.fields:
+                where = f"{source}:1" if has_header else record.where
+                there = ", ".join(record.fields)
+                hint = "" if len(record.fields) > 1 else _SEPARATED
+                raise UserError(
+                    f"{where}: no column {column!r}; there are: {there}{hint}"
+                )
+        yield record
 
 
-def _missing(column: str, fields: Row, wanted: ColumnSpec) -> str:
-    if wanted.numbers and "0" in fields:
-        return f"no column {column}: there are {len(fields)}, numbered from 0"
-    text = f"no column {column!r}; there are: {', '.join(fields)}"
-    if len(fields) == 1:
-        return f"{text}; are they separated by commas (.csv) or tabs (.tsv)?"
-    return f"{text} (a file without a header needs numbers for all columns, from 0)"
+def has_split(source: str) -> bool:
+    """Returns whether there is such a split of a data set by name."""
+    adapter, name, split = _split_of(source)
+    return bool(adapter.has_split(name, split))
+
+
+def _split_of(source: str) -> tuple[Any, str, str]:
+    """Returns the adapter, the name and the split of a data set by name."""
+    match = _SPLIT.fullmatch(source)
+    if match is None:
+        raise UserError(
+            f"{source}: write tfds:NAME:SPLIT, hf:OWNER/NAME:SPLIT or "
+            "hf:OWNER/NAME:CONFIG:SPLIT, such as hf:stanfordnlp/imdb:train"
+        )
+    return _ADAPTERS[match[1]], match[2], match[3]
 
 
 def as_text(value: Any, where: str, column: str) -> str:
@@ -125,9 +134,6 @@ def as_text(value: Any, where: str, column: str) -> str:
     return value
 
 
-Numbered = Iterable[tuple[int, Row]]
-
-
 def _format(source: str, wanted: ColumnSpec) -> str:
     """Returns the form of a source: tfds, hf, or a file's format or ending."""
     if source.startswith(BY_NAME):
@@ -136,20 +142,19 @@ def _format(source: str, wanted: ColumnSpec) -> str:
     return ending if ending == "parquet" else wanted.format or ending
 
 
-def _numbered(source: str, wanted: ColumnSpec) -> Numbered:
+def _records(source: str, wanted: ColumnSpec) -> Iterator[Record]:
     match _format(source, wanted):
-        case "tfds":
-            return enumerate(tfds.split_rows(source), 1)
-        case "hf":
-            return enumerate(hub.split_rows(source), 1)
+        case "tfds" | "hf":
+            adapter, name, split = _split_of(source)
+            return _counted(source, adapter.split_rows(name, split))
         case "parquet":
-            return enumerate(hub.parquet_rows(source), 1)
+            return _counted(source, hub.parquet_rows(source))
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":
             return _named(source, _tsv_rows(source), wanted)
         case "jsonl":
-            return _objects(source, read_lines(source))
+            return json_rows(source, read_lines(source))
     raise UserError(
         f"{source}: unknown format; the name must end in .csv, .tsv or .jsonl "
         f"({', '.join(COMPRESSED)} may follow) or .parquet, or be tfds:NAME:SPLIT or "
@@ -158,9 +163,13 @@ def _numbered(source: str, wanted: ColumnSpec) -> Numbered:
     )
 
 
+def _counted(source: str, rows: Iterable[Row]) -> Iterator[Record]:
+    return (Record(f"{source}:{n}", row) for n, row in enumerate(rows, 1))
+
+
 def _named(
     path: str, rows: Iterable[tuple[int, list[str]]], wanted: ColumnSpec
-) -> Numbered:
+) -> Iterator[Record]:
     """Names the fields of each row, by the header or by number."""
     names: list[str] = []
     first = "the header names"
@@ -182,7 +191,7 @@ def _named(
                 f"{path}:{number}: has {len(row)} fields, but {first} {len(names)}; "
                 f"write as many{hint}"
             )
-        yield number, dict(zip(names, row, strict=True))
+        yield Record(f"{path}:{number}", dict(zip(names, row, strict=True)))
 
 
 def _csv_rows(path: str, wanted: ColumnSpec) -> Iterator[tuple[int, list[str]]]:
@@ -228,14 +237,10 @@ def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
 
 def json_rows(name: str, lines: Iterable[tuple[int, str]]) -> Iterator[Record]:
     """Reads JSON lines, by number. `name` is the file's, for errors."""
-    return (Record(f"{name}:{n}", fields) for n, fields in _objects(name, lines))
-
-
-def _objects(name: str, lines: Iterable[tuple[int, str]]) -> Numbered:
     for number, line in lines:
-        if not line.strip():
-            continue
-        fields = untrusted.parse_json(line, f"{name}:{number}")
-        if not isinstance(fields, dict):
-            raise UserError(f"{name}:{number}: not a JSON object; write one per line")
-        yield number, fields
+        if line.strip():
+            where = f"{name}:{number}"
+            fields = untrusted.parse_json(line, where)
+            if not isinstance(fields, dict):
+                raise UserError(f"{where}: not a JSON object; write one per line")
+            yield Record(where, fields)

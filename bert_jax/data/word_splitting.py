@@ -14,7 +14,9 @@ rule that `learn_rule` takes from them is:
 3. A script without spaces is split into the longest words of training, or else into
    characters. Where nearly all words of training are characters, every text is.
 
-A character is a grapheme cluster, so a combining mark stays with its base.
+A character is a grapheme cluster, so a combining mark stays with its base. A run is a
+part of a word: marks (M), letters of scripts without spaces (H), or other letters and
+digits.
 """
 
 import bisect
@@ -25,7 +27,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tokenizers import PreTokenizedString, Regex, normalizers, pre_tokenizers
 
@@ -51,14 +53,6 @@ _UNSPACED = {"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO"}
 _UNSPACED |= {"IDEOGRAPHIC", "THAI", "LAO", "KHMER", "MYANMAR"}
 
 
-class Run(NamedTuple):
-    """Marks, letters and digits, or letters of scripts without spaces."""
-
-    kind: str  # M for marks, H for scripts without spaces, empty for others
-    characters: list[str]  # grapheme clusters
-    text: str  # all of them
-
-
 def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
     """Returns the rule by which these words were separated.
 
@@ -67,10 +61,11 @@ def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
     """
     texts = [[part for word in words for part in word.split()] for words in sentences]
     runs = [[_runs_of(word) for word in words] for words in texts]
-    sizes = [sum(len(run.characters) for run in word) for s in runs for word in s]
+    sizes = [len(_characters(word)) for words in texts for word in words]
     if sizes.count(1) >= _NEARLY_ALL * len(sizes) > 0:
         return CHARACTERS
-    unspaced = {w[0].text for s in runs for w in s if len(w) == 1 and w[0].kind == "H"}
+    alone = {word[0] for words in runs for word in words if len(word) == 1}
+    unspaced = (run for run in alone if _class(run[0]) == "H")
     return {
         "marks": _learn_sides(runs) | _learn_groups(runs),
         "endings": _learn_endings(texts),
@@ -78,7 +73,7 @@ def learn_rule(sentences: Iterable[Sequence[str]]) -> Rule:
     }
 
 
-def _learn_sides(sentences: list[list[list[Run]]]) -> dict[str, int]:
+def _learn_sides(sentences: list[list[list[str]]]) -> dict[str, int]:
     """Returns the usual sides of marks by `_keys`, unless a more general key has them.
 
     The most specific key counts every occurrence, the others each different one. So
@@ -93,7 +88,7 @@ def _learn_sides(sentences: list[list[list[Run]]]) -> dict[str, int]:
             if key != "W  W":  # whether any mark between words is apart says little
                 counts[key][sides] += 1 if index else count
                 general[key] = keys[index + 1 :]
-    alone = sorted({w[0].text for words in sentences for w in words if _is_marks(w)})
+    alone = sorted({word[0] for s in sentences for word in s if _is_marks(word)})
     learned = {key: 0 for mark in alone for key in (f"W {mark} ", f" {mark} W")}
     for key in sorted(counts, key=lambda key: len(general[key])):
         sides, count = max(counts[key].items(), key=lambda item: item[::-1])
@@ -105,25 +100,24 @@ def _learn_sides(sentences: list[list[list[Run]]]) -> dict[str, int]:
     return learned
 
 
-def _observed(words: list[list[Run]]) -> Iterator[tuple[str, str, str, int]]:
+def _observed(words: list[list[str]]) -> Iterator[tuple[str, str, str, int]]:
     """Yields each mark with the text on its left and right, and its attached sides."""
     runs = [(n, run) for n, word in enumerate(words) for run in word]
-    nothing = (-1, Run("M", [], ""))
+    nothing = (-1, "")
     around = zip([nothing, *runs], runs, [*runs[1:], nothing], strict=False)
     for (before, first), (word, mark), (after, last) in around:
-        if mark.kind == "M":
-            left = "" if first.kind == "M" else first.text
-            right = "" if last.kind == "M" else last.text
+        if _is_marks([mark]):
+            left, right = _without_marks(first), _without_marks(last)
             if left and right:
                 sides = _LEFT * (before == word) + _RIGHT * (word == after)
-                yield left, mark.text, right, sides
+                yield left, mark, right, sides
             if left and word != after:  # white space may follow
-                yield left, mark.text, "", _BOTH * (before == word)
+                yield left, mark, "", _BOTH * (before == word)
             if right and before != word:
-                yield "", mark.text, right, _BOTH * (word == after)
+                yield "", mark, right, _BOTH * (word == after)
 
 
-def _learn_groups(sentences: list[list[list[Run]]]) -> dict[str, int]:
+def _learn_groups(sentences: list[list[list[str]]]) -> dict[str, int]:
     """Returns which marks next to each other belong together, and which are words.
 
     Equal ones belong together, unless they are known not to.
@@ -131,9 +125,9 @@ def _learn_groups(sentences: list[list[list[Run]]]) -> dict[str, int]:
     whole: Counter[str] = Counter()
     apart: Counter[str] = Counter()
     for words in sentences:
-        whole.update(run.text for word in words for run in word if run.kind == "M")
+        whole.update(run for word in words for run in word if _is_marks([run]))
         for are_marks, group in itertools.groupby(words, key=_is_marks):
-            texts = [word[0].text for word in group] if are_marks else []
+            texts = [word[0] for word in group] if are_marks else []
             for begin, end in itertools.combinations(range(len(texts) + 1), 2):
                 if 1 < end - begin <= _MAX_MARKS:
                     apart["".join(texts[begin:end])] += 1
@@ -165,8 +159,12 @@ def _learn_endings(sentences: list[list[str]]) -> dict[str, int]:
     }
 
 
-def _is_marks(word: list[Run]) -> bool:
-    return len(word) == 1 and word[0].kind == "M"
+def _is_marks(word: list[str]) -> bool:
+    return len(word) == 1 and _class(word[0][0]) == "M"
+
+
+def _without_marks(run: str) -> str:
+    return run if run and _class(run[0]) != "M" else ""
 
 
 class WordSplitter:
@@ -201,17 +199,17 @@ class WordSplitter:
                 end = match.start() + size
                 return [*self._split(chunk[:end]), *self._split(chunk[end:])]
         parts = [part for run in _runs_of(chunk) for part in self._parts(run)]
-        beside = ["", *("" if part.kind == "M" else part.text for part in parts), ""]
+        beside = ["", *map(_without_marks, parts), ""]
         joins = [False] * (len(parts) + 1)  # a part to the one before it
         for index, part in enumerate(parts):
-            if part.kind == "M":
-                left, right = beside[index], beside[index + 2]
-                sides = self._sides(left, part.text, right)
+            left, letters, right = beside[index : index + 3]
+            if not letters:
+                sides = self._sides(left, part, right)
                 joins[index] |= bool(left and sides & _LEFT)
                 joins[index + 1] |= bool(right and sides & _RIGHT)
         words: list[str] = []
         for part, joined in zip(parts, joins, strict=False):
-            words.append(words.pop() + part.text if joined else part.text)
+            words.append(words.pop() + part if joined else part)
         return words
 
     def _sides(self, left: str, mark: str, right: str) -> int:
@@ -223,12 +221,12 @@ class WordSplitter:
         to_left = _LEFT & _known_sides(self._marks, _keys(left, mark, ""))
         return to_left | _RIGHT & _known_sides(self._marks, _keys("", mark, right))
 
-    def _parts(self, run: Run) -> Iterator[Run]:
+    def _parts(self, run: str) -> Iterator[str]:
         """Yields words of a script without spaces, or marks that belong together."""
-        rest = run.characters
+        kind, rest = _class(run[0]), _characters(run)
         while rest:
-            size = self._size(run.kind, rest) if run.kind else len(rest)
-            yield Run(run.kind, rest[:size], "".join(rest[:size]))
+            size = self._size(kind, rest) if kind else len(rest)
+            yield "".join(rest[:size])
             rest = rest[size:]
 
     def _size(self, kind: str, rest: list[str]) -> int:
@@ -303,16 +301,10 @@ def _known_sides(marks: Mapping[str, int], keys: Iterable[str]) -> int:
 
 
 @functools.lru_cache(1 << 16)
-def _runs_of(word: str) -> list[Run]:
+def _runs_of(word: str) -> list[str]:
     """Returns the runs of a word, in order."""
-    runs = []
-    groups = itertools.groupby(
-        _characters(word), key=lambda cluster: _class(cluster[0])
-    )
-    for kind, group in groups:
-        characters = list(group)
-        runs.append(Run(kind, characters, "".join(characters)))
-    return runs
+    groups = itertools.groupby(_characters(word), lambda cluster: _class(cluster[0]))
+    return ["".join(group) for _, group in groups]
 
 
 def _characters(text: str) -> list[str]:
@@ -324,7 +316,7 @@ def _characters(text: str) -> list[str]:
 
 @functools.lru_cache(1 << 16)
 def _class(character: str) -> str:
-    """Returns the kind of a run."""
+    """Returns the kind of its run: M, H, or nothing for other letters and digits."""
     if unicodedata.category(character)[0] not in "LNMC":
         return "M"
     name = unicodedata.name(character, "").partition(" ")[0]

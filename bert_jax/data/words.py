@@ -1,18 +1,17 @@
 """Token ids of sentences, with each word given to the tokenizer once."""
 
-import json
 import re
 from array import array
 from collections.abc import Sequence
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from bert_jax import tokenization
 
 # A punctuation character of ASCII, or the text between two of them or spaces.
 _UNIT = re.compile(r"[^ !-/:-@\[-`{-~]+|[!-/:-@\[-`{-~]")
 # Bounds the memory of the cached ids: about 50 MB for English.
-_CHARACTERS = 2_000_000
+_KNOWN = 300_000  # words
 
 
 class Words:
@@ -40,11 +39,11 @@ class Words:
             encodings = self._tokenizer.encode_batch_fast(
                 sentences, add_special_tokens=False
             )
-            return [_as_bytes(encoding.ids) for encoding in encodings]
+            return [array("i", encoding.ids).tobytes() for encoding in encodings]
         if self._lowercase:  # fewer words, and bytes.lower changes only ASCII
             sentences = [s.encode().lower().decode() for s in sentences]
-        if self._known.characters > _CHARACTERS:
-            self._known = _Known(self._tokenizer)
+        if len(self._known) > _KNOWN:
+            self._known.clear()
         ids = self._known.__getitem__
         return [b"".join(map(ids, _UNIT.findall(sentence))) for sentence in sentences]
 
@@ -54,7 +53,6 @@ class _Known(dict[str, bytes]):
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
-        self.characters = 0
 
     def __missing__(self, word: str) -> bytes:
         if word.isascii() and word.isalnum() and word == word.lower():
@@ -63,23 +61,16 @@ class _Known(dict[str, bytes]):
             token_ids = [token.id for token in self.tokenizer.model.tokenize(word)]
         else:
             token_ids = self.tokenizer.encode(word, add_special_tokens=False).ids
-        ids = self[word] = _as_bytes(token_ids)
-        self.characters += len(word)
+        self[word] = ids = array("i", token_ids).tobytes()
         return ids
 
 
-def _as_bytes(ids: list[int]) -> bytes:
-    return array("i", ids).tobytes()
-
-
 def _cuts_at_spaces(tokenizer: Tokenizer) -> bool:
-    parts = json.loads(tokenizer.to_str())
-    if not tokenization.kind_of(tokenizer).has(tokenizer):
-        return False
-    kinds = [(parts[name] or {}).get("type") for name in _BERT]
     # Tokens that are not special are found before the text is cut.
-    only_special = all(token["special"] for token in parts["added_tokens"])
-    return kinds == list(_BERT.values()) and only_special
-
-
-_BERT = {"normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
+    added = tokenizer.get_added_tokens_decoder().values()
+    return (
+        tokenization.kind_of(tokenizer).has(tokenizer)
+        and isinstance(tokenizer.normalizer, normalizers.BertNormalizer)
+        and isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and all(token.special for token in added)
+    )

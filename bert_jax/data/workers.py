@@ -25,9 +25,8 @@ _context: Any = None  # in a worker: the argument shared by all its calls
 
 def available_cores() -> int:
     """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
 
 
 def ordered_map(
@@ -38,8 +37,9 @@ def ordered_map(
     One or two items run in this process. Otherwise one process per core is spawned
     (not forked: the caller may have threads) and gets `context` once. Only as many
     items are taken as keep the processes busy. An exception, from a worker or a
-    signal, kills the processes at once, and so does closing the generator. Wrap it in
-    `contextlib.closing` where the caller's code may be interrupted.
+    signal, ends the processes after the items that they have, and so does closing the
+    generator. Wrap it in `contextlib.closing` where the caller's code may be
+    interrupted.
 
     `function` must be in an importable module, not in the main program.
 
@@ -55,12 +55,10 @@ def ordered_map(
         return
     items = itertools.chain(head, items)
     del head  # frees each item as the chain passes it
-    before = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(
         available_cores(), multiprocessing.get_context("spawn"), _start, (context,)
     )
     waiting: deque[Future[Result]] = deque()
-    done = False
     try:
         for item in items:
             with _without_main():
@@ -70,19 +68,12 @@ def ordered_map(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-        done = True
     except BrokenProcessPool as error:
         raise UserError(
             "a worker process died, perhaps because memory ran out; "
             "run again on fewer cores (taskset) or with more memory"
         ) from error
     finally:
-        if not done:
-            processes = set(multiprocessing.active_children()) - before
-            for process in processes:
-                process.kill()
-            for process in processes:
-                process.join()
         executor.shutdown(cancel_futures=True)
 
 

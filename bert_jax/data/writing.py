@@ -16,7 +16,7 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -30,12 +30,8 @@ from tqdm import tqdm
 from bert_jax import tokenization
 from bert_jax.data import chunks, corpus, overlap, pairs, records, workers
 from bert_jax.data.chunks import Chunk
-from bert_jax.data.records import source_key
 from bert_jax.data.words import Words
 from bert_jax.errors import UserError
-
-# Sentences to tokenize in one call, which bounds the memory of the result.
-_BATCH = 1024
 
 
 class Job(NamedTuple):
@@ -44,13 +40,11 @@ class Job(NamedTuple):
     folder: Path
     words: Words
     vocabulary: int  # tokens
-    language: str
-    seed: int
+    corpus: ConfigDict  # config.corpus
     settings: pairs.Settings
+    separator: int  # the id between documents that share rows
     # For dev, after all of train is written: keys of the sentences to leave out.
     known: frozenset[int] = frozenset()
-    by_source: bool = False  # also count each source's documents and pairs
-    separator: int | None = None  # the id between documents that share rows
 
     def aside(self) -> Path:
         """Returns the folder of temporary files, deleted at the end."""
@@ -63,8 +57,8 @@ class Shard(NamedTuple):
     split: str
     number: int
     # documents, pieces (segments), sentences, left_out (sentences), tokens, pairs,
-    # bytes (of text), those of `source_key`, and where there are any random (pairs with
-    # a random second part)
+    # bytes (of text), with `corpus.weights` source_N_documents and source_N_pairs, and
+    # where there are any random (pairs with a random second part)
     totals: Counter[str]
     counts: Int64[np.ndarray, " vocab"]  # count of each id in tokens_a and tokens_b
     keys: UInt64[np.ndarray, " sentences"]  # see overlap.keys
@@ -89,7 +83,7 @@ def runner_map(settings: ConfigDict) -> OrderedMap:
       settings: `config.corpus`.
 
     Raises:
-      UserError: the runner is not installed, or its options are wrong.
+      UserError: Apache Beam is not installed.
     """
     if not settings.runner:
         return workers.ordered_map
@@ -100,7 +94,6 @@ def runner_map(settings: ConfigDict) -> OrderedMap:
         )
     from bert_jax.data import beam  # slow
 
-    beam.make_pipeline(settings)
     return functools.partial(beam.ordered_map, settings)
 
 
@@ -121,20 +114,20 @@ def write_dataset(
         folder.absolute(),
         Words(tokenizer),
         tokenizer.get_vocab_size(),
-        config.corpus.language,
-        config.corpus.seed,
+        config.corpus,
         settings,
-        by_source=bool(config.corpus.weights),
+        tokenization.special_ids(tokenizer).sep,
     )
-    if config.corpus.full_sentences:
-        job = job._replace(separator=tokenization.special_ids(tokenizer).sep)
     aside = job.aside()
     aside.mkdir()
     ordered_map = runner_map(config.corpus)
     with tqdm(desc="preparing", unit="B", unit_scale=True, disable=None) as progress:
         train, counts, held_back = _write_train(ordered_map, job, config, progress)
-        known = frozenset(overlap.in_file(aside / "train", held_back).tolist())
-        results = ordered_map(write_shard, job._replace(known=known), _dev_chunks(job))
+        keys = overlap.in_file(aside / "train", np.concatenate(held_back))
+        known = frozenset(keys.tolist())
+        stored = (aside / f"dev-{number}" for number in range(len(held_back)))
+        held_out = (pickle.loads(path.read_bytes()) for path in stored)
+        results = ordered_map(write_shard, job._replace(known=known), held_out)
         with contextlib.closing(results):
             dev = [_without_arrays(shard, progress) for shard in results]
     shards = train + dev
@@ -165,27 +158,19 @@ def write_dataset(
 
 def _write_train(
     ordered_map: OrderedMap, job: Job, config: ConfigDict, progress: tqdm
-) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], UInt64[np.ndarray, " sentences"]]:
-    """Writes train, and saves dev's chunks to a file for `_dev_chunks`.
+) -> tuple[list[Shard], Int64[np.ndarray, " vocab"], list[UInt64[np.ndarray, " _"]]]:
+    """Writes train, and stores dev's chunks.
 
     Returns:
-      Train's shards, the ids' counts in all of them, and the keys of dev's sentences.
-      The keys of train's sentences are in `aside / "train"`.
+      Train's shards, the ids' counts in all of them, and the keys of the sentences of
+      each chunk of dev. The keys of train's sentences are in `aside / "train"`.
     """
     every_chunk = chunks.group_chunks(
         chunks.cut_documents(config), chunks.split_rule(config)
     )
-
-    def with_dev_saved() -> Iterator[Chunk]:
-        with (job.aside() / "dev").open("wb") as file:
-            for chunk in every_chunk:
-                if chunk.split == "dev":
-                    pickle.dump(chunk, file)
-                yield chunk
-
     shards, held_back = [], []
     counts = np.zeros(job.vocabulary, np.int64)
-    results = ordered_map(first_pass, job, with_dev_saved())
+    results = ordered_map(first_pass, job, every_chunk)
     with contextlib.closing(results), (job.aside() / "train").open("wb") as keys:
         for shard in results:
             if shard.split == "dev":
@@ -194,14 +179,7 @@ def _write_train(
             counts += shard.counts
             keys.write(shard.keys.tobytes())
             shards.append(_without_arrays(shard, progress))
-    return shards, counts, np.concatenate(held_back)
-
-
-def _dev_chunks(job: Job) -> Iterator[Chunk]:
-    """Yields the chunks that `_write_train` has saved."""
-    with (job.aside() / "dev").open("rb") as file, contextlib.suppress(EOFError):
-        while True:
-            yield pickle.load(file)
+    return shards, counts, held_back
 
 
 def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
@@ -211,16 +189,19 @@ def _without_arrays(shard: Shard, progress: tqdm) -> Shard:
 
 
 def first_pass(job: Job, chunk: Chunk) -> Shard:
-    """Writes a chunk of train. For dev, which is written later, returns only keys."""
+    """Writes a chunk of train. Stores one of dev, which is written later, and returns
+    its keys."""
     if chunk.split == "train":
         return write_shard(job, chunk)
-    pieces = (piece for document in chunk.documents for piece in document)
-    keys = [
-        overlap.sentence_keys(corpus.split_sentences(piece, job.language))
-        for piece in pieces
-    ]
+    (job.aside() / f"dev-{chunk.number}").write_bytes(pickle.dumps(chunk))
+    keys = overlap.sentence_keys(
+        sentence
+        for document in chunk.documents
+        for piece in document
+        for sentence in corpus.split_sentences(piece, job.corpus.language)
+    )
     none = np.zeros(0, np.int64)
-    return Shard(chunk.split, chunk.number, Counter(), none, np.concatenate(keys))
+    return Shard(chunk.split, chunk.number, Counter(), none, keys)
 
 
 def write_shard(job: Job, chunk: Chunk) -> Shard:
@@ -230,19 +211,14 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
       OSError: the disk is full.
     """
     totals: Counter[str] = Counter()
-    tokens, lengths, wholes, keys = [], [], [], []
-    for number, ids, sizes, piece_keys in _tokenized(job, chunk, totals):
-        tokens.append(ids)
-        lengths.append(sizes)
-        wholes.append(number)
-        keys.append(piece_keys)
+    tokens, lengths, wholes, keys = _tokenize(job, chunk, totals)
     totals["documents"] = len(set(wholes))
     source_of = [document[0].source for document in chunk.documents]
-    if job.by_source:
-        totals.update(source_key(source_of[n], "documents") for n in set(wholes))
-    rng = random.Random(f"{job.seed} {chunk.split} {chunk.number} pairs")
+    if by_source := bool(job.corpus.weights):  # the loader needs the pairs'
+        totals.update(f"source_{source_of[n]}_documents" for n in set(wholes))
+    rng = random.Random(f"{job.corpus.seed} {chunk.split} {chunk.number} pairs")
     drawn: Iterable[pairs.Pair] = pairs.draw_pairs(lengths, rng, job.settings, wholes)
-    if job.separator is not None:
+    if job.corpus.full_sentences:
         longest = job.settings.max_seq_length - 2  # without a row's first and last
         ids, drawn = pairs.full_sentences(
             tokens, lengths, wholes, longest, job.separator
@@ -265,8 +241,8 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
             totals["pairs"] += 1
             if is_random_next:
                 totals["random"] += 1
-            if job.by_source:
-                totals[source_key(source_of[wholes[a.document]], "pairs")] += 1
+            if by_source:
+                totals[f"source_{source_of[wholes[a.document]]}_pairs"] += 1
         writer.close()
     except RuntimeError as error:  # ArrayRecord's, for a full disk
         raise UserError(
@@ -275,16 +251,19 @@ def write_shard(job: Job, chunk: Chunk) -> Shard:
         ) from error
     new.rename(part_path(job.folder, chunk.split, chunk.number))
     counts = np.bincount(used, minlength=job.vocabulary)
-    every = np.concatenate([np.zeros(0, np.uint64), *keys])
-    return Shard(chunk.split, chunk.number, totals, counts, every)
+    return Shard(chunk.split, chunk.number, totals, counts, keys)
 
 
-def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
-    """Yields each segment's document, tokens, sentence lengths and sentence keys."""
+def _tokenize(
+    job: Job, chunk: Chunk, totals: Counter[str]
+) -> tuple[list[array], list[list[int]], list[int], UInt64[np.ndarray, " sentences"]]:
+    """Returns each segment's tokens, its sentences' lengths and its document, and the
+    keys of all sentences."""
+    tokens, lengths, wholes, every = [], [], [], [np.zeros(0, np.uint64)]
     for number, document in enumerate(chunk.documents):
         for piece in document:
             totals["bytes"] += len(piece.text.encode())
-            sentences = corpus.split_sentences(piece, job.language)
+            sentences = corpus.split_sentences(piece, job.corpus.language)
             keys = overlap.sentence_keys(sentences)
             if job.known:
                 kept = [i for i, k in enumerate(keys.tolist()) if k not in job.known]
@@ -292,15 +271,16 @@ def _tokenized(job: Job, chunk: Chunk, totals: Counter[str]) -> Iterator[tuple]:
                 sentences, keys = [sentences[i] for i in kept], keys[kept]
             if space := job.words.before_word:
                 sentences[1:] = [f"{space}{sentence}" for sentence in sentences[1:]]
-            ids, sizes = array("i"), []
-            for first in range(0, len(sentences), _BATCH):
-                encoded = job.words.encode(sentences[first : first + _BATCH])
-                for one in filter(None, encoded):
-                    ids.frombytes(one)
-                    sizes.append(len(one) // ids.itemsize)
-            if sizes:  # empty if the tokenizer drops every character
+            encoded = [*filter(None, job.words.encode(sentences))]
+            if encoded:  # empty if the tokenizer drops every character
+                ids = array("i", b"".join(encoded))
+                sizes = [len(one) // ids.itemsize for one in encoded]
                 totals.update(pieces=1, sentences=len(sizes), tokens=len(ids))
-                yield number, ids, sizes, keys
+                tokens.append(ids)
+                lengths.append(sizes)
+                wholes.append(number)
+                every.append(keys)
+    return tokens, lengths, wholes, np.concatenate(every)
 
 
 def _write_metadata(shards: list[Shard], folder: Path) -> None:
@@ -312,7 +292,7 @@ def _write_metadata(shards: list[Shard], folder: Path) -> None:
     )
     infos = []
     for split in chunks.SPLITS:
-        parts = sorted((s for s in shards if s.split == split), key=lambda s: s.number)
+        parts = [shard for shard in shards if shard.split == split]
         names = template.replace(split=split)
         paths = names.sharded_filepaths(num_shards=len(parts))
         for part, path in zip(parts, paths, strict=True):

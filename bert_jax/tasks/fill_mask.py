@@ -12,8 +12,7 @@ from ml_collections import ConfigDict
 from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import encodings
-from bert_jax.data.rows import Batch, Feature, Rows, power_of_two
+from bert_jax.data.rows import Batch, Feature, Rows, power_of_two, text_feature
 from bert_jax.errors import escape_controls
 from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
@@ -79,7 +78,7 @@ class FillMask(Predictor):
                 f"{self.max_seq_length} positions: shorten the text"
             )
         blanks = Blanks(self._masks(encoding), row.get("text_b") is not None)
-        return encodings.text_feature(encoding, blanks)
+        return text_feature(encoding, blanks)
 
     def _masks(self, encoding: Encoding) -> list[int]:
         return [i for i, id_ in enumerate(encoding.ids) if id_ == self._special.mask]

@@ -343,7 +343,8 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
       params: Parameters of BertForPreTraining, on the devices, maybe of several seeds.
       config: The whole config. Unless it enables these vectors, nothing is changed.
     """
-    if not data.counts_words:
+    words = data.word_vectors()
+    if words is None:
         return params
     if "masked_lm" not in params:
         raise UserError(
@@ -352,7 +353,7 @@ def _counted_start(params: Any, data: Any, config: ConfigDict) -> Any:
         )
     counts = data.of(config.corpus.max_seq_length).token_counts() + 1
     length = config.model.initializer_range * config.model.hidden_size**0.5
-    vectors = length * data.word_vectors()
+    vectors = length * words
     flat = traverse_util.flatten_dict(params)
     embedding = ("bert", "embeddings", "word_embeddings", "embedding")
     bias = ("masked_lm", "bias")

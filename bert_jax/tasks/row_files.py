@@ -47,8 +47,7 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
         name = "standard input"
         return tables.json_rows(name, decode_lines(sys.stdin.buffer, name))
     ending = uncompressed_name(source).rpartition(".")[2]
-    decisive = ["jsonl", "parquet", *([] if wanted.overrides else ["csv", "tsv"])]
-    form = ending if ending in decisive else wanted.format or ending
+    form = ending if ending in ("jsonl", "parquet") else wanted.format or ending
     by_name = source.startswith(BY_NAME)
     if not by_name:
         place = storage.storage_path(source)

@@ -17,9 +17,8 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import texts, truncation
-from bert_jax.data.lines import uncompressed_name
 from bert_jax.data.rows import Feature
-from bert_jax.data.tables import ANY, ColumnSpec, Row, is_number
+from bert_jax.data.tables import ANY, ColumnSpec, Row
 from bert_jax.data.texts import sorted_labels
 from bert_jax.errors import UserError
 from bert_jax.runtime import terminal
@@ -159,12 +158,8 @@ class Text(Finetuning):
         if "text" not in task:
             return ANY
         columns = texts.text_columns(task.text, task.text_b, labelled=False)
-        labels = tuple(filter(is_number, [task.label]))
-        # A format for training files of no known ending holds only for such files.
-        ending = uncompressed_name(task.train_file).rpartition(".")[2]
-        overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
-        form = task.get("format", "")
-        wanted = ColumnSpec(columns.required, labels, form, overrides)
+        labels = tuple(filter(str.isdecimal, [task.label]))
+        wanted = ColumnSpec(columns.required, labels, task.get("format", ""))
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def parse_row(self, row: Row) -> Row:

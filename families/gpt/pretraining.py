@@ -5,14 +5,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax import tokenization
-from bert_jax.data import encodings, records
-from bert_jax.data.loader import Unmasked
-from bert_jax.data.rows import Feature
+from bert_jax.data import records
+from bert_jax.data.rows import Batch, Feature, text_feature
 from bert_jax.family import require_values
 from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
 from bert_jax.tasks.pretraining import Pretraining
@@ -35,7 +34,7 @@ class GptPretraining(Pretraining):
 
 def fill(
     pairs: records.Pairs, rows: int, length: int, special: tokenization.SpecialIds
-) -> Unmasked:
+) -> tuple[Batch, Bool[np.ndarray, "rows length"]]:
     """Makes rows as `loader.assemble_rows`: the text alone, without special tokens."""
     size = np.zeros((rows, 1), int)
     size[: len(pairs.lengths), 0] = pairs.lengths.sum(axis=1)
@@ -43,7 +42,9 @@ def fill(
     ids = np.full((rows, length), special.pad, np.int32)
     ids[mask] = pairs.tokens
     whole = mask.astype(np.int32)
-    return Unmasked(ids, whole, np.zeros_like(whole), mask)
+    segments = np.zeros_like(whole)
+    batch = {"input_ids": ids, "input_mask": whole, "segment_ids": segments}
+    return batch, mask
 
 
 def _check(config: ConfigDict) -> None:
@@ -92,7 +93,7 @@ class GptContinue(Continue):
                 f"{length} tokens; at least 1, and at most the model's "
                 f"{self.max_seq_length} positions"
             )
-        return encodings.text_feature(encoding, Blanks([length - 1], False))
+        return text_feature(encoding, Blanks([length - 1], False))
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the best tokens after each position.

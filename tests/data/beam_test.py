@@ -28,7 +28,7 @@ def mapped(tmp_path):
 
     def run(function, count, *options):
         settings = ConfigDict({"runner": "FnApiRunner", "beam_options": options})
-        job = Job(tmp_path, None, 0, "en", 0, None)
+        job = Job(tmp_path, None, 0, settings, None, 0)
         job.aside().mkdir()
         numbered = [Chunk("train", number, []) for number in range(count)]
         return beam.ordered_map(settings, function, job, numbered)
@@ -81,7 +81,7 @@ def test_beam_gives_the_pools_bytes(tmp_path, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_beam_names_a_failing_chunk(mapped):
-    with pytest.raises(UserError, match=r"runner=FnApiRunner: .*a bad chunk.*; all "):
+    with pytest.raises(UserError, match=r"runner=FnApiRunner: .*a bad chunk; check "):
         list(mapped(fails_at_three, 8, TWO))
 
 

@@ -113,7 +113,7 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
     rows = [{"label": 1}, {"label": 0}, {"label": -1}]
     content = as_parquet(rows, label=["no", "yes"])
     fake_hub.models[NAME] = {"main": {"data/test-0.parquet": content}}
-    (path,) = hub_source.parquet_files(f"hf:{NAME}", "test")
+    (path,) = hub_source.parquet_files(NAME, "test")
     assert [row["label"] for row in hub_source.parquet_rows(path)] == [
         "yes",
         "no",
@@ -183,5 +183,5 @@ def test_split_that_lacks_a_file_is_refused(fake_hub):
     sent = {name: whole[name] for name in names[::2]}
     fake_hub.models[NAME] = {"main": sent, "whole": whole}
     with pytest.raises(UserError, match=r"data: has 2 of the 3 files .*train-0000"):
-        hub_source.parquet_files(f"hf:{NAME}", "train")
-    assert len(hub_source.parquet_files(f"hf:{NAME}@whole", "train")) == 3
+        hub_source.parquet_files(NAME, "train")
+    assert len(hub_source.parquet_files(f"{NAME}@whole", "train")) == 3

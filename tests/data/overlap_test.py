@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from preparing import make_config, read
 
-from bert_jax.data import chunks, corpus, overlap, prepare, vocabulary, workers
+from bert_jax.data import chunks, corpus, overlap, prepare, workers
 from bert_jax.errors import UserError
 
 VOCABULARY = "vocab/bert-base-uncased-vocab.txt"
@@ -122,7 +122,7 @@ def test_copies_are_left_out_of_dev_and_counted(tmp_path, monkeypatch):
 def test_corpus_of_copies_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("\n\n".join(["A sentence.\nAnother."] * 8))
     config = config_of(tmp_path, f"sentences:{tmp_path}/a.txt")
-    vocabulary.prepare_tokenizer(config)
+    prepare.prepare_tokenizer(config)
     before = sorted(Path(config.corpus.data_dir).iterdir())
     with pytest.raises(UserError, match="the text repeats itself"):
         prepare.prepare_pairs(config, 32)

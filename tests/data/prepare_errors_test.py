@@ -8,7 +8,7 @@ import pytest
 from preparing import made, make_config, names, read, write_corpus
 from runs import LIMIT
 
-from bert_jax.data import prepare, vocabulary, writing
+from bert_jax.data import prepare, writing
 from bert_jax.errors import Interrupted, UserError
 
 
@@ -27,7 +27,7 @@ def test_prepare_refuses_one_document(config, tmp_path):
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, lambda: Interrupted(15)])
 def test_interruption_leaves_nothing(config, monkeypatch, exception):
-    vocabulary.prepare_tokenizer(config)
+    prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
 
     def stop(*args):
@@ -40,7 +40,7 @@ def test_interruption_leaves_nothing(config, monkeypatch, exception):
 
 
 def test_full_disk_leaves_nothing(config, monkeypatch):
-    vocabulary.prepare_tokenizer(config)
+    prepare.prepare_tokenizer(config)
     before = names(config.corpus.data_dir)
 
     class FullDisk:

@@ -152,9 +152,7 @@ def test_file_without_a_header_has_numbers(tmp_path, kind):
 
 def test_numbers_of_columns_that_are_not_there(tmp_path):
     source = write(tmp_path, "a.tsv", "x\ta\ny\tb\n")
-    assert error(source, ["2", "0"]) == (
-        f"{source}:1: no column 2: there are 2, numbered from 0"
-    )
+    assert error(source, ["2", "0"]) == (f"{source}:1: no column '2'; there are: 0, 1")
     source = write(tmp_path, "b.tsv", "x\ta\ny\n")
     assert "b.tsv:2: has 1 fields, but line 1 has 2" in error(source, ["0"])
 

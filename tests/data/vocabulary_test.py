@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runs import LIMIT
 
 from bert_jax import tokenization
-from bert_jax.data import chunks, vocabulary
+from bert_jax.data import chunks, prepare
 from bert_jax.errors import UserError
 from bert_jax.tokenization.wordpiece import WORDPIECE
 
@@ -30,7 +30,7 @@ def test_vocabulary_has_the_first_ranks_that_fit(sizes, budget, seed):
         kept.append((index, text))
     expected = [text for _, text in sorted(kept)]
     texts = [text for _, text in documents]
-    assert vocabulary.sample_documents(texts, budget, seed) == expected
+    assert prepare.sample_documents(texts, budget, seed) == expected
 
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "catalogue", "of", "cats"]

@@ -33,7 +33,7 @@ def dies_at_two(_, item):
 
 
 def sleeps(_, item):
-    time.sleep(2 * LIMIT if item else 0)
+    time.sleep(item)
     return item
 
 
@@ -77,15 +77,12 @@ def test_death_of_a_worker():
 
 @pytest.mark.parametrize("exception", [KeyboardInterrupt(), Interrupted(15)])
 def test_interruption_ends_the_workers(exception):
-    start = time.monotonic()
-
     def items():
         yield from (0, 0, 1)  # on one core the map waits for all but the last
         raise exception  # as a signal's handler would, in the main thread
 
     with pytest.raises(type(exception)):
         list(workers.ordered_map(sleeps, None, items()))
-    assert time.monotonic() - start < LIMIT
     assert not multiprocessing.active_children()
 
 

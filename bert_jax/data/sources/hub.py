@@ -1,6 +1,6 @@
 """Data sets on the Hugging Face Hub, by their parquet files.
 
-    hf:OWNER/NAME[@REVISION][:CONFIG]
+    OWNER/NAME[@REVISION][:CONFIG]
 
 A split's files are CONFIG/SPLIT-*.parquet or CONFIG/SPLIT/*.parquet. Without a CONFIG
 it is `data`, `default`, `plain_text` or no folder. Where the revision has none, the
@@ -13,7 +13,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
@@ -24,7 +24,7 @@ _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
 
 
-def parquet_files(source: str, split: str) -> list[pathlib.Path]:
+def parquet_files(name: str, split: str) -> list[pathlib.Path]:
     """Returns a split's parquet files, in order, downloaded unless in the cache.
 
     The list is empty if the data set has none.
@@ -32,7 +32,7 @@ def parquet_files(source: str, split: str) -> list[pathlib.Path]:
     Raises:
       UserError: See `hub.download_snapshot`.
     """
-    name, _, config = source.removeprefix(hub.PREFIX).partition(":")
+    name, _, config = name.partition(":")
     homes = (config,) if config else ("data", "default", "plain_text", "")
     patterns = tuple(
         f"{home}/{split}{end}".lstrip("/")
@@ -57,54 +57,34 @@ def parquet_files(source: str, split: str) -> list[pathlib.Path]:
     return []
 
 
-def split_files(source: str, split: str) -> list[pathlib.Path]:
+def split_files(name: str, split: str) -> list[pathlib.Path]:
     """Returns `parquet_files`, or raises UserError if there are none."""
-    if paths := parquet_files(source, split):
+    if paths := parquet_files(name, split):
         return paths
     raise UserError(
-        f"{source}: no parquet files of a split {split}; its page on the Hub shows its "
-        "configs (hf:OWNER/NAME:CONFIG) and splits"
+        f"hf:{name}: no parquet files of a split {split}; its page on the Hub shows "
+        "its configs (hf:OWNER/NAME:CONFIG) and splits"
     )
 
 
-def split_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of hf:OWNER/NAME[:CONFIG]:SPLIT.
-
-    Raises:
-      UserError: It does not have this form. See also `split_files` and
-        `parquet_rows`.
-    """
-    for path in split_files(*_parts(source)):
+def split_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a split. Raises as `split_files` and `parquet_rows`."""
+    for path in split_files(name, split):
         yield from parquet_rows(path)
 
 
-def has_split(source: str) -> bool:
-    """Returns whether hf:OWNER/NAME[:CONFIG] has the SPLIT. Raises as `split_rows`."""
-    return bool(parquet_files(*_parts(source)))
+def has_split(name: str, split: str) -> bool:
+    """Returns whether there is such a split. Raises as `parquet_files`."""
+    return bool(parquet_files(name, split))
 
 
-def _parts(source: str) -> tuple[str, str]:
-    name, _, split = source.removeprefix(hub.PREFIX).rpartition(":")
-    if not name or not split:
-        raise UserError(
-            f"{source}: write hf:OWNER/NAME:SPLIT or hf:OWNER/NAME:CONFIG:SPLIT, such "
-            "as hf:stanfordnlp/imdb:train"
-        )
-    return f"{hub.PREFIX}{name}", split
-
-
-def parquet_rows(
-    path: str | Path, *, columns: Sequence[str] | None = None
-) -> Iterator[dict[str, Any]]:
+def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a parquet file, one at a time.
 
     Bytes are UTF-8 text, classes have their names, and -1 is None.
 
-    Args:
-      columns: Columns to read, which must exist. None means all.
-
     Raises:
-      UserError: The file cannot be read or is damaged, or a column is missing.
+      UserError: The file cannot be read or is damaged.
     """
     import pyarrow
     from pyarrow import parquet
@@ -112,18 +92,12 @@ def parquet_rows(
     try:
         with storage.open_binary(storage.storage_path(path)) as file:
             table = parquet.ParquetFile(file)
-            schema = table.schema_arrow
-            for column in columns or ():
-                if column not in schema.names:
-                    there = ", ".join(schema.names)
-                    raise UserError(f"{path}: no column {column}; there are: {there}")
-            about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+            metadata = table.schema_arrow.metadata or {}
+            about = json.loads(metadata.get(b"huggingface", b"{}"))
             names = _class_names(about.get("info", {}).get("features", {}))
-            for batch in table.iter_batches(_ROWS, columns=columns):
+            for batch in table.iter_batches(_ROWS):
                 for row in batch.to_pylist():
-                    for column in names.keys() & row.keys():
-                        row[column] = _class_name(row[column], names[column])
-                    yield {key: _decoded(value) for key, value in row.items()}
+                    yield {key: _plain(x, names.get(key)) for key, x in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         # A path in the Hub's cache is a link. A new download replaces what it names.
         raise UserError(
@@ -137,23 +111,19 @@ def _class_names(features: dict[str, Any]) -> dict[str, list[str]]:
     writes them into the file's metadata."""
     names = {}
     for column, feature in features.items():
-        inner = feature.get("feature") if isinstance(feature, dict) else None
-        feature = inner if isinstance(inner, dict) else feature
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
-            names[column] = [str(name) for name in feature["names"]]
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else None
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
+            names[column] = [str(name) for name in inner["names"]]
     return names
 
 
-def _class_name(value: Any, classes: list[str]) -> Any:
+def _plain(value: Any, classes: list[str] | None) -> Any:
+    """Returns the value as JSON has it: text for bytes, None for NaN, and a class's
+    name."""
     if isinstance(value, list):
-        return [_class_name(one, classes) for one in value]
-    if not isinstance(value, int):
-        return value
-    return classes[value] if 0 <= value < len(classes) else None
-
-
-def _decoded(value: Any) -> Any:
-    """Returns the value as JSON has it: text for bytes, and None for NaN."""
+        return [_plain(each, classes) for each in value]
+    if classes is not None and isinstance(value, int):
+        return classes[value] if 0 <= value < len(classes) else None
     if isinstance(value, float) and math.isnan(value):
         return None
     return value.decode("utf-8") if isinstance(value, bytes) else value

@@ -60,11 +60,8 @@ def extract_docstrings(data_dir: storage.Path) -> storage.Path:
     files = list(_files())
     tasks = [files[i : i + _FILES_A_TASK] for i in range(0, len(files), _FILES_A_TASK)]
     storage.make_folder(data_dir)
-    with (
-        storage.replace_file(path) as file,
-        contextlib.closing(workers.ordered_map(_read_files, None, tasks)) as texts,
-    ):
-        file.writelines(texts)
+    with storage.replace_file(path) as file:
+        file.writelines(workers.ordered_map(_read_files, None, tasks))
     return path
 
 

@@ -51,17 +51,16 @@ def prepared_builder(name: str) -> Any:
     return builder
 
 
-def read_examples(name: str, builder: Any, split: str) -> Iterator[Any]:
-    """Yields the records of a split, in order.
-
-    Args:
-      builder: Builder of the data set.
+def split_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a split, in order, as JSON has them, classes by their names.
 
     Raises:
-      UserError: There is no such split, or its format needs TensorFlow.
+      UserError: See `prepared_builder`, or there is no such split, or its format needs
+        TensorFlow.
     """
     import tensorflow_datasets as tfds
 
+    builder = prepared_builder(name)
     try:
         try:
             source = builder.as_data_source(split)
@@ -74,35 +73,14 @@ def read_examples(name: str, builder: Any, split: str) -> Iterator[Any]:
             f"are {', '.join(builder.info.splits)}, and formats other than "
             "array_record need TensorFlow (pip install '.[google]')"
         ) from error
-    yield from examples
-
-
-def split_rows(source: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of tfds:NAME:SPLIT, as JSON has them, classes by their names.
-
-    Raises UserError if it does not have this form, as `prepared_builder` and
-    `read_examples`.
-    """
-    name, split = _parts(source)
-    builder = prepared_builder(name)
-    for example in read_examples(name, builder, split):
-        features = builder.info.features
+    features = builder.info.features
+    for example in examples:
         yield {k: _plain(features[k], value) for k, value in example.items()}
 
 
-def has_split(source: str) -> bool:
-    """Returns whether tfds:NAME has the SPLIT. Raises as `split_rows`."""
-    name, split = _parts(source)
+def has_split(name: str, split: str) -> bool:
+    """Returns whether there is such a split. Raises as `prepared_builder`."""
     return split in prepared_builder(name).info.splits
-
-
-def _parts(source: str) -> tuple[str, str]:
-    _, name, split = [*source.split(":", 2), ""][:3]
-    if not name or not split:
-        raise UserError(
-            f"{source}: write tfds:NAME:SPLIT, such as tfds:imdb_reviews:train"
-        )
-    return name, split
 
 
 def _plain(feature: Any, value: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines
-from bert_jax.data.sources import hub, tfds
 from bert_jax.data.tables import BY_NAME, ColumnSpec, Row, as_text
 from bert_jax.data.texts import number_label
 from bert_jax.errors import UserError
@@ -180,5 +179,4 @@ def _split_of_set(name: str, source: str, split: str) -> str | None:
         source = f"{source}:{name}"
     theirs = "validation" if split == "dev" else split
     place = f"{source}:{_SPLITS.get(name, {}).get(split, theirs)}"
-    there = tfds if source.startswith("tfds:") else hub
-    return place if split in _NEEDED or there.has_split(place) else None
+    return place if split in _NEEDED or tables.has_split(place) else None
