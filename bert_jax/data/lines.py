@@ -12,8 +12,6 @@ from bert_jax.errors import UserError
 from bert_jax.runtime import storage
 from bert_jax.runtime.storage import Path
 
-_BOM = b"\xef\xbb\xbf"
-
 
 def _zstandard(file: Any) -> Any:
     import pyarrow  # tensorflow-datasets needs it too
@@ -71,14 +69,12 @@ def decode_lines(file: Any, name: str) -> Iterator[tuple[int, str]]:
     Args:
       name: Name of the file, for errors.
     """
-    position = 0
     for number, line in enumerate(file, 1):
-        start = len(_BOM) if number == 1 and line.startswith(_BOM) else 0
         try:
-            yield number, line[start:].decode("utf-8").rstrip("\r\n")
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            byte = position + start + error.start
             raise UserError(
-                f"{name}:{number}: byte {byte} is not UTF-8; save the file as UTF-8"
+                f"{name}:{number}: byte {error.start} of this line is not UTF-8; save "
+                "the file as UTF-8"
             ) from error
-        position += len(line)
+        yield number, text.rstrip("\r\n")

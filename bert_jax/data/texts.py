@@ -212,10 +212,8 @@ def _label(value: Any, kind: str, separator: str, where: str) -> Any:
         return number_label(value, where)
     if kind == "classification":
         return _name(value, where)
-    if empty:
-        return ()
     if isinstance(value, str):
-        value = [part.strip() for part in value.split(separator)]
+        value = [] if empty else value.split(separator)
     if not isinstance(value, list):
         raise UserError(f"{where}: the labels are {value!r:.60}; write a list of them")
     return tuple(dict.fromkeys(_name(item, where) for item in value))

@@ -104,7 +104,7 @@ def test_sources_are_read_in_order(tmp_path):
             b'{"text": "a"}\n{"body": "b"}',
             "a.jsonl:2: no column 'text'; there are: body",
         ),
-        (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 24 is not UTF-8"),
+        (b'{"text": "a"}\n{"text": "\xe9"}', "a.jsonl:2: byte 10 of this line is not"),
     ],
 )
 def test_corpus_files_that_are_bad(tmp_path, content, expected):
