@@ -59,7 +59,7 @@ def train_loop(run: Run) -> None:
         batch = run.next_batch()
         update = run.compiled_step(batch)
         run.profile.before_step(run.step)
-        with log.clock("step"):
+        with log.stepping():
             rate = run.learning_rates[run.step]
             given = (seeds.array, rate, run.train_step.constants)
             run.state, metrics = update(run.state, batch, *given)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
@@ -9,7 +10,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from bert_jax.runtime import processes, storage
-from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
@@ -38,7 +38,6 @@ class Log:
     """A log that prints lines and writes metrics: each seed's and the seeds' means.
 
     Attributes:
-      clock: Seconds by activity.
       finished: Whether the run has ended well, for the trackers.
     """
 
@@ -47,7 +46,7 @@ class Log:
     ):
         """Opens the files. Cuts those of a run that resumes to its step."""
         is_first = processes.is_first()
-        self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
+        self._seeds, self.finished = seeds, False
         self._trackers = None
         if is_first and config.train.trackers:
             names = config.train.trackers
@@ -67,16 +66,22 @@ class Log:
         self._progress = Progress(steps, resume_step or 0, active=is_first)
         self.note, self.tell = self._progress.note, self._progress.tell
         self.end_progress = self._progress.close  # the live line of a terminal
-        # Seconds before the last line. Sequences, positions, model FLOPs since then.
+        # Since the last line: seconds, and sequences, positions and model FLOPs.
         self._seconds, self._done = 0.0, np.zeros(3)
 
     @contextlib.contextmanager
     def compiling(self, batch: Arrays) -> Iterator[None]:
-        """Times a compilation of the step, and prints that it is running."""
+        """Prints that the step is compiled. The time left does not count its time."""
         self.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
-        with self.clock("compile"):
-            yield
+        yield
         self._progress.pause()
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Counts the time in this context as the steps': theirs, or a wait for data."""
+        start = time.perf_counter()
+        yield
+        self._seconds += time.perf_counter() - start
 
     def count(
         self, step: int, task: Task, batch: Arrays, counted: tuple[float, float]
@@ -99,7 +104,7 @@ class Log:
 
     def write_step(self, step: int, metrics: Arrays) -> None:
         """Writes a step's metrics, and the speed since the last call."""
-        with self.clock("step"):
+        with self.stepping():
             each = self._seeds.floats(metrics)
         speed = self._speed()
         means = self.write(step, "train", [one | speed for one in each])
@@ -111,10 +116,8 @@ class Log:
         `tokens_per_second` counts positions, including padding, but not in packed
         rows. `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
-        totals = self.clock.totals
-        seconds = totals["step"] + totals["data wait"]
-        sequences, positions, flops = map(float, self._done / (seconds - self._seconds))
-        self._seconds, self._done = seconds, np.zeros(3)
+        sequences, positions, flops = map(float, self._done / self._seconds)
+        self._seconds, self._done = 0.0, np.zeros(3)
         speed = {"sequences_per_second": sequences, "tokens_per_second": positions}
         peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
         return speed | ({"mfu": flops / peak / jax.device_count()} if peak else {})

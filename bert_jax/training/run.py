@@ -255,15 +255,14 @@ class Run:
         stops = config.train.on_anomaly == "stop"
         self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
         self.evaluator = inference.Evaluator(
-            *(task, self.seeds, self.mesh, self.log.clock),
-            model_params=self.train_step.model_params,
+            task, self.seeds, self.mesh, model_params=self.train_step.model_params
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.step, rows)
 
     def next_batch(self) -> dict[str, Array]:
         """Waits for the batch of the next step, and puts it on the devices."""
-        with self.log.clock("data wait"):
+        with self.log.stepping():
             rows, size = next(self._batches), self.task.phase_at(self.step).batch_size
             self.counted = self.task.count_positions(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
@@ -295,11 +294,10 @@ class Run:
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
-        with self.log.clock("checkpoint"):
-            self.log.flush()  # a run that resumes here needs the lines before it
-            self._checkpoints.save(self.state.items(), self.step)
-            if wait:
-                self._checkpoints.wait()
+        self.log.flush()  # a run that resumes here needs the lines before it
+        self._checkpoints.save(self.state.items(), self.step)
+        if wait:
+            self._checkpoints.wait()
 
     def save_on_signal(self) -> None:
         """Saves the current state. Only seconds may be left."""
@@ -403,10 +401,6 @@ def print_scores(run: Run, params: Any, now: int) -> None:
                 why = "no better than the majority baseline's (docs/faq.md)"
                 run.log.note(f"COLLAPSED: the score on {split} is {why}")
     run.log.tell(task.notices)
-    if is_first:
-        totals = run.log.clock.totals
-        spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
-        print("\n" + terminal.format_table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         params = run.train_step.model_params(one)
         given = {"params": params, "mesh": run.mesh, "config": task.model_config}
