@@ -41,8 +41,7 @@ def evaluate(task: Task, folder: Path) -> None:
     )
     other_data = name not in ("", task.config.evaluate.checkpoint)
     learns = is_run and not other_data and not task.fitted
-    seeds = Seeds.single(task.config)
-    evaluator = Evaluator(task, seeds, mesh, learns=learns)
+    evaluator = Evaluator(task, Seeds(task.config, 1), mesh, learns=learns)
     for split in task.splits:
         (results,) = evaluator.results(params, split, now)
         if processes.is_first():

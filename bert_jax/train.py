@@ -26,16 +26,17 @@ def train(task: Task, folder: Path) -> int:
       Interrupted: SIGTERM or Ctrl-C. The step it stopped at is saved.
     """
     trackers.require_package(task.config.train.trackers)
-    is_first = processes.is_first()
-    with workdir.lock_workdir(folder) if is_first else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if processes.is_first():
+            stack.enter_context(workdir.lock_workdir(folder))
         processes.barrier()
-        with Run(task, folder) as run:
-            try:
-                train_loop(run)
-                return run.finish()
-            except Interrupted:
-                run.save_on_signal()
-                raise
+        run = Run(task, folder, stack)
+        try:
+            train_loop(run)
+            return run.finish()
+        except Interrupted:
+            run.save_on_signal()
+            raise
 
 
 def train_loop(run: Run) -> None:

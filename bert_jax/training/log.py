@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.runtime import processes, storage
+from bert_jax.runtime import processes
 from bert_jax.runtime.storage import Path
 from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
@@ -47,21 +47,15 @@ class Log:
         """Opens the files. Cuts those of a run that resumes to its step."""
         is_first = processes.is_first()
         self._seeds, self.finished = seeds, False
-        self._trackers = None
-        if is_first and config.train.trackers:
-            names = config.train.trackers
-            self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
-        self._writers = []
-        for path in seeds.folders(folder):
-            if is_first:
-                storage.make_folder(path)
-            self._writers.append(
-                MetricWriter(path, resume_step=resume_step, active=is_first)
-            )
-        self._all = self._writers[0]
-        if seeds.count > 1:
-            self._all = MetricWriter(folder, resume_step=resume_step, active=is_first)
-        self._every = dict.fromkeys((*self._writers, self._all))
+        names = config.train.trackers if is_first else ()
+        self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
+        folders = seeds.folders(folder)
+        self._writers = {
+            path: MetricWriter(path, resume_step=resume_step, active=is_first)
+            for path in dict.fromkeys((folder, *folders))
+        }
+        self._all = self._writers[folder]
+        self._each = [self._writers[path] for path in folders]
         steps = config.train.num_steps
         self._progress = Progress(steps, resume_step or 0, active=is_first)
         self.note, self.tell = self._progress.note, self._progress.tell
@@ -128,10 +122,9 @@ class Log:
         """Writes each seed's numbers. Returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
-        if self._trackers is not None:
-            self._trackers.write(step, split, means)
+        self._trackers.write(step, split, means)
         if self._seeds.count > 1:
-            for writer, values in zip(self._writers, numbers, strict=True):
+            for writer, values in zip(self._each, numbers, strict=True):
                 writer.write(step, split, values)
         return means
 
@@ -139,23 +132,22 @@ class Log:
         """Writes the numbers of each seed with an anomaly, and their count."""
         if self._seeds.count > 1:
             self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
-        for writer, values in zip(self._writers, numbers, strict=True):
+        for writer, values in zip(self._each, numbers, strict=True):
             if values:
                 writer.write(step, "anomaly", values)
 
     def has(self, step: int, split: str) -> bool:
         """Returns whether every seed has a line for this step and split."""
-        return all(writer.has(step, split) for writer in self._every)
+        return all(writer.has(step, split) for writer in self._writers.values())
 
     def flush(self) -> None:
         """Returns once every line is in the folder, also if that is in a bucket."""
-        for writer in self._every:
+        for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
         """Closes the files and the trackers."""
         self._progress.close()
-        for writer in self._every:
+        for writer in self._writers.values():
             writer.close()
-        if self._trackers is not None:
-            self._trackers.close(self.finished)
+        self._trackers.close(self.finished)

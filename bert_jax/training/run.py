@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -59,8 +58,8 @@ class EventSchedule:
         return step * rows // self._epoch > (step - 1) * rows // self._epoch
 
     def any_event(self, step: int) -> bool:
-        events = (self.should_log, self.should_save, self.should_evaluate)
-        return any(is_due(step) for is_due in events)
+        saves_or_logs = self.should_log(step) or self.should_save(step)
+        return saves_or_logs or self.should_evaluate(step)
 
 
 class BestScore:
@@ -83,8 +82,6 @@ class BestScore:
         if self._seen and self._shape(step) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.selection_value(numbers)
-        # A comparison with NaN is always false: it would remain the best forever.
-        value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
         self._seen.append((step, value))
         return best
@@ -140,13 +137,13 @@ def require_dev(task: Task) -> None:
 class Run:
     """A run: its `state` after `step` steps, and the operations of the loop on it.
 
-    Building it reads the data, which it prepares if necessary, and writes nothing
-    to the folder. Entering it claims the folder and restores the newest checkpoint.
-    All processes do both together.
+    Building it reads the data, which it prepares if necessary, and then claims the
+    folder and restores the newest checkpoint. All processes do it together.
 
     Args:
       task: The task, whose config is resolved.
       folder: The work directory.
+      stack: A stack whose end closes the run.
 
     Attributes:
       train_step: The training step.
@@ -157,7 +154,7 @@ class Run:
       profile: The recording of `train.profile_steps`.
       learning_rates: Learning rate of each step.
 
-    Raises (both):
+    Raises:
       UserError: A problem that the user can fix. Leaves no half-written file.
     """
 
@@ -165,7 +162,7 @@ class Run:
     step: int
     counted: tuple[float, float]  # for the last batch, see `Task.count_positions`
 
-    def __init__(self, task: Task, folder: Path):
+    def __init__(self, task: Task, folder: Path, stack: contextlib.ExitStack):
         config = task.config
         self.task, self.folder = task, folder
         self.mesh = sharding.make_mesh(config)
@@ -188,21 +185,13 @@ class Run:
             inference.require_score(task, self.mesh)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
-
-    def __enter__(self) -> "Run":
         self._claim()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(signals.defer_signals())
-            resume_step = self._restore(stack)
-            self._open(stack, resume_step)
-            self._stack = stack.pop_all()
+        stack.enter_context(signals.defer_signals())
+        resume_step = self._restore(stack)
+        self._open(stack, resume_step)
         for line in opening_lines(self, resume_step):
             self.log.note(line)
-        self.log.tell(self.task.notices)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+        self.log.tell(task.notices)
 
     def _claim(self) -> None:
         """Writes config, vocabulary and data record to the folder."""
@@ -248,7 +237,7 @@ class Run:
         task, config = self.task, self.task.config
         self.log = Log(self.seeds, self.folder, config, resume_step)
         stack.callback(self.log.close)
-        profile = Profile(config.train.profile_steps, self.folder)
+        profile = Profile(config.train.profile_steps, self.step, self.folder)
         self.profile = stack.enter_context(profile)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])

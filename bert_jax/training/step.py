@@ -6,7 +6,6 @@ divided by the weights of the whole batch and then added, so the result does not
 on how a batch is split over micro-batches and devices.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -483,16 +482,13 @@ class Step:
         state: TrainState,
         batch: Arrays,
         micro_batches: int,
-        log: Log | None = None,
+        log: Log,
     ) -> jax.stages.Compiled:
-        """Returns the step for a batch of these shapes, as traced by `trace`.
-
-        Args:
-          log: Log that times and reports the compilation. None means neither.
-        """
+        """Returns the step for a batch of these shapes, as traced by `trace`. The log
+        reports its compilation."""
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
-            with log.compiling(batch) if log else contextlib.nullcontext():
+            with log.compiling(batch):
                 traced = self.trace(state, batch, micro_batches)
                 self._compiled[shapes] = traced.lower().compile()
                 processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
