@@ -34,7 +34,6 @@ class Progress:
         self._noted: dict[str, int] = {}
         self._bar = live_line(active, total=total, initial=initial, bar_format=_BAR)
         self.close = self._bar.close  # ends the live line
-        self.pause = self._bar.unpause  # the time since its last move does not count
 
     def update(self, step: int) -> None:
         """Sets the number of finished steps."""

@@ -64,13 +64,6 @@ class Log:
         self._seconds, self._done = 0.0, np.zeros(3)
 
     @contextlib.contextmanager
-    def compiling(self, batch: Arrays) -> Iterator[None]:
-        """Prints that the step is compiled. The time left does not count its time."""
-        self.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
-        yield
-        self._progress.pause()
-
-    @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
         """Counts the time in this context as the steps': theirs, or a wait for data."""
         start = time.perf_counter()

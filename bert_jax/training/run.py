@@ -166,7 +166,7 @@ class Run:
         config = task.config
         self.task, self.folder = task, folder
         self.mesh = sharding.make_mesh(config)
-        self.steps_before = workdir.check_run(folder, config)
+        workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
         base = self.weights = None
         if is_new or config.model.lora_rank:
@@ -345,11 +345,6 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
     num_steps = task.config.train.num_steps
     if resume_step is not None:
         yield f"resuming at step {resume_step} of {num_steps}"
-        if run.steps_before < num_steps:
-            yield (
-                f"the run had {run.steps_before} steps; the learning rate now follows "
-                f"the schedule of {num_steps}"
-            )
     elif run.weights is not None:
         merged = run.weights[1].table()
         yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"

@@ -127,8 +127,6 @@ class Seeds:
         for number, path, seed_state in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
-            # The whole run has grown already.
-            config.train.extend |= workdir.has_config(path)
             first = processes.is_first()
             with processes.first_alone():
                 workdir.claim_folder(path, config, task.tokenizer, data, write=first)

@@ -61,9 +61,9 @@ def claim_folder(
     """Claims the folder for this run: writes config.json, vocab.txt, tokenizer.json and
     the record of its `data`. Without `write` it only checks that process 0 has done so.
 
-    Raises UserError if it belongs to a run of another config, vocabulary or data.
+    Raises UserError if it belongs to a run of another vocabulary or data. `check_run`
+    compares the config.
     """
-    check_run(workdir, config)
     _check_vocabulary(workdir, tokenizer)
     check_data(workdir, data or {})
     if not write:
@@ -144,14 +144,11 @@ def recorded_config(workdir: Path, *, code: bool = True) -> ConfigDict:
     return configuration.complete_config(read_config(workdir), path, code=code)
 
 
-def check_run(workdir: Path, config: ConfigDict) -> int:
-    """Returns the run's `train.num_steps`, or without a run that of `config`.
-
-    Raises UserError if config.json, where newer fields have their defaults, differs in
-    fields that shape the run.
-    """
+def check_run(workdir: Path, config: ConfigDict) -> None:
+    """Raises UserError if the config of the run there, where newer fields have their
+    defaults, differs in fields that shape it."""
     if not has_config(workdir):
-        return int(config.train.num_steps)
+        return
     there, here = _flat(recorded_config(workdir, code=False)), _flat(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task
@@ -161,8 +158,8 @@ def check_run(workdir: Path, config: ConfigDict) -> int:
         for name in there.keys() | here.keys()
         if there.get(name) != here.get(name) and not known.get(name, PLAIN).resume
     )
-    before, now = there["train.num_steps"], here["train.num_steps"]
-    grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and now > before
+    longer = there["train.num_steps"] < here["train.num_steps"]
+    grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and longer
     if differ and not (grows and config.train.extend):
         values = [f"{n} ({there.get(n)!r} there, {here.get(n)!r} now)" for n in differ]
         extend = "add --config.train.extend=True to train it longer, or "
@@ -175,7 +172,6 @@ def check_run(workdir: Path, config: ConfigDict) -> int:
             f"--workdir={workdir}: config.train.extend would move the start of this "
             "run's phase 2; start another run with --config.init_from"
         )
-    return before
 
 
 def _flat(config: ConfigDict) -> dict[str, Any]:
