@@ -86,8 +86,6 @@ def fit(
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
             "several: python -m bert_jax.main"
         )
-    if not str(workdir):
-        raise UserError("workdir is empty: name a folder")
     line = command_line.parse_flags(
         [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
     )

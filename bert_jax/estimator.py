@@ -103,7 +103,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         config = api.make_config(self.config, given)
         if config.task.get("kind") != "classification":
             raise ValueError(f"config={self.config}: is not for classes of texts")
-        with tempfile.TemporaryDirectory() as workdir, _quiet(not self.verbose):
+        quiet = contextlib.nullcontext() if self.verbose else _quiet()
+        with tempfile.TemporaryDirectory() as workdir, quiet:
             api.fit(config, workdir, train=rows)
             folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
             weights.find_source(workdir).export(Path(folder.name))
@@ -112,8 +113,8 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the most probable class of each text."""
-        check_is_fitted(self, "model_")
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "texts classes"]:
         """Returns the probability of each class."""
@@ -169,11 +170,8 @@ def _texts(given: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet(active: bool) -> Iterator[None]:
-    """Hides what training prints, if active."""
-    if not active:
-        yield
-        return
+def _quiet() -> Iterator[None]:
+    """Hides what training prints."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)
     hidden = io.StringIO()

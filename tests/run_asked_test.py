@@ -103,7 +103,7 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
         status=2,
     )
     assert "tokenizer is not that of" in err
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "other" / "config.json").exists()
 
 
 def write_vocabulary(workdir, folder):

@@ -264,7 +264,7 @@ def trainable_filter(
       optimizer: Fields of config.optimizer, `trainable` and `frozen`.
 
     Raises:
-      UserError: One of these names no parameter, or none is left to learn.
+      UserError: One of these names no parameter.
     """
     patterns, prefixes = tuple(optimizer.trainable), tuple(optimizer.frozen)
     if not patterns and not prefixes:
@@ -283,11 +283,6 @@ def trainable_filter(
         raise UserError(
             f"config.optimizer.{field}: {name!r} names no parameter (such as "
             f"{names[0]}; --mode=describe has all)"
-        )
-    if not any(map(learns, names)):
-        raise UserError(
-            f"config.optimizer.trainable={patterns} and frozen={prefixes}: no "
-            "parameter learns; leave one of them out"
         )
     return learns
 

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,28 +25,18 @@ from bert_jax.runtime.storage import Path, write_atomically
 
 @contextlib.contextmanager
 def lock_workdir(workdir: Path) -> Iterator[None]:
-    """Lets one process at a time train in a work directory, which it creates, and
-    deletes if it stays empty. Raises UserError if another one does. Buckets have no
-    locks."""
+    """Lets one process at a time train in a work directory, which it creates. Raises
+    UserError if another one does. Buckets have no locks."""
     if storage.in_bucket(workdir):
         yield
         return
-    folder = pathlib.Path(workdir)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    storage.make_folder(workdir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            try:
-                yield
-            finally:
-                (folder / ".lock").unlink(missing_ok=True)
+        with filelock.FileLock(workdir / ".lock", timeout=0):
+            yield
     except filelock.Timeout as error:
         why = "another process is training there; wait for it, or name another folder"
-        raise UserError(f"--workdir={folder}: {why}") from error
-    finally:
-        for path in made:
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
+        raise UserError(f"--workdir={workdir}: {why}") from error
 
 
 def claim_folder(
