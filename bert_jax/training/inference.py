@@ -67,26 +67,29 @@ class Answerer:
         """Returns the fields to add to each row.
 
         Raises:
-          ValueError: A row is wrong. Names its number, from 0.
+          ValueError: See `parse_rows`.
           UserError: The model computes NaN or infinity.
         """
-        parsed = []
-        for number, row in enumerate(rows):
-            try:
-                parsed.append(self.parse_row(row))
-            except ValueError as error:
-                raise ValueError(f"row {number}: {error}") from error
-        return self.start(parsed)()
+        return self.start(self.parse_rows(rows))()
 
-    def parse_row(self, row: Any) -> Any:
-        """Returns the form of a row that `start` takes.
+    def parse_rows(self, rows: Sequence[Any], first: int = 0) -> list[Any]:
+        """Returns rows in the form that `start` takes.
+
+        Args:
+          first: Number of the first row, for errors.
 
         Raises:
-          ValueError: The row is wrong.
+          ValueError: A row is wrong. Names its number.
         """
-        if not isinstance(row, Mapping):
-            raise ValueError("a JSON object is required")
-        return self.predictor.parse_row(dict(row))
+        parsed = []
+        for number, row in enumerate(rows, first):
+            if not isinstance(row, Mapping):
+                raise ValueError(f"row {number}: a JSON object is required")
+            try:
+                parsed.append(self.predictor.parse_row(dict(row)))
+            except ValueError as error:
+                raise ValueError(f"row {number}: {error}") from error
+        return parsed
 
     def start(self, parsed: Sequence[Any]) -> Callable[[], list[Row]]:
         """Starts the computation. Returns a function that waits for the answers."""
@@ -173,8 +176,7 @@ def of_task(task: Task, folder: Path) -> Answerer:
     unused = task.unused_parameters(predicts=True)
     restored = setup.restored_params(task, folder, unused)
     predictor, rows = task.predictor(restored.missing), task.config.predict.batch_size
-    params, mesh = restored.params, restored.mesh
-    return Answerer(predictor, params, mesh, rows, task.model_config)
+    return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
 
 
 def jit_outputs(function: ApplyFn, mesh: Mesh) -> Any:
@@ -261,16 +263,12 @@ def require_score(task: Task, mesh: Mesh) -> None:
     if not task.config.evaluate.score:
         return
     params = sharding.abstract_arrays(task.param_shapes, mesh)
-    split, known, fetched = task.dev_splits[0], dict[tuple, Any](), []
-    step = task.config.train.num_steps
+    outputs, fetched = jit_outputs(task.outputs, mesh), []
+    split, step = task.dev_splits[0], task.config.train.num_steps
     for batch in task.evaluation_batches(split, step, slice(None)):
-        shapes = tuple((name, rows.shape) for name, rows in batch.items())
-        if shapes not in known:
-            with sharding.activate_mesh(mesh):
-                known[shapes] = jax.eval_shape(task.outputs, params, batch)
-        fetched.append(
-            jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), known[shapes])
-        )
+        with sharding.activate_mesh(mesh):
+            shapes = outputs.eval_shape(params, batch)
+        fetched.append(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     facts = dict(task.fitted)
     scores = task.results(split, fetched, learns=True).scores
     task.fitted = facts  # zeros have nothing to teach
