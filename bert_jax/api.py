@@ -132,7 +132,6 @@ def _save_rows(folder: Path, split: str, rows: Any) -> str:
     text = "".join(line + "\n" for line in lines)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = folder / f"{split}-{digest}.jsonl"
-    storage.make_folder(folder)
     storage.write_atomically(path, text)
     return str(path)
 

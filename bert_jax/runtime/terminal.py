@@ -70,8 +70,7 @@ class Progress:
 def _terms(values: Mapping[str, SupportsFloat]) -> str:
     """Formats the terms of a loss by name, empty if it has one."""
     names = [n for n in values if n.endswith("_loss") and n != "usual_loss"]
-    words = [re.sub(r"\blm\b", "LM", n[:-5].replace("_", " ")) for n in names]
-    terms = [f"{w} {float(values[n]):.4f}" for w, n in zip(words, names, strict=True)]
+    terms = [f"{n[:-5].replace('_', ' ')} {float(values[n]):.4f}" for n in names]
     return f" ({' + '.join(terms)})" if len(terms) > 1 else ""
 
 

@@ -122,9 +122,7 @@ class Log:
         return means
 
     def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
-        """Writes the numbers of each seed with an anomaly, and their count."""
-        if self._seeds.count > 1:
-            self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
+        """Writes the numbers of each seed with an anomaly."""
         for writer, values in zip(self._each, numbers, strict=True):
             if values:
                 writer.write(step, "anomaly", values)

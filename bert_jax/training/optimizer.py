@@ -72,8 +72,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: The name is unknown. See also `polynomial_schedule`.
     """
-    make = SCHEDULES.lookup(config.optimizer.schedule)
-    schedule: optax.Schedule = make(config)
+    schedule: optax.Schedule = SCHEDULES.lookup(config.optimizer.schedule)(config)
     return schedule
 
 

@@ -168,10 +168,9 @@ class Run:
         self.mesh = sharding.make_mesh(config)
         workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
-        base = self.weights = None
-        if is_new or config.model.lora_rank:
-            base, start = setup.read_start(task, self.mesh)
-            self.weights = start if is_new else None
+        reads = is_new or config.model.lora_rank
+        base, start = setup.read_start(task, self.mesh) if reads else (None, None)
+        self.weights = start if is_new else None
         self.train_step = Step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)
@@ -206,10 +205,9 @@ class Run:
 
     def _restore(self, stack: contextlib.ExitStack) -> int | None:
         """Restores `state` and `step`. Returns the step, or None for a new run."""
-        config = self.task.config
-        keep, keep_every = config.checkpoint.keep, config.checkpoint.keep_every
+        config, kept = self.task.config, self.task.config.checkpoint
         self._checkpoints = stack.enter_context(
-            Checkpoints(self.folder, keep, keep_every=keep_every)
+            Checkpoints(self.folder, kept.keep, keep_every=kept.keep_every)
         )
         saved = self._checkpoints.restore(self._abstract.items())
         if saved:
@@ -337,14 +335,12 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
         f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
     yield _tokenizer_line(task, run.data.unknown_share)
-    metrics = run.folder / "metrics.jsonl"
-    yield f"log: {metrics}; curves: tensorboard --logdir={run.folder}"
+    yield f"log: {run.folder}/metrics.jsonl; curves: tensorboard --logdir={run.folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
-    num_steps = task.config.train.num_steps
     if resume_step is not None:
-        yield f"resuming at step {resume_step} of {num_steps}"
+        yield f"resuming at step {resume_step} of {run.due.num_steps}"
     elif run.weights is not None:
         merged = run.weights[1].table()
         yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
@@ -418,8 +414,7 @@ def _tokenizer_line(task: Task, unknown_share: float) -> str:
         return f"words: {its.describe_input(task.config)}"
     summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
-    reads_all = its.vocabulary is None  # rare words, too
-    if unknown_share <= _MANY_UNKNOWN or reads_all:
+    if unknown_share <= _MANY_UNKNOWN or its.vocabulary is None:  # reads rare words too
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

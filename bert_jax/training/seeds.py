@@ -73,11 +73,8 @@ class Seeds:
 
     def floats(self, metrics: Arrays) -> list[dict[str, float]]:
         """Fetches all seeds' metrics. Returns a dict per seed."""
-        fetched = jax.device_get(metrics)
-        return [
-            {name: float(np.ravel(value)[i]) for name, value in fetched.items()}
-            for i in range(self.count)
-        ]
+        fetched = self.split(jax.device_get(metrics))
+        return [{name: float(x) for name, x in one.items()} for one in fetched]
 
     def batches(self, task: Task, step: int, rows: RowIndex) -> Iterator[Batch]:
         """Yields each seed's batches, padded to the longest and stacked."""
