@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.runtime import processes
+from bert_jax.runtime import processes, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
 from bert_jax.training.seeds import Seeds
 from bert_jax.types import Arrays
@@ -47,6 +46,7 @@ class Log:
         """Opens the files. Cuts those of a run that resumes to its step."""
         is_first = processes.is_first()
         self._seeds, self.finished = seeds, False
+        self._noted: dict[str, int] = {}
         names = config.train.trackers if is_first else ()
         self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
         folders = seeds.folders(folder)
@@ -56,12 +56,25 @@ class Log:
         }
         self._all = self._writers[folder]
         self._each = [self._writers[path] for path in folders]
-        steps = config.train.num_steps
-        self._progress = Progress(steps, resume_step or 0, active=is_first)
-        self.note, self.tell = self._progress.note, self._progress.tell
-        self.end_progress = self._progress.close  # the live line of a terminal
+        total, step = config.train.num_steps, resume_step or 0
+        self._bar = terminal.live_line(
+            is_first, total=total, initial=step, bar_format=terminal.BAR
+        )
+        self.end_progress = self._bar.close  # the live line of a terminal
         # Since the last line: seconds, and sequences, positions and model FLOPs.
         self._seconds, self._done = 0.0, np.zeros(3)
+
+    def note(self, text: str) -> None:
+        """Prints a line, above the live one if there is one."""
+        if processes.is_first():
+            terminal.print_line(text)
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Prints each count that has changed, with its name."""
+        for name, count in counts.items():
+            if self._noted.get(name) != count:
+                self.note(f"{name}: {count:,}")
+        self._noted = dict(counts)
 
     @contextlib.contextmanager
     def stepping(self) -> Iterator[None]:
@@ -87,7 +100,7 @@ class Log:
         ids = shapes["input_ids"]
         done = (ids[0] * counted[0], math.prod(ids) * counted[1], task.flops(shapes))
         self._done += seeds * np.array(done)
-        self._progress.update(step)
+        self._bar.update(step - self._bar.n)
 
     def write_step(self, step: int, metrics: Arrays) -> None:
         """Writes a step's metrics, and the speed since the last call."""
@@ -95,7 +108,7 @@ class Log:
             each = self._seeds.floats(metrics)
         speed = self._speed()
         means = self.write(step, "train", [one | speed for one in each])
-        self._progress.log(step, means)
+        self.note(terminal.show_progress(self._bar, means))
 
     def _speed(self) -> dict[str, float]:
         """Returns the speed of steps, including waits for data but nothing else.
@@ -138,7 +151,7 @@ class Log:
 
     def close(self) -> None:
         """Closes the files and the trackers."""
-        self._progress.close()
+        self._bar.close()
         for writer in self._writers.values():
             writer.close()
         self._trackers.close(self.finished)
