@@ -86,8 +86,6 @@ def fit(
             f"config.train.seeds={config.train.seeds}: from Python one seed at a time; "
             "several: python -m bert_jax.main"
         )
-    if not str(workdir):
-        raise UserError("workdir is empty: name a folder")
     line = command_line.parse_flags(
         [f"--workdir={storage.absolute_path(storage.storage_path(workdir))}"]
     )
@@ -134,7 +132,6 @@ def _save_rows(folder: Path, split: str, rows: Any) -> str:
     text = "".join(line + "\n" for line in lines)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     path = folder / f"{split}-{digest}.jsonl"
-    storage.make_folder(folder)
     storage.write_atomically(path, text)
     return str(path)
 

@@ -103,17 +103,20 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         config = api.make_config(self.config, given)
         if config.task.get("kind") != "classification":
             raise ValueError(f"config={self.config}: is not for classes of texts")
-        with tempfile.TemporaryDirectory() as workdir, _quiet(not self.verbose):
+        quiet = contextlib.nullcontext() if self.verbose else _quiet()
+        with tempfile.TemporaryDirectory() as workdir, quiet:
             api.fit(config, workdir, train=rows)
-            folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
-            weights.find_source(workdir).export(Path(folder.name))
-        self._open(folder)
+            folder = Path(workdir, "exported")
+            weights.find_source(workdir).export(folder)
+            files = filter(Path.is_file, folder.iterdir())
+            self._files = {path.name: path.read_bytes() for path in files}
+        self._open()
         return self
 
     def predict(self, X: Any) -> np.ndarray:
         """Returns the most probable class of each text."""
-        check_is_fitted(self, "model_")
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "texts classes"]:
         """Returns the probability of each class."""
@@ -123,30 +126,22 @@ class BertClassifier(ClassifierMixin, BaseEstimator):
         shares = [[row["scores"][name] for name in names] for row in found]
         return np.array(shares).reshape(-1, len(names))
 
-    def _open(self, folder: tempfile.TemporaryDirectory) -> None:
-        """Loads the model of a folder, which is removed with this object."""
-        self._folder, self.model_ = folder, load(folder.name)
+    def _open(self) -> None:
+        """Loads the model, from a folder that is removed with this object."""
+        self._folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
+        for name, content in self._files.items():
+            Path(self._folder.name, name).write_bytes(content)
+        self.model_ = load(self._folder.name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns the attributes, with the folder's files in place of the model."""
-        state = dict(super().__getstate__())
-        if "_folder" in state:
-            del state["model_"]
-            root = Path(state.pop("_folder").name)
-            files = (path for path in root.rglob("*") if path.is_file())
-            state["_files"] = {str(x.relative_to(root)): x.read_bytes() for x in files}
-        return state
+        """Returns the attributes, without the model, which its files have."""
+        state = super().__getstate__().items()
+        return {n: x for n, x in state if n not in ("model_", "_folder")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        files = state.pop("_files", None)
         super().__setstate__(state)
-        if files is not None:
-            folder = tempfile.TemporaryDirectory(prefix="bert_classifier_")
-            for name, content in files.items():
-                path = Path(folder.name, name)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            self._open(folder)
+        if "_files" in state:
+            self._open()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -169,11 +164,8 @@ def _texts(given: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet(active: bool) -> Iterator[None]:
-    """Hides what training prints, if active."""
-    if not active:
-        yield
-        return
+def _quiet() -> Iterator[None]:
+    """Hides what training prints."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)
     hidden = io.StringIO()

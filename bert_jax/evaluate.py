@@ -5,7 +5,6 @@ import logging
 
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes
-from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training import run_config, setup
@@ -42,8 +41,7 @@ def evaluate(task: Task, folder: Path) -> None:
     )
     other_data = name not in ("", task.config.evaluate.checkpoint)
     learns = is_run and not other_data and not task.fitted
-    seeds = Seeds.single(task.config)
-    evaluator = Evaluator(task, seeds, mesh, Stopwatch(), learns=learns)
+    evaluator = Evaluator(task, Seeds(task.config, 1), mesh, learns=learns)
     for split in task.splits:
         (results,) = evaluator.results(params, split, now)
         if processes.is_first():

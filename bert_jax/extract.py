@@ -116,7 +116,7 @@ class Extractor(Predictor):
         self._kind = tokenization.kind_of(tokenizer)
         self._space = self._kind.before_word
         self._tokens = tokenization.tokens_by_id(tokenizer)
-        self._cut = self._empty = 0
+        self._cut = 0
 
     def choose(self, config: ConfigDict, last: int, size: int) -> None:
         """Sets the layers and kind of the vectors.
@@ -149,15 +149,13 @@ class Extractor(Predictor):
         return self.vectors in ("cls", "mean")
 
     def warn(self) -> None:
-        """Logs how many texts were cut since it last did, and how many lack a mean."""
+        """Logs how many texts were cut since it last did."""
         if self._cut:
             log.warning(
                 "texts cut at the model's %d positions: %d",
                 *(self.max_seq_length, self._cut),
             )
-        if self._empty:
-            log.warning("texts without pieces, whose mean is 0: %d", self._empty)
-        self._cut = self._empty = 0
+        self._cut = 0
 
     def parse_row(self, row: dict[str, Any]) -> Feature:
         """Checks and encodes a row, and cuts it to the model's positions.
@@ -248,7 +246,6 @@ class Extractor(Predictor):
                 special = (self._special.cls, *self._between, self._last)
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
-                self._empty += 0 not in owners
         columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}
         return Feature(0, {n: np.array(x, np.int32) for n, x in columns.items()}, names)
 

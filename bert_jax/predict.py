@@ -37,8 +37,7 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()
         with live_line(shows, initial=output.rows, unit=" rows") as progress:
-            rest = output.rest(rows)
-            for some in answerer.stream(rest, whole=output.resumes):
+            for some in answerer.stream(output.rest(rows), whole=output.resumes):
                 for row, answer in some:
                     write(row_files.answered_row(row, row_files.round_numbers(answer)))
                 output.commit(len(some))

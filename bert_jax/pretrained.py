@@ -53,8 +53,6 @@ def load(path: str | Path) -> "Bert":
 def _check_texts(texts: Sequence[Any]) -> None:
     if isinstance(texts, str):
         raise TypeError("a list of texts is required, not one text")
-    if not texts:
-        raise ValueError("no texts")
 
 
 class Encoded(Columns):
@@ -221,11 +219,8 @@ class Bert:
         """Returns the guesses for each [MASK] of a text, like `masks` of `predict`.
 
         Raises:
-          TypeError: `text` is not a string.
           ValueError: The model does not predict masked words.
         """
-        if not isinstance(text, str):
-            raise TypeError("one text is required; for a list of texts see predict")
         (row,) = self.predict([text])
         if "masks" not in row:
             raise ValueError("not a masked language model; see predict")

@@ -8,7 +8,6 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.run import Run
 from bert_jax.workdir import folder as workdir
-from bert_jax.workdir import trackers
 
 
 def train(task: Task, folder: Path) -> int:
@@ -25,17 +24,17 @@ def train(task: Task, folder: Path) -> int:
       UserError: A problem that the user can fix. Leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C. The step it stopped at is saved.
     """
-    trackers.require_package(task.config.train.trackers)
-    is_first = processes.is_first()
-    with workdir.lock_workdir(folder) if is_first else contextlib.nullcontext():
+    with contextlib.ExitStack() as stack:
+        if processes.is_first():
+            stack.enter_context(workdir.lock_workdir(folder))
         processes.barrier()
-        with Run(task, folder) as run:
-            try:
-                train_loop(run)
-                return run.finish()
-            except Interrupted:
-                run.save_on_signal()
-                raise
+        run = Run(task, folder, stack)
+        try:
+            train_loop(run)
+            return run.finish()
+        except Interrupted:
+            run.save_on_signal()
+            raise
 
 
 def train_loop(run: Run) -> None:
@@ -59,7 +58,7 @@ def train_loop(run: Run) -> None:
         batch = run.next_batch()
         update = run.compiled_step(batch)
         run.profile.before_step(run.step)
-        with log.clock("step"):
+        with log.stepping():
             rate = run.learning_rates[run.step]
             given = (seeds.array, rate, run.train_step.constants)
             run.state, metrics = update(run.state, batch, *given)

@@ -181,7 +181,7 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
 def test_finetuning_arguments_that_are_wrong(folder, tmp_path, args, words):
     _, err = run(folder, tmp_path / "run", *args, status=2)
     assert words in err and err.startswith("error: ") and err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 @pytest.mark.slow

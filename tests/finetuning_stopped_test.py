@@ -58,7 +58,7 @@ def test_best_is_by_a_score_of_ones_choice(folder, tmp_path):
         "error: config.evaluate.score=f1:awful: not reported on dev; choose one of "
         "accuracy, f1, matthews, macro_f1, f1:bad, f1:good"
     )
-    assert not (tmp_path / "wrong").exists()  # before it begins
+    assert not (tmp_path / "wrong" / "config.json").exists()  # before it begins
 
 
 @pytest.mark.slow

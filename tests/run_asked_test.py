@@ -103,7 +103,7 @@ def test_export_and_go_on_from_it_with_other_text(micro, plain, tmp_path):
         status=2,
     )
     assert "tokenizer is not that of" in err
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "other" / "config.json").exists()
 
 
 def write_vocabulary(workdir, folder):
@@ -125,8 +125,7 @@ def test_finished_run_is_trained_longer_if_asked(micro, plain, tmp_path):
     phases = ("--config.phase2.fraction=0.5", "--config.phase2.max_seq_length=24")
     _, error = run(micro, plain, longer, *phases, status=2)
     assert "another config" in error and "extend" not in error
-    _, error = run(micro, plain, longer, "--config.train.extend=True")
-    assert "the run had 20 steps; the learning rate now follows" in error
+    run(micro, plain, longer, "--config.train.extend=True")
     after = losses(plain)
     assert len(after) > len(before)
     np.testing.assert_array_equal(after[: len(before)], before)

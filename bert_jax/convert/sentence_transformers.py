@@ -165,7 +165,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
 
 def _poolings(folder: Path) -> tuple[tuple[str, ...], bool]:
     """Returns the modes, and whether prompts are pooled as well."""
-    fields = untrusted.read_json(folder, "config.json")
+    fields = untrusted.read_object(folder / "config.json")
     modes = fields.get("pooling_mode")
     if modes is None:
         own = sorted(

@@ -186,7 +186,7 @@ class HuggingFace(Source):
     def __init__(self, folder: Path):
         """Reads config.json. Raises UserError if no family has such models."""
         self._path = pathlib.Path(folder / self.CONFIG)
-        self._fields = untrusted.read_json(folder, self.CONFIG)
+        self._fields = untrusted.read_object(folder / self.CONFIG)
         kind = self._fields.get("model_type") or "bert"  # old folders name none
         known = {family.model_type: family for family in FAMILIES.values()}
         known.pop("", None)  # for families that `transformers` does not have

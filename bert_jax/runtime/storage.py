@@ -113,12 +113,9 @@ def split_checkpoint_path(path: Path, name: str) -> tuple[Path, int | None]:
 def move_folder(folder: Path, target: Path) -> None:
     """Moves a folder and replaces an existing `target`, in a bucket file by file."""
     epath.Path(target).rmtree(missing_ok=True)
-    if in_bucket(target):
-        client, _ = fsspec.url_to_fs(str(target))
-        client.mv(str(folder), str(target), recursive=True)
-        return
     make_folder(target.parent)
-    folder.rename(target)
+    client, _ = fsspec.url_to_fs(str(target))
+    client.mv(str(folder), str(target), recursive=True)
 
 
 def output_path(text: str, flag: str = "--output") -> Path:

@@ -1,4 +1,4 @@
-"""Prints lines, tables and tqdm's progress bar."""
+"""Lines, tables and tqdm's progress bar."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from bert_jax.errors import escape_controls
 
-_BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
+BAR = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {remaining} left"
 _SPEED = {"sequences_per_second": "{:,.1f} sequences/s", "mfu": "MFU {:.1%}"}
 
 
@@ -21,58 +21,25 @@ def live_line(active: bool = True, **options: Any) -> tqdm:
     return tqdm(file=file, dynamic_ncols=True, **options)
 
 
-class Progress:
-    """A line per `log`, and in a terminal or in Jupyter a live one below them.
+def show_progress(bar: tqdm, values: Mapping[str, SupportsFloat]) -> str:
+    """Shows the loss in a run's bar. Returns a line: the loss, the step, the speed and
+    the time left.
 
     Args:
-      total: Steps of the whole run, which starts from `initial`.
-      active: False for processes other than process 0, which prints.
+      values: `loss`, perhaps its terms `..._loss`, `sequences_per_second`, `mfu`.
     """
-
-    def __init__(self, total: int, initial: int = 0, *, active: bool = True):
-        self._active = active
-        self._noted: dict[str, int] = {}
-        self._bar = live_line(active, total=total, initial=initial, bar_format=_BAR)
-        self.close = self._bar.close  # ends the live line
-        self.pause = self._bar.unpause  # the time since its last move does not count
-
-    def update(self, step: int) -> None:
-        """Sets the number of finished steps."""
-        self._bar.update(step - self._bar.n)
-
-    def log(self, step: int, values: Mapping[str, SupportsFloat]) -> None:
-        """Prints the loss, the step, the speed and the time left.
-
-        Args:
-          values: `loss`, perhaps its terms `..._loss`, `sequences_per_second`, `mfu`.
-        """
-        self.update(step)
-        loss = f"loss {float(values['loss']):.4f}{_terms(values)}"
-        self._bar.set_description_str(loss)
-        known = [name for name in _SPEED if name in values]
-        speed = [_SPEED[name].format(float(values[name])) for name in known]
-        form = self._bar.format_dict | {"bar_format": "{remaining} left"}
-        left = tqdm.format_meter(**form)
-        self.note(", ".join([loss, f"step {step}/{self._bar.total}", *speed, left]))
-
-    def note(self, text: str) -> None:
-        """Prints a line, above the live one if there is one."""
-        if self._active:
-            print_line(text)
-
-    def tell(self, counts: Mapping[str, int]) -> None:
-        """Prints each count that has changed, with its name."""
-        for name, count in counts.items():
-            if self._noted.get(name) != count:
-                self.note(f"{name}: {count:,}")
-        self._noted = dict(counts)
+    loss = f"loss {float(values['loss']):.4f}{_terms(values)}"
+    bar.set_description_str(loss)
+    known = [name for name in _SPEED if name in values]
+    speed = [_SPEED[name].format(float(values[name])) for name in known]
+    left = tqdm.format_meter(**bar.format_dict | {"bar_format": "{remaining} left"})
+    return ", ".join([loss, f"step {bar.n}/{bar.total}", *speed, left])
 
 
 def _terms(values: Mapping[str, SupportsFloat]) -> str:
     """Formats the terms of a loss by name, empty if it has one."""
     names = [n for n in values if n.endswith("_loss") and n != "usual_loss"]
-    words = [re.sub(r"\blm\b", "LM", n[:-5].replace("_", " ")) for n in names]
-    terms = [f"{w} {float(values[n]):.4f}" for w, n in zip(words, names, strict=True)]
+    terms = [f"{n[:-5].replace('_', ' ')} {float(values[n]):.4f}" for n in names]
     return f" ({' + '.join(terms)})" if len(terms) > 1 else ""
 
 

@@ -7,28 +7,20 @@ from bert_jax.errors import UserError, first_line
 from bert_jax.runtime.storage import Path
 
 
-def read_json(folder: Path, name: str) -> dict[str, Any]:
-    """Reads an object from a folder's JSON file. Raises UserError if it cannot."""
-    if not (folder / name).is_file():
-        raise UserError(f"{folder}: has no {name}")
-    return read_object(folder / name)
-
-
-def read_optional(path: Path, hint: str = "") -> dict[str, Any]:
+def read_optional(path: Path) -> dict[str, Any]:
     """Reads as `read_object`, or returns an empty object if there is no such file."""
-    return read_object(path, hint) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}
 
 
-def read_object(path: Path, hint: str = "") -> dict[str, Any]:
-    """Reads an object from any JSON file. `hint` is the end of an error message."""
+def read_object(path: Path) -> dict[str, Any]:
+    """Reads an object from a JSON file. Raises UserError if it cannot."""
     try:
-        value = parse_json(path.read_bytes(), str(path), hint)
+        value = parse_json(path.read_bytes(), str(path))
     except OSError as error:
         why = error.strerror or error
-        raise UserError(f"{path}: cannot be read ({why}){hint}") from error
+        raise UserError(f"{path}: cannot be read ({why})") from error
     if not isinstance(value, dict):
-        kind = type(value).__name__
-        raise UserError(f"{path}: not a JSON object, but a {kind}{hint}")
+        raise UserError(f"{path}: not a JSON object, but a {type(value).__name__}")
     return value
 
 

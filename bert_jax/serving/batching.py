@@ -59,7 +59,7 @@ class Batcher:
         self._arrived: queue.SimpleQueue[_Row] = queue.SimpleQueue()
         self._waiting: list[_Row] = []
         try:
-            self._compile(answerer.parse_row(example))
+            self._compile(*answerer.parse_rows([example]))
         except Exception as error:  # a custom task may have other rows
             log.info("not compiled before a request: %s", first_line(error))
         self._size.least = 0
@@ -91,20 +91,20 @@ class Batcher:
         found: list[dict[str, Any]] = []
         for start in range(0, len(rows), self._size.rows):
             some = rows[start : start + self._size.rows]
-            queued = [self._row(start + n, row) for n, row in enumerate(some)]
+            try:
+                parsed = self._answerer.parse_rows(some, start)
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from error
+            queued = [
+                _Row(each, max(len(str(row)), _SHORT), Future())
+                for each, row in zip(parsed, some, strict=True)
+            ]
             for row in queued:
                 self._arrived.put(row)
             waits = (asyncio.wrap_future(row.answer) for row in queued)
             answers = map(row_files.round_numbers, await asyncio.gather(*waits))
             found += map(row_files.answered_row, some, answers)
         return found
-
-    def _row(self, number: int, row: Any) -> _Row:
-        try:
-            parsed = self._answerer.parse_row(row)
-        except ValueError as error:
-            raise HTTPException(400, f"row {number}: {error}") from error
-        return _Row(parsed, max(len(str(row)), _SHORT), Future())
 
     def _work(self) -> None:
         while True:

@@ -30,8 +30,7 @@ KNOWN_AFTER = 100  # good steps, before which no finite value counts as a spike
 # in a row count for 9.56.
 TOO_MANY = 9.5
 
-# Metrics of the step that this file reads, and those of them that no log has.
-_OWN = ("anomaly", "usual_loss", "usual_grad_norm")
+# Metrics of `detect_anomaly` that no log has.
 _UNLOGGED = ("anomaly", "usual_grad_norm")
 _SHOWN = ("loss", "grad_norm", "usual_loss", "usual_grad_norm")
 
@@ -77,7 +76,11 @@ def detect_anomaly(
         running._replace(recent=recent + 1),
         RunningStats(mean_loss, mean_norm, running.steps + 1, recent),
     )
-    metrics = dict(zip(_OWN, (jnp.where(bad, after.recent, 0.0), *known), strict=True))
+    metrics = {
+        "anomaly": jnp.where(bad, after.recent, 0.0),
+        "usual_loss": known[0],
+        "usual_grad_norm": known[1],
+    }
     return bad, after, metrics
 
 

@@ -16,7 +16,6 @@ from bert_jax.data.rows import Batch, BatchSize, sorted_groups
 from bert_jax.data.tables import Record, Row
 from bert_jax.models.layers import Dense
 from bert_jax.runtime import signals
-from bert_jax.runtime.clock import Stopwatch
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import (
@@ -62,32 +61,35 @@ class Answerer:
         self.size = batch_size(mesh, rows, config.hidden_size)
         # Whether kernels may be of a wider dtype than the model reads them in.
         self._rounds = getattr(config, "dtype", "float32") != "float32"
-        self._compiled = Compiled(predictor.outputs, mesh)
+        self._outputs = jit_outputs(predictor.outputs, mesh)
 
     def answer(self, rows: Sequence[Any]) -> list[Row]:
         """Returns the fields to add to each row.
 
         Raises:
-          ValueError: A row is wrong. Names its number, from 0.
+          ValueError: See `parse_rows`.
           UserError: The model computes NaN or infinity.
         """
-        parsed = []
-        for number, row in enumerate(rows):
-            try:
-                parsed.append(self.parse_row(row))
-            except ValueError as error:
-                raise ValueError(f"row {number}: {error}") from error
-        return self.start(parsed)()
+        return self.start(self.parse_rows(rows))()
 
-    def parse_row(self, row: Any) -> Any:
-        """Returns the form of a row that `start` takes.
+    def parse_rows(self, rows: Sequence[Any], first: int = 0) -> list[Any]:
+        """Returns rows in the form that `start` takes.
+
+        Args:
+          first: Number of the first row, for errors.
 
         Raises:
-          ValueError: The row is wrong.
+          ValueError: A row is wrong. Names its number.
         """
-        if not isinstance(row, Mapping):
-            raise ValueError("a JSON object is required")
-        return self.predictor.parse_row(dict(row))
+        parsed = []
+        for number, row in enumerate(rows, first):
+            if not isinstance(row, Mapping):
+                raise ValueError(f"row {number}: a JSON object is required")
+            try:
+                parsed.append(self.predictor.parse_row(dict(row)))
+            except ValueError as error:
+                raise ValueError(f"row {number}: {error}") from error
+        return parsed
 
     def start(self, parsed: Sequence[Any]) -> Callable[[], list[Row]]:
         """Starts the computation. Returns a function that waits for the answers."""
@@ -114,16 +116,25 @@ class Answerer:
             batch = table.batch(indices, tokens)
             for part, of in self._sub_batches(batch):
                 rows = {name: column[part] for name, column in batch.items()}
-                if self._rounds:
-                    function, self._rounds = self.predictor.outputs, False
-                    with sharding.activate_mesh(self.mesh):
-                        self.params = round_kernels(function, self.params, rows)
-                waiting.append(
-                    (indices[part], self._compiled.of(self.params, rows, of))
-                )
+                waiting.append((indices[part], self._compute(rows, of)))
                 while len(waiting) > 1 and _bytes(waiting) > _WAITING:
                     fetch()
         return finish
+
+    def _compute(self, rows: Batch, count: int) -> OnDevice:
+        """Starts the computation of `count` rows: `rows`, and the last one again."""
+        places = np.minimum(np.arange(count), len(rows["input_ids"]) - 1)
+        batch: Any = {name: column[places] for name, column in rows.items()}
+        if not is_one_cpu(self.mesh):
+            local = sharding.local_rows(self.mesh, count)
+            here = {name: column[local] for name, column in batch.items()}
+            batch = sharding.place_batch(here, self.mesh, count)
+        with sharding.activate_mesh(self.mesh):
+            if self._rounds:
+                function, self._rounds = self.predictor.outputs, False
+                self.params = round_kernels(function, self.params, batch)
+            outputs: OnDevice = self._outputs(self.params, batch)
+        return outputs
 
     def stream(
         self,
@@ -165,44 +176,13 @@ def of_task(task: Task, folder: Path) -> Answerer:
     unused = task.unused_parameters(predicts=True)
     restored = setup.restored_params(task, folder, unused)
     predictor, rows = task.predictor(restored.missing), task.config.predict.batch_size
-    params, mesh = restored.params, restored.mesh
-    return Answerer(predictor, params, mesh, rows, task.model_config)
+    return Answerer(predictor, restored.params, restored.mesh, rows, task.model_config)
 
 
-class Compiled:
-    """A function of (params, batch), compiled once for each shape of a batch."""
-
-    def __init__(self, function: ApplyFn, mesh: Mesh):
-        self._function, self._mesh = function, mesh
-        self._programs: dict[tuple, jax.stages.Compiled] = {}
-
-    def program(self, params: Any, batch: Mapping[str, Any]) -> jax.stages.Compiled:
-        """Returns the program for a batch. It needs no active mesh."""
-        shapes = tuple((name, column.shape) for name, column in batch.items())
-        if shapes not in self._programs:
-            traced = trace_outputs(self._function, self._mesh, params, batch)
-            self._programs[shapes] = traced.lower().compile()
-        return self._programs[shapes]
-
-    def of(self, params: Any, rows: Batch, count: int) -> OnDevice:
-        """Starts the computation of `count` rows: `rows`, and the last one again."""
-        places = np.minimum(np.arange(count), len(rows["input_ids"]) - 1)
-        batch: Any = {name: column[places] for name, column in rows.items()}
-        if not is_one_cpu(self._mesh):
-            local = sharding.local_rows(self._mesh, count)
-            here = {name: column[local] for name, column in batch.items()}
-            batch = sharding.place_batch(here, self._mesh, count)
-        outputs: OnDevice = self.program(params, batch)(params, batch)
-        return outputs
-
-
-def trace_outputs(
-    function: Callable, mesh: Mesh, params: Any, batch: Mapping[str, Any]
-) -> jax.stages.Traced:
-    """Traces a function of (params, batch) as evaluation and prediction run it."""
-    jitted = jax.jit(function, out_shardings=sharding.replicated_sharding(mesh))
-    with sharding.activate_mesh(mesh):
-        return jitted.trace(params, batch)
+def jit_outputs(function: ApplyFn, mesh: Mesh) -> Any:
+    """Compiles a function of (params, batch) as evaluation and prediction run it, for
+    each shape of a batch. To be called in `sharding.activate_mesh`."""
+    return jax.jit(function, out_shardings=sharding.replicated_sharding(mesh))
 
 
 def is_one_cpu(mesh: Mesh) -> bool:
@@ -283,16 +263,12 @@ def require_score(task: Task, mesh: Mesh) -> None:
     if not task.config.evaluate.score:
         return
     params = sharding.abstract_arrays(task.param_shapes, mesh)
-    split, known, fetched = task.dev_splits[0], dict[tuple, Any](), []
-    step = task.config.train.num_steps
+    outputs, fetched = jit_outputs(task.outputs, mesh), []
+    split, step = task.dev_splits[0], task.config.train.num_steps
     for batch in task.evaluation_batches(split, step, slice(None)):
-        shapes = tuple((name, rows.shape) for name, rows in batch.items())
-        if shapes not in known:
-            with sharding.activate_mesh(mesh):
-                known[shapes] = jax.eval_shape(task.outputs, params, batch)
-        fetched.append(
-            jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), known[shapes])
-        )
+        with sharding.activate_mesh(mesh):
+            shapes = outputs.eval_shape(params, batch)
+        fetched.append(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     facts = dict(task.fitted)
     scores = task.results(split, fetched, learns=True).scores
     task.fitted = facts  # zeros have nothing to teach
@@ -307,7 +283,6 @@ class Evaluator:
         task: Task,
         seeds: Seeds,
         mesh: Mesh,
-        clock: Stopwatch,
         *,
         learns: bool = True,
         model_params: Callable[[Any], Any] = lambda params: params,
@@ -320,9 +295,9 @@ class Evaluator:
             model's.
         """
         self._model_params = model_params
-        self.task, self.mesh, self.seeds, self.clock = task, mesh, seeds, clock
+        self.task, self.mesh, self.seeds = task, mesh, seeds
         self._learns = learns
-        self._compiled = Compiled(task.outputs, mesh)
+        self._outputs = jit_outputs(task.outputs, mesh)
         self._kept: tuple[int, dict[str, list[Results]]] = (-1, {})
         self._facts = [dict(task.fitted) for _ in seeds.numbers]
 
@@ -342,8 +317,7 @@ class Evaluator:
             self.task.fitted = self._facts[seed]
             if seed == len(kept):
                 fetched = self.fetch(self._model_params(one), split, now)
-                with self.clock("evaluation"):
-                    kept.append(self.task.results(split, fetched, learns=learns))
+                kept.append(self.task.results(split, fetched, learns=learns))
             yield kept[seed]
 
     def fetch(self, params: Any, split: str, now: int) -> list[Any]:
@@ -354,15 +328,11 @@ class Evaluator:
         ahead: Any = None
         for batch in self.task.evaluation_batches(split, now, rows):
             placed = sharding.place_batch(batch, self.mesh, size)
-            with self.clock("compile"):
-                program = self._compiled.program(params, placed)
-            with self.clock("evaluation"):
-                # Fetches the previous batch's outputs while this one is computed.
-                outputs = program(params, placed)
-                if ahead is not None:
-                    fetched.append(jax.device_get(ahead))
-                ahead = outputs
+            with sharding.activate_mesh(self.mesh):
+                outputs = self._outputs(params, placed)
+            # Fetches the previous batch's outputs while this one is computed.
+            if ahead is not None:
+                fetched.append(jax.device_get(ahead))
+            ahead = outputs
             signals.raise_if_interrupted()
-        with self.clock("evaluation"):
-            fetched.append(jax.device_get(ahead))
-        return fetched
+        return [*fetched, jax.device_get(ahead)]

@@ -2,16 +2,15 @@
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from bert_jax.runtime import processes, storage
-from bert_jax.runtime.clock import Stopwatch
+from bert_jax.runtime import processes, terminal
 from bert_jax.runtime.storage import Path
-from bert_jax.runtime.terminal import Progress
 from bert_jax.tasks.task import Task
 from bert_jax.training.seeds import Seeds
 from bert_jax.types import Arrays
@@ -38,7 +37,6 @@ class Log:
     """A log that prints lines and writes metrics: each seed's and the seeds' means.
 
     Attributes:
-      clock: Seconds by activity.
       finished: Whether the run has ended well, for the trackers.
     """
 
@@ -47,36 +45,43 @@ class Log:
     ):
         """Opens the files. Cuts those of a run that resumes to its step."""
         is_first = processes.is_first()
-        self._seeds, self.finished, self.clock = seeds, False, Stopwatch()
-        self._trackers = None
-        if is_first and config.train.trackers:
-            names = config.train.trackers
-            self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
-        self._writers = []
-        for path in seeds.folders(folder):
-            if is_first:
-                storage.make_folder(path)
-            self._writers.append(
-                MetricWriter(path, resume_step=resume_step, active=is_first)
-            )
-        self._all = self._writers[0]
-        if seeds.count > 1:
-            self._all = MetricWriter(folder, resume_step=resume_step, active=is_first)
-        self._every = dict.fromkeys((*self._writers, self._all))
-        steps = config.train.num_steps
-        self._progress = Progress(steps, resume_step or 0, active=is_first)
-        self.note, self.tell = self._progress.note, self._progress.tell
-        self.end_progress = self._progress.close  # the live line of a terminal
-        # Seconds before the last line. Sequences, positions, model FLOPs since then.
+        self._seeds, self.finished = seeds, False
+        self._noted: dict[str, int] = {}
+        names = config.train.trackers if is_first else ()
+        self._trackers = Trackers(names, folder, workdir.agreed_fields(config))
+        folders = seeds.folders(folder)
+        self._writers = {
+            path: MetricWriter(path, resume_step=resume_step, active=is_first)
+            for path in dict.fromkeys((folder, *folders))
+        }
+        self._all = self._writers[folder]
+        self._each = [self._writers[path] for path in folders]
+        total, step = config.train.num_steps, resume_step or 0
+        self._bar = terminal.live_line(
+            is_first, total=total, initial=step, bar_format=terminal.BAR
+        )
+        self.end_progress = self._bar.close  # the live line of a terminal
+        # Since the last line: seconds, and sequences, positions and model FLOPs.
         self._seconds, self._done = 0.0, np.zeros(3)
 
+    def note(self, text: str) -> None:
+        """Prints a line, above the live one if there is one."""
+        if processes.is_first():
+            terminal.print_line(text)
+
+    def tell(self, counts: Mapping[str, int]) -> None:
+        """Prints each count that has changed, with its name."""
+        for name, count in counts.items():
+            if self._noted.get(name) != count:
+                self.note(f"{name}: {count:,}")
+        self._noted = dict(counts)
+
     @contextlib.contextmanager
-    def compiling(self, batch: Arrays) -> Iterator[None]:
-        """Times a compilation of the step, and prints that it is running."""
-        self.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
-        with self.clock("compile"):
-            yield
-        self._progress.pause()
+    def stepping(self) -> Iterator[None]:
+        """Counts the time in this context as the steps': theirs, or a wait for data."""
+        start = time.perf_counter()
+        yield
+        self._seconds += time.perf_counter() - start
 
     def count(
         self, step: int, task: Task, batch: Arrays, counted: tuple[float, float]
@@ -95,15 +100,15 @@ class Log:
         ids = shapes["input_ids"]
         done = (ids[0] * counted[0], math.prod(ids) * counted[1], task.flops(shapes))
         self._done += seeds * np.array(done)
-        self._progress.update(step)
+        self._bar.update(step - self._bar.n)
 
     def write_step(self, step: int, metrics: Arrays) -> None:
         """Writes a step's metrics, and the speed since the last call."""
-        with self.clock("step"):
+        with self.stepping():
             each = self._seeds.floats(metrics)
         speed = self._speed()
         means = self.write(step, "train", [one | speed for one in each])
-        self._progress.log(step, means)
+        self.note(terminal.show_progress(self._bar, means))
 
     def _speed(self) -> dict[str, float]:
         """Returns the speed of steps, including waits for data but nothing else.
@@ -111,10 +116,8 @@ class Log:
         `tokens_per_second` counts positions, including padding, but not in packed
         rows. `mfu` is the fraction of the devices' bfloat16 peak, if it is known.
         """
-        totals = self.clock.totals
-        seconds = totals["step"] + totals["data wait"]
-        sequences, positions, flops = map(float, self._done / (seconds - self._seconds))
-        self._seconds, self._done = seconds, np.zeros(3)
+        sequences, positions, flops = map(float, self._done / self._seconds)
+        self._seconds, self._done = 0.0, np.zeros(3)
         speed = {"sequences_per_second": sequences, "tokens_per_second": positions}
         peak = PEAK_FLOPS.get(jax.devices()[0].device_kind)
         return speed | ({"mfu": flops / peak / jax.device_count()} if peak else {})
@@ -125,34 +128,30 @@ class Log:
         """Writes each seed's numbers. Returns their means."""
         means = self._seeds.means(split, numbers)
         self._all.write(step, split, means)
-        if self._trackers is not None:
-            self._trackers.write(step, split, means)
+        self._trackers.write(step, split, means)
         if self._seeds.count > 1:
-            for writer, values in zip(self._writers, numbers, strict=True):
+            for writer, values in zip(self._each, numbers, strict=True):
                 writer.write(step, split, values)
         return means
 
     def anomaly(self, step: int, numbers: Sequence[Mapping[str, int | float]]) -> None:
-        """Writes the numbers of each seed with an anomaly, and their count."""
-        if self._seeds.count > 1:
-            self._all.write(step, "anomaly", {"seeds": sum(map(bool, numbers))})
-        for writer, values in zip(self._writers, numbers, strict=True):
+        """Writes the numbers of each seed with an anomaly."""
+        for writer, values in zip(self._each, numbers, strict=True):
             if values:
                 writer.write(step, "anomaly", values)
 
     def has(self, step: int, split: str) -> bool:
         """Returns whether every seed has a line for this step and split."""
-        return all(writer.has(step, split) for writer in self._every)
+        return all(writer.has(step, split) for writer in self._writers.values())
 
     def flush(self) -> None:
         """Returns once every line is in the folder, also if that is in a bucket."""
-        for writer in self._every:
+        for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
         """Closes the files and the trackers."""
-        self._progress.close()
-        for writer in self._every:
+        self._bar.close()
+        for writer in self._writers.values():
             writer.close()
-        if self._trackers is not None:
-            self._trackers.close(self.finished)
+        self._trackers.close(self.finished)

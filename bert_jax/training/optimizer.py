@@ -72,8 +72,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: The name is unknown. See also `polynomial_schedule`.
     """
-    make = SCHEDULES.lookup(config.optimizer.schedule)
-    schedule: optax.Schedule = make(config)
+    schedule: optax.Schedule = SCHEDULES.lookup(config.optimizer.schedule)(config)
     return schedule
 
 
@@ -264,7 +263,7 @@ def trainable_filter(
       optimizer: Fields of config.optimizer, `trainable` and `frozen`.
 
     Raises:
-      UserError: One of these names no parameter, or none is left to learn.
+      UserError: One of these names no parameter.
     """
     patterns, prefixes = tuple(optimizer.trainable), tuple(optimizer.frozen)
     if not patterns and not prefixes:
@@ -283,11 +282,6 @@ def trainable_filter(
         raise UserError(
             f"config.optimizer.{field}: {name!r} names no parameter (such as "
             f"{names[0]}; --mode=describe has all)"
-        )
-    if not any(map(learns, names)):
-        raise UserError(
-            f"config.optimizer.trainable={patterns} and frozen={prefixes}: no "
-            "parameter learns; leave one of them out"
         )
     return learns
 

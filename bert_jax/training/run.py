@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -59,8 +58,8 @@ class EventSchedule:
         return step * rows // self._epoch > (step - 1) * rows // self._epoch
 
     def any_event(self, step: int) -> bool:
-        events = (self.should_log, self.should_save, self.should_evaluate)
-        return any(is_due(step) for is_due in events)
+        saves_or_logs = self.should_log(step) or self.should_save(step)
+        return saves_or_logs or self.should_evaluate(step)
 
 
 class BestScore:
@@ -83,8 +82,6 @@ class BestScore:
         if self._seen and self._shape(step) != self._shape(self._seen[-1][0]):
             self._seen = []
         value = self._task.selection_value(numbers)
-        # A comparison with NaN is always false: it would remain the best forever.
-        value = -math.inf if math.isnan(value) else value
         best = all(value > other for _, other in self._seen)
         self._seen.append((step, value))
         return best
@@ -140,13 +137,13 @@ def require_dev(task: Task) -> None:
 class Run:
     """A run: its `state` after `step` steps, and the operations of the loop on it.
 
-    Building it reads the data, which it prepares if necessary, and writes nothing
-    to the folder. Entering it claims the folder and restores the newest checkpoint.
-    All processes do both together.
+    Building it reads the data, which it prepares if necessary, and then claims the
+    folder and restores the newest checkpoint. All processes do it together.
 
     Args:
       task: The task, whose config is resolved.
       folder: The work directory.
+      stack: A stack whose end closes the run.
 
     Attributes:
       train_step: The training step.
@@ -157,7 +154,7 @@ class Run:
       profile: The recording of `train.profile_steps`.
       learning_rates: Learning rate of each step.
 
-    Raises (both):
+    Raises:
       UserError: A problem that the user can fix. Leaves no half-written file.
     """
 
@@ -165,16 +162,15 @@ class Run:
     step: int
     counted: tuple[float, float]  # for the last batch, see `Task.count_positions`
 
-    def __init__(self, task: Task, folder: Path):
+    def __init__(self, task: Task, folder: Path, stack: contextlib.ExitStack):
         config = task.config
         self.task, self.folder = task, folder
         self.mesh = sharding.make_mesh(config)
-        self.steps_before = workdir.check_run(folder, config)
+        workdir.check_run(folder, config)
         is_new = not has_checkpoint(folder)
-        base = self.weights = None
-        if is_new or config.model.lora_rank:
-            base, start = setup.read_start(task, self.mesh)
-            self.weights = start if is_new else None
+        reads = is_new or config.model.lora_rank
+        base, start = setup.read_start(task, self.mesh) if reads else (None, None)
+        self.weights = start if is_new else None
         self.train_step = Step(task, self.mesh, base)
         self.seeds = self.train_step.seeds
         self._abstract = self.seeds.abstract(self.train_step.abstract)
@@ -188,21 +184,13 @@ class Run:
             inference.require_score(task, self.mesh)
         processes.check_same("the prepared data", self.data.record)
         self.due = EventSchedule(config, self.data.epoch_size)
-
-    def __enter__(self) -> "Run":
         self._claim()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(signals.defer_signals())
-            resume_step = self._restore(stack)
-            self._open(stack, resume_step)
-            self._stack = stack.pop_all()
+        stack.enter_context(signals.defer_signals())
+        resume_step = self._restore(stack)
+        self._open(stack, resume_step)
         for line in opening_lines(self, resume_step):
             self.log.note(line)
-        self.log.tell(self.task.notices)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
+        self.log.tell(task.notices)
 
     def _claim(self) -> None:
         """Writes config, vocabulary and data record to the folder."""
@@ -217,10 +205,9 @@ class Run:
 
     def _restore(self, stack: contextlib.ExitStack) -> int | None:
         """Restores `state` and `step`. Returns the step, or None for a new run."""
-        config = self.task.config
-        keep, keep_every = config.checkpoint.keep, config.checkpoint.keep_every
+        config, kept = self.task.config, self.task.config.checkpoint
         self._checkpoints = stack.enter_context(
-            Checkpoints(self.folder, keep, keep_every=keep_every)
+            Checkpoints(self.folder, kept.keep, keep_every=kept.keep_every)
         )
         saved = self._checkpoints.restore(self._abstract.items())
         if saved:
@@ -248,22 +235,21 @@ class Run:
         task, config = self.task, self.task.config
         self.log = Log(self.seeds, self.folder, config, resume_step)
         stack.callback(self.log.close)
-        profile = Profile(config.train.profile_steps, self.folder)
+        profile = Profile(config.train.profile_steps, self.step, self.folder)
         self.profile = stack.enter_context(profile)
         processes.barrier()  # all read the log, once it is cut to the resume step
         self.best_score = BestScore(task, self.folder, task.dev_splits[:1])
         stops = config.train.on_anomaly == "stop"
         self.anomalies = anomaly.Anomalies(stops, self.seeds, self.log)
         self.evaluator = inference.Evaluator(
-            *(task, self.seeds, self.mesh, self.log.clock),
-            model_params=self.train_step.model_params,
+            task, self.seeds, self.mesh, model_params=self.train_step.model_params
         )
         rows = sharding.local_rows(self.mesh, config.train.batch_size)
         self._batches = self.seeds.batches(task, self.step, rows)
 
     def next_batch(self) -> dict[str, Array]:
         """Waits for the batch of the next step, and puts it on the devices."""
-        with self.log.clock("data wait"):
+        with self.log.stepping():
             rows, size = next(self._batches), self.task.phase_at(self.step).batch_size
             self.counted = self.task.count_positions(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
@@ -295,11 +281,10 @@ class Run:
 
     def save(self, *, wait: bool = False) -> None:
         """Starts saving the state. With `wait`, waits until it is on disk."""
-        with self.log.clock("checkpoint"):
-            self.log.flush()  # a run that resumes here needs the lines before it
-            self._checkpoints.save(self.state.items(), self.step)
-            if wait:
-                self._checkpoints.wait()
+        self.log.flush()  # a run that resumes here needs the lines before it
+        self._checkpoints.save(self.state.items(), self.step)
+        if wait:
+            self._checkpoints.wait()
 
     def save_on_signal(self) -> None:
         """Saves the current state. Only seconds may be left."""
@@ -350,19 +335,12 @@ def opening_lines(run: Run, resume_step: int | None) -> Iterator[str]:
         f"{mesh.size} x {jax.devices()[0].device_kind} ({shape})"
     )
     yield _tokenizer_line(task, run.data.unknown_share)
-    metrics = run.folder / "metrics.jsonl"
-    yield f"log: {metrics}; curves: tensorboard --logdir={run.folder}"
+    yield f"log: {run.folder}/metrics.jsonl; curves: tensorboard --logdir={run.folder}"
     if not task.splits:
         yield "nothing will be scored: no dev data, or no evaluate.splits"
     yield "to stop: Ctrl-C, which saves; the same command resumes"
-    num_steps = task.config.train.num_steps
     if resume_step is not None:
-        yield f"resuming at step {resume_step} of {num_steps}"
-        if run.steps_before < num_steps:
-            yield (
-                f"the run had {run.steps_before} steps; the learning rate now follows "
-                f"the schedule of {num_steps}"
-            )
+        yield f"resuming at step {resume_step} of {run.due.num_steps}"
     elif run.weights is not None:
         merged = run.weights[1].table()
         yield f"from {task.config.init_from}:\n{terminal.format_table(*merged)}"
@@ -403,10 +381,6 @@ def print_scores(run: Run, params: Any, now: int) -> None:
                 why = "no better than the majority baseline's (docs/faq.md)"
                 run.log.note(f"COLLAPSED: the score on {split} is {why}")
     run.log.tell(task.notices)
-    if is_first:
-        totals = run.log.clock.totals
-        spent = [(name, f"{seconds:.1f}") for name, seconds in totals.items()]
-        print("\n" + terminal.format_table(spent, ("time", "seconds")))
     for predictions, one in zip(folders, seeds.split(params), strict=True):
         params = run.train_step.model_params(one)
         given = {"params": params, "mesh": run.mesh, "config": task.model_config}
@@ -440,8 +414,7 @@ def _tokenizer_line(task: Task, unknown_share: float) -> str:
         return f"words: {its.describe_input(task.config)}"
     summary = tokenization.describe_tokenizer(task.tokenizer)
     line = f"tokenizer: {summary}; {unknown_share:.2%} [UNK]"
-    reads_all = its.vocabulary is None  # rare words, too
-    if unknown_share <= _MANY_UNKNOWN or reads_all:
+    if unknown_share <= _MANY_UNKNOWN or its.vocabulary is None:  # reads rare words too
         return line
     return (
         f"{line}\nwarning: that is a lot; check that the vocabulary and its case fit "

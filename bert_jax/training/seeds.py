@@ -22,13 +22,16 @@ from bert_jax.workdir.checkpoint import Checkpoints
 class Seeds:
     """The seeds of a run: with one, arrays keep their shapes. Several are stacked."""
 
-    def __init__(self, config: ConfigDict):
-        """Uses `config.train.seeds` seeds: `config.seed`, `config.seed + 1`, ...
+    def __init__(self, config: ConfigDict, count: int = 0):
+        """Uses the seeds `config.seed`, `config.seed + 1`, ...
+
+        Args:
+          count: Number of seeds. 0 means `config.train.seeds`.
 
         Raises:
           UserError: The config sets a field that only works with one seed.
         """
-        self.count = config.train.seeds
+        self.count = count or config.train.seeds
         self.numbers = range(config.seed, config.seed + self.count)
         takes_best = config.evaluate.checkpoint == "best"
         if self.count > 1 and (config.train.early_stop or takes_best):
@@ -36,13 +39,6 @@ class Seeds:
                 f"config.train.seeds={self.count}: not with config.train.early_stop or "
                 "evaluate.checkpoint=best, which are for a single seed"
             )
-
-    @classmethod
-    def single(cls, config: ConfigDict) -> "Seeds":
-        """Returns one seed, for evaluation."""
-        single = config.copy_and_resolve_references()
-        single.train.seeds = 1
-        return cls(single)
 
     @property
     def array(self) -> Int[np.ndarray, "*seeds"]:
@@ -77,11 +73,8 @@ class Seeds:
 
     def floats(self, metrics: Arrays) -> list[dict[str, float]]:
         """Fetches all seeds' metrics. Returns a dict per seed."""
-        fetched = jax.device_get(metrics)
-        return [
-            {name: float(np.ravel(value)[i]) for name, value in fetched.items()}
-            for i in range(self.count)
-        ]
+        fetched = self.split(jax.device_get(metrics))
+        return [{name: float(x) for name, x in one.items()} for one in fetched]
 
     def batches(self, task: Task, step: int, rows: RowIndex) -> Iterator[Batch]:
         """Yields each seed's batches, padded to the longest and stacked."""
@@ -131,8 +124,6 @@ class Seeds:
         for number, path, seed_state in states:
             config = task.config.copy_and_resolve_references()
             config.seed, config.train.seeds = number, 1
-            # The whole run has grown already.
-            config.train.extend |= workdir.has_config(path)
             first = processes.is_first()
             with processes.first_alone():
                 workdir.claim_folder(path, config, task.tokenizer, data, write=first)

@@ -132,8 +132,7 @@ class Base:
     def constants(self) -> dict[str, Any]:
         """These parameters on the devices."""
         shardings = sharding.shardings_of(self.abstract)
-        placed: dict[str, Any] = sharding.place_arrays(self._values, shardings)
-        return placed
+        return sharding.place_arrays(self._values, shardings)
 
     def init_params(self, key: Key[Array, ""]) -> dict:
         """Returns a run's own initial parameters. See `lora.init_params`."""

@@ -65,18 +65,14 @@ def make_mesh(
         )
     count = len(devices)
     sizes = {axis: config.mesh[axis] for axis in AXES}
-    fixed = math.prod(size for size in sizes.values() if size != -1)
-    open_axes = [axis for axis, size in sizes.items() if size == -1]
     shown = " ".join(f"{axis}={size}" for axis, size in sizes.items())
-    wrong = len(open_axes) > 1 or any(
-        size < 1 and size != -1 for size in sizes.values()
-    )
-    if wrong or count % fixed or (not open_axes and fixed != count):
+    fixed = math.prod(size for size in sizes.values() if size > 0)
+    sizes = {x: count // fixed if size == -1 else size for x, size in sizes.items()}
+    if min(sizes.values()) < 1 or math.prod(sizes.values()) != count:
         raise UserError(
             f"config.mesh {shown} does not fit {count} device(s): the sizes, at least "
             f"1, must multiply to {count}; one may be -1, for what is left"
         )
-    sizes.update({axis: count // fixed for axis in open_axes})
     _check_batches(config, uses, sizes)
     types = (AxisType.Auto,) * len(AXES)
     return jax.make_mesh(tuple(sizes.values()), AXES, types, devices=devices)
@@ -215,13 +211,14 @@ def abstract_arrays(boxed: Any, mesh: Mesh) -> Any:
     )
 
 
-def place_arrays(arrays: Any, shardings: Any) -> Any:
+def place_arrays(arrays: dict[str, Any], shardings: Any) -> dict[str, Any]:
     """Puts arrays on the devices. Each process has them whole, as NumPy arrays."""
-    return jax.tree.map(
+    placed: dict[str, Any] = jax.tree.map(
         lambda x, where: jax.make_array_from_callback(x.shape, where, x.__getitem__),
         arrays,
         shardings,
     )
+    return placed
 
 
 def shardings_of(abstract: Any) -> Any:

@@ -6,7 +6,6 @@ divided by the weights of the whole batch and then added, so the result does not
 on how a batch is split over micro-batches and devices.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -372,7 +371,7 @@ class Step:
     def constants(self) -> dict[str, Any]:
         """The task's constants and a base, on the devices, the same for all seeds."""
         shardings = sharding.shardings_of(self._abstract_constants)
-        placed: dict[str, Any] = sharding.place_arrays(self.constant_values, shardings)
+        placed = sharding.place_arrays(self.constant_values, shardings)
         return placed if self._base is None else placed | self._base.constants
 
     def model_params(self, params: Params) -> Params:
@@ -385,15 +384,14 @@ class Step:
         The processor draws them: a GPU's compiler takes most of a minute for this, and
         a seed gives the same values on all devices.
         """
-        task, optimizer, learns = self.task, self._optimizer, self._learns
-        init_params = self._init_params
         shardings = sharding.shardings_of(self.seeds.abstract(self.abstract))
 
         def draw(seed: Array) -> Any:
-            return nn.meta.unbox(init_params(jax.random.key(seed)))
+            return nn.meta.unbox(self._init_params(jax.random.key(seed)))
 
         def complete(params: Any) -> TrainState:
-            return init_state(params, optimizer, task.init_carry(), learns)
+            carry = self.task.init_carry()
+            return init_state(params, self._optimizer, carry, self._learns)
 
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
@@ -483,17 +481,14 @@ class Step:
         state: TrainState,
         batch: Arrays,
         micro_batches: int,
-        log: Log | None = None,
+        log: Log,
     ) -> jax.stages.Compiled:
-        """Returns the step for a batch of these shapes, as traced by `trace`.
-
-        Args:
-          log: Log that times and reports the compilation. None means neither.
-        """
+        """Returns the step for a batch of these shapes, as traced by `trace`. The log
+        reports its compilation."""
         shapes = (micro_batches, *((name, x.shape) for name, x in batch.items()))
         if shapes not in self._compiled:
-            with log.compiling(batch) if log else contextlib.nullcontext():
-                traced = self.trace(state, batch, micro_batches)
-                self._compiled[shapes] = traced.lower().compile()
-                processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
+            log.note(f"compiling the step at length {batch['input_ids'].shape[-1]}")
+            traced = self.trace(state, batch, micro_batches)
+            self._compiled[shapes] = traced.lower().compile()
+            processes.barrier()  # Gloo waits 30 seconds for the slowest, no longer
         return self._compiled[shapes]

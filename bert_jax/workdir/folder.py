@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,28 +25,18 @@ from bert_jax.runtime.storage import Path, write_atomically
 
 @contextlib.contextmanager
 def lock_workdir(workdir: Path) -> Iterator[None]:
-    """Lets one process at a time train in a work directory, which it creates, and
-    deletes if it stays empty. Raises UserError if another one does. Buckets have no
-    locks."""
+    """Lets one process at a time train in a work directory, which it creates. Raises
+    UserError if another one does. Buckets have no locks."""
     if storage.in_bucket(workdir):
         yield
         return
-    folder = pathlib.Path(workdir)
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    storage.make_folder(workdir)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / ".lock", timeout=0):
-            try:
-                yield
-            finally:
-                (folder / ".lock").unlink(missing_ok=True)
+        with filelock.FileLock(workdir / ".lock", timeout=0):
+            yield
     except filelock.Timeout as error:
         why = "another process is training there; wait for it, or name another folder"
-        raise UserError(f"--workdir={folder}: {why}") from error
-    finally:
-        for path in made:
-            with contextlib.suppress(OSError):  # not empty
-                path.rmdir()
+        raise UserError(f"--workdir={workdir}: {why}") from error
 
 
 def claim_folder(
@@ -61,9 +50,9 @@ def claim_folder(
     """Claims the folder for this run: writes config.json, vocab.txt, tokenizer.json and
     the record of its `data`. Without `write` it only checks that process 0 has done so.
 
-    Raises UserError if it belongs to a run of another config, vocabulary or data.
+    Raises UserError if it belongs to a run of another vocabulary or data. `check_run`
+    compares the config.
     """
-    check_run(workdir, config)
     _check_vocabulary(workdir, tokenizer)
     check_data(workdir, data or {})
     if not write:
@@ -144,14 +133,11 @@ def recorded_config(workdir: Path, *, code: bool = True) -> ConfigDict:
     return configuration.complete_config(read_config(workdir), path, code=code)
 
 
-def check_run(workdir: Path, config: ConfigDict) -> int:
-    """Returns the run's `train.num_steps`, or without a run that of `config`.
-
-    Raises UserError if config.json, where newer fields have their defaults, differs in
-    fields that shape the run.
-    """
+def check_run(workdir: Path, config: ConfigDict) -> None:
+    """Raises UserError if the config of the run there, where newer fields have their
+    defaults, differs in fields that shape it."""
     if not has_config(workdir):
-        return int(config.train.num_steps)
+        return
     there, here = _flat(recorded_config(workdir, code=False)), _flat(config)
     known = definitions(config)
     for name in here.keys() & known - there.keys():  # for a custom task
@@ -161,8 +147,8 @@ def check_run(workdir: Path, config: ConfigDict) -> int:
         for name in there.keys() | here.keys()
         if there.get(name) != here.get(name) and not known.get(name, PLAIN).resume
     )
-    before, now = there["train.num_steps"], here["train.num_steps"]
-    grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and now > before
+    longer = there["train.num_steps"] < here["train.num_steps"]
+    grows = {*differ} <= {"train.num_steps", "train.num_epochs"} and longer
     if differ and not (grows and config.train.extend):
         values = [f"{n} ({there.get(n)!r} there, {here.get(n)!r} now)" for n in differ]
         extend = "add --config.train.extend=True to train it longer, or "
@@ -175,7 +161,6 @@ def check_run(workdir: Path, config: ConfigDict) -> int:
             f"--workdir={workdir}: config.train.extend would move the start of this "
             "run's phase 2; start another run with --config.init_from"
         )
-    return before
 
 
 def _flat(config: ConfigDict) -> dict[str, Any]:

@@ -12,7 +12,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
-from bert_jax.runtime.storage import Path, in_bucket, name_full_disk, write_atomically
+from bert_jax.runtime.storage import (
+    Path,
+    in_bucket,
+    make_folder,
+    name_full_disk,
+    write_atomically,
+)
 
 
 class MetricWriter:
@@ -37,6 +43,7 @@ class MetricWriter:
         self._written = {(line["step"], line["split"]) for line in lines.values()}
         if not active:
             return
+        make_folder(workdir)
         self._workdir, self._here = workdir, workdir
         if in_bucket(workdir):
             self._here = pathlib.Path(tempfile.mkdtemp(prefix="bert_jax."))

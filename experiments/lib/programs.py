@@ -144,7 +144,9 @@ def trace(
         given = inputs(given)
     params = sharding.abstract_arrays(task.param_shapes, mesh)
     function = task.outputs if mode == "evaluate" else task.predictor().outputs
-    traced = inference.trace_outputs(function, mesh, params, _placed(given, mesh))
+    with sharding.activate_mesh(mesh):
+        jitted = inference.jit_outputs(function, mesh)
+        traced = jitted.trace(params, _placed(given, mesh))
     return Program(traced, mesh, (), rows, length)
 
 

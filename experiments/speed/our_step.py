@@ -170,9 +170,8 @@ class OurStep:
         unused = self._task.unused_parameters()  # the loss does not depend on them
         used = {k: v for k, v in by_path.items() if not k.startswith(unused)}
         self.parameters = count_parameters(used)
-        self.compiled = step.compiled(
-            self._state, self._placed(), config.train.micro_batches
-        )
+        traced = step.trace(self._state, self._placed(), config.train.micro_batches)
+        self.compiled = traced.lower().compile()
 
     def __call__(self, steps: int) -> float:
         """Takes `steps` steps and waits. The host's batch goes to the device in each.

@@ -27,7 +27,7 @@ def read_options(folder: Path) -> ElmoConfig:
     Raises:
       UserError: It is missing or damaged, or no model here can be so.
     """
-    path, fields = folder / OPTIONS, untrusted.read_json(folder, OPTIONS)
+    path, fields = folder / OPTIONS, untrusted.read_object(folder / OPTIONS)
     if "char_cnn" not in fields:
         raise UserError(f"{path}: has no char_cnn; a model of whole words is not read")
     try:

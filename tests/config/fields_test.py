@@ -151,7 +151,7 @@ def test_field_says_whether_it_may_change_on_resuming(own, tmp_path):
     run.train.num_steps = 7
     (tmp_path / "config.json").write_text(json.dumps(run.to_dict()))
     run.task.smoothing = 0.2
-    assert folder.check_run(tmp_path, run) == 7
+    folder.check_run(tmp_path, run)
     run.task.rounds = 3
     with pytest.raises(
         UserError, match=r"config: task\.rounds \(2 there, 3 now\); use"
@@ -170,7 +170,7 @@ def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
             with pytest.raises(UserError, match=r"task\.words \('punctuation' there"):
                 folder.check_run(tmp_path, run)
         else:
-            assert folder.check_run(tmp_path, run) == 7
+            folder.check_run(tmp_path, run)
 
 
 @pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])

@@ -25,7 +25,7 @@ def pickle(folder):
     ("damage", "message"),
     [
         (truncate, "model.safetensors: .*damaged: export or copy it again; "),
-        (no_config, "has no config.json"),
+        (no_config, "config.json: cannot be read"),
         (pickle, "pytorch_model.bin: (needs torch|.*or is damaged: copy it again)"),
     ],
 )

@@ -144,4 +144,4 @@ def test_padding_with_another_id_is_refused_at_the_start(pretrained, tmp_path, t
     vocabulary = f"--config.tokenizer.vocab_file={tmp_path / 'vocab.json'}"
     _, err = runs.run(own, tmp_path / "run", vocabulary, status=2)
     assert "the vocabulary's padding has the id 0" in err and err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "config.json").exists()

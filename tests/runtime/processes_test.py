@@ -104,7 +104,7 @@ def test_mistake_is_said_by_each(micro, tmp_path):
         assert status == 2 and out == ""
         assert err.count("\n") == 1, err
         assert "config.mesh data=3" in err
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "config.json").exists()
 
 
 VARIABLES = ("COORDINATOR", "PROCESSES", "PROCESS_ID")

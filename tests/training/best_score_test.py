@@ -76,12 +76,13 @@ def test_evaluations_without_a_gain_are_counted_in_each_phase(make):
 
 
 def test_nan_is_never_the_best(make):
-    """Neither at first, where every later score was no better, nor afterwards."""
+    """`selection_value` makes it the worst: neither at first, where every later score
+    was no better, nor afterwards."""
     history = make((90, SHORT))
-    values = [(10, math.nan), (20, 1.0), (30, math.nan), (40, 2.0)]
+    values = [(10, -math.inf), (20, 1.0), (30, -math.inf), (40, 2.0)]
     assert adds(history, *values) == [True, True, False, True]
     assert not history.should_stop(1)
-    assert adds(history, (50, math.nan), (60, math.nan)) == [False, False]
+    assert adds(history, (50, -math.inf), (60, -math.inf)) == [False, False]
     assert history.should_stop(2) and not history.should_stop(3)
     assert "no better than step 40's" in history.early_stop(60, 60)
 

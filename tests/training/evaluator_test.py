@@ -5,7 +5,6 @@ from unittest import mock
 import jax.numpy as jnp
 import pytest
 
-from bert_jax.runtime.clock import Stopwatch
 from bert_jax.tasks.task import Results, Task
 from bert_jax.training import sharding
 from bert_jax.training.inference import Evaluator
@@ -22,6 +21,7 @@ def make(monkeypatch):
         config.train.seeds = 2
         task = mock.create_autospec(Task, instance=True)
         task.fitted, task.dev_splits = {"threshold": 0.0}, ("dev",)
+        task.outputs = lambda params, batch: params
 
         def results(split, fetched, *, learns):
             if learns:
@@ -33,8 +33,7 @@ def make(monkeypatch):
             Evaluator, "fetch", lambda self, params, split, now: [params]
         )
         mesh = sharding.make_mesh(config)
-        seeds = Seeds(config)
-        return task, Evaluator(task, seeds, mesh, Stopwatch(), **options)
+        return task, Evaluator(task, Seeds(config), mesh, **options)
 
     return evaluator
 
