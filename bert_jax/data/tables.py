@@ -48,7 +48,6 @@ class ColumnSpec(NamedTuple):
 
     Attributes:
       format: csv, tsv or jsonl. Empty means by the file's ending.
-      overrides: Whether the format also holds for rows of `predict` in a .csv or .tsv.
       incomplete: Counter of lines of TSV with too few fields, which are left out. None
         means that they are errors.
     """
@@ -56,7 +55,6 @@ class ColumnSpec(NamedTuple):
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     format: str = ""
-    overrides: bool = True
     incomplete: Counter[str] | None = None
 
     @property

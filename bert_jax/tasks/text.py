@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
 from bert_jax.data import texts, truncation
-from bert_jax.data.lines import uncompressed_name
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, ColumnSpec, Row, is_number
 from bert_jax.data.texts import sorted_labels
@@ -160,11 +159,7 @@ class Text(Finetuning):
             return ANY
         columns = texts.text_columns(task.text, task.text_b, labelled=False)
         labels = tuple(filter(is_number, [task.label]))
-        # A format for training files of no known ending holds only for such files.
-        ending = uncompressed_name(task.train_file).rpartition(".")[2]
-        overrides = ending in ("", "csv", "tsv", "jsonl", "parquet")
-        form = task.get("format", "")
-        wanted = ColumnSpec(columns.required, labels, form, overrides)
+        wanted = ColumnSpec(columns.required, labels, task.get("format", ""))
         return wanted if wanted.numbers else wanted._replace(required=(), optional=())
 
     def parse_row(self, row: Row) -> Row:
