@@ -292,8 +292,6 @@ class Text(Finetuning):
         others = [row.get("text_b") or "" for row in examples]
         second = self.tokenize_texts(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if not a.ids:
-                self.notices[f"{split}: texts without any piece"] += 1
             if self._windows == 1:
                 columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
             else:

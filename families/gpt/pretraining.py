@@ -13,8 +13,9 @@ from bert_jax import tokenization
 from bert_jax.data import encodings, records
 from bert_jax.data.loader import Unmasked
 from bert_jax.data.rows import Feature
+from bert_jax.data.tables import Row
 from bert_jax.family import require_values
-from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
+from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.types import Arrays
 from families.gpt import vocabulary as byte_pairs

@@ -54,11 +54,6 @@ class Embeddings(Finetuning):
         self._kinds: dict[str, str] = {}
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task, size = config.task, self.model_config.hidden_size
-        if self.model_config.causal:
-            raise UserError(
-                "config.task.name=embeddings: is for encoders that read both sides; "
-                f"config.model.architecture={self.model_config.architecture} is not one"
-            )
         if any(not 0 < size_ <= size for size_ in task.dimensions):
             raise UserError(
                 f"config.task.dimensions={tuple(task.dimensions)}: each must be from 1 "
