@@ -212,7 +212,7 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def heads(self) -> tuple[str, ...]:
         """The model's heads."""
-        return (self.head,)
+        return (self.head,) if self.head else ()
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
@@ -389,11 +389,6 @@ class Finetuning(distillation.Taught, Predictor):
             shapes = packing.packed_shapes((rows, length), self.texts_per_row)
             rows = shapes["input_ids"][0]
         return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
-
-    def count_positions(self, batch: Batch) -> tuple[float, float]:
-        if self.texts_per_row == 1:
-            return super().count_positions(batch)
-        return float(self.texts_per_row), float(batch["input_mask"].mean())
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -35,7 +35,6 @@ _NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's
 _FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
 _WORDLESS = re.compile(r"\d+[-.]\d+")  # the number of a CoNLL-U line without a word
 _COLUMNS = "config.task.token_column and config.task.tag_column name the columns"
-_LISTED = 10  # maximum number of labels that an error lists
 
 
 def read_sentences(
@@ -221,10 +220,9 @@ def check_labels(labels: Sequence[str]) -> None:
     """Raises UserError if a label of the config or the weights is not a tag."""
     for label in labels:
         if not scores.is_tag(label):
-            rest = ", ..." if len(labels) > _LISTED else ""
             raise UserError(
                 f"config.task.labels: {label!r} has no prefix such as B- or I- (the "
-                f"model's outputs are {', '.join(labels[:_LISTED])}{rest}); name the "
+                f"model's outputs are {', '.join(labels):.200}); name the "
                 "tags in the weights' order, --config.task.labels=\"('O', 'B-PER', "
                 '...)", or for plain tags set --config.task.scheme=none'
             )

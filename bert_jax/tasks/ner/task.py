@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -226,15 +226,10 @@ class Ner(Finetuning):
         """Returns the most probable tag of each word."""
         answers: list[Tags] = [[] for _ in examples]
         for feature, output in zip(features, outputs, strict=True):
-            best = self.best(output)[feature.info]
+            tags = output["tags"] if self.crf else output["logits"].argmax(axis=-1)
+            best = tags[feature.info]
             answers[feature.example] += [self.labels[i] for i in best]
         return answers
-
-    def best(self, output: Outputs) -> Int[np.ndarray, " pieces"]:
-        """Returns the number of each token's tag."""
-        if self.crf:
-            return output["tags"]
-        return np.argmax(output["logits"], axis=-1)
 
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Tags]
@@ -393,15 +388,13 @@ def add_context(
     """Adds words of `around` to a part, alternating right and left, while they fit."""
     left, right = part
     rest = room - sum(sizes[left:right])
-    grows = True
-    while grows:
-        grows = False
+    while True:
+        before = left, right
         if right < around[1] and sizes[right] <= rest:
             rest -= sizes[right]
             right += 1
-            grows = True
         if left > around[0] and sizes[left - 1] <= rest:
             left -= 1
             rest -= sizes[left]
-            grows = True
-    return left, right
+        if before == (left, right):
+            return before
