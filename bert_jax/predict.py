@@ -37,10 +37,10 @@ def predict(task: Task, folder: Path, source: str, target: str) -> None:
         write = row_files.row_writer(target, output.file, output.columns)
         shows = output.resumes and processes.is_first()
         with live_line(shows, initial=output.rows, unit=" rows") as progress:
-            for some in answerer.stream(output.rest(rows), whole=output.resumes):
+            for some in answerer.stream(output.rest(rows)):
                 for row, answer in some:
                     write(row_files.answered_row(row, row_files.round_numbers(answer)))
-                output.commit(len(some))
+                output.commit([row for row, _ in some])
                 progress.update(len(some))
         if source != "-":
             said = "1 row" if output.rows == 1 else f"{output.rows:,} rows"

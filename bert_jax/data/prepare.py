@@ -215,8 +215,7 @@ def open_folder(folder: storage.Path) -> Prepared:
     Raises:
       UserError: they are missing or damaged.
     """
-    hint = "; delete this folder to prepare the data again"
-    report = untrusted.read_object(folder / _REPORT, hint)
+    report = untrusted.read_object(folder / _REPORT)
     return Prepared(folder, tokenization.load(folder / _TOKENIZER), report)
 
 

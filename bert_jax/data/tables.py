@@ -20,7 +20,6 @@ import itertools
 import logging
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -47,14 +46,13 @@ class ColumnSpec(NamedTuple):
 
     Attributes:
       format: csv, tsv or jsonl. Empty means by the file's ending.
-      incomplete: Counter of lines of TSV with too few fields, which are left out. None
-        means that they are errors.
+      incomplete: Whether lines of TSV may have too few fields, and are then left out.
     """
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     format: str = ""
-    incomplete: Counter[str] | None = None
+    incomplete: bool = False
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -182,8 +180,7 @@ def _named(
             if len({*named}) < len(named):
                 raise UserError(f"{path}:{number}: the header has a name twice: {row}")
             continue
-        if len(row) < len(names) and wanted.incomplete is not None:
-            wanted.incomplete[path] += 1
+        if len(row) < len(names) and wanted.incomplete:
             continue
         if len(row) != len(names):
             hint = _QUOTES if any(field.startswith('"') for field in row) else ""

@@ -25,7 +25,6 @@ from ml_collections import ConfigDict
 
 from bert_jax.convert import layout, merge, weights
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
 from bert_jax.models.encoder import attention_probabilities
 from bert_jax.tasks.task import Task
 from bert_jax.types import Arrays, Scalars
@@ -117,22 +116,13 @@ class Teacher:
     def _check_layers(self, task: Task) -> None:
         """Raises UserError if a weighted term cannot compare the two encoders."""
         ours, theirs = task.model_config, self.task.model_config
-        if not (terms := self.terms):
-            return
-        for model in (ours, theirs):
-            family = FAMILIES[model.architecture]
-            if not family.attends:
-                raise UserError(
-                    f"config.task.teacher_{terms[0]}: compares the layers of "
-                    f"Transformers, not those of {family.title}; set it 0"
-                )
         compared = {
             "hidden_size": ("cosine", "hidden"),
             "embedding_size": ("hidden",),
             "num_attention_heads": ("attention",),
         }
         for name, users in compared.items():
-            used = [term for term in terms if term in users]
+            used = [term for term in self.terms if term in users]
             own, its = getattr(ours, name), getattr(theirs, name)
             if used and own != its:
                 raise UserError(
@@ -140,7 +130,7 @@ class Teacher:
                     f"the teacher's is {its}; make it the same, or set the weight 0"
                 )
         by_depth = theirs.num_hidden_layers % ours.num_hidden_layers
-        if by_depth and terms != ("cosine",):
+        if by_depth and self.terms not in ((), ("cosine",)):
             raise UserError(
                 f"config.model.num_hidden_layers={ours.num_hidden_layers}: must divide "
                 f"the teacher's {theirs.num_hidden_layers}"

@@ -1,6 +1,5 @@
 """Prediction with a pre-training model: rows in, guesses for each [MASK] out."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,13 +12,11 @@ from tokenizers import Encoding, Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, Rows, power_of_two, text_feature
+from bert_jax.data.tables import Row
 from bert_jax.errors import escape_controls
 from bert_jax.tasks.task import Outputs, Predictor
 from bert_jax.types import Arrays
 
-log = logging.getLogger(__name__)
-
-Row = dict[str, Any]
 PRINTED = 10  # blanks of a sentence in the closing report
 
 
@@ -47,7 +44,7 @@ class FillMask(Predictor):
           has_nsp_head: Whether the weights were trained to predict whether the second
             text follows the first. If not, `is_next_probability` is omitted.
         """
-        self._has_nsp_head, self._warned = has_nsp_head, False
+        self._has_nsp_head = has_nsp_head
         self._config = config
         self._model = model
         self._tokenizer = tokenizer
@@ -91,18 +88,9 @@ class FillMask(Predictor):
         """Returns `masks` and, for a pair, `is_next_probability`."""
         blanks: Blanks = feature.info
         answer: Row = {"masks": self._guesses(output, len(blanks.masks))}
-        if blanks.is_pair and self._scores_pairs():
+        if blanks.is_pair and self._has_nsp_head:
             answer["is_next_probability"] = float(output["is_next"])
         return answer
-
-    def _scores_pairs(self) -> bool:
-        if not self._has_nsp_head and not self._warned:
-            log.warning(
-                "these weights were not trained on sentence pairs: answers are without "
-                "is_next_probability"
-            )
-            self._warned = True
-        return self._has_nsp_head
 
     def outputs(self, params: Any, batch: Arrays) -> dict[str, Array]:
         """Returns the best tokens at each mask, and how likely the pair is consecutive.

@@ -58,6 +58,9 @@ class Finetuning(distillation.Taught, Predictor):
         """
         super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required_tokenizer(config)
+        self.special_tokens = tokenization.special_ids(self._tokenizer)
+        self.last = tokenization.last_id(self._tokenizer)  # at a sequence's end
+        self._kind = tokenization.kind_of(self._tokenizer)
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
         self._tables: dict[str, Rows] = {}
@@ -209,7 +212,7 @@ class Finetuning(distillation.Taught, Predictor):
     @property
     def heads(self) -> tuple[str, ...]:
         """The model's heads."""
-        return (self.head,)
+        return (self.head,) if self.head else ()
 
     @functools.cached_property
     def model(self) -> BertWithHeads:
@@ -387,11 +390,6 @@ class Finetuning(distillation.Taught, Predictor):
             rows = shapes["input_ids"][0]
         return [Phase(0, train.num_steps, rows, length, 0, parts, shapes)]
 
-    def count_positions(self, batch: Batch) -> tuple[float, float]:
-        if self.texts_per_row == 1:
-            return super().count_positions(batch)
-        return float(self.texts_per_row), float(batch["input_mask"].mean())
-
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of the longest row's `input_ids`."""
@@ -437,8 +435,9 @@ class Finetuning(distillation.Taught, Predictor):
                 cut = self.config.task.get("truncation", "head")
                 a = truncation.truncate_tokens(a, room, cut)
             else:
-                sizes = len(a), len(b), room, self._odd_to_longer
-                first, second = truncation.pair_lengths(*sizes)
+                first, second = truncation.pair_lengths(
+                    len(a), len(b), room, self._kind.odd_to_longer
+                )
                 a, b = a[:first], b[:second]
         ids = [self.special_tokens.cls, *a, *between, *(b or ()), self.last]
         # The token that ends the first text is part of it.
@@ -463,19 +462,6 @@ class Finetuning(distillation.Taught, Predictor):
     def between(self) -> tuple[int, ...]:
         """Tokens between two texts. The first belongs to the first text."""
         return tokenization.separator_ids(self.tokenizer)
-
-    @functools.cached_property
-    def _odd_to_longer(self) -> bool:
-        return tokenization.kind_of(self.tokenizer).odd_to_longer
-
-    @functools.cached_property
-    def last(self) -> int:
-        """Token at a sequence's end."""
-        return tokenization.last_id(self.tokenizer)
-
-    @functools.cached_property
-    def special_tokens(self) -> tokenization.SpecialIds:
-        return tokenization.special_ids(self._tokenizer)
 
     @property
     def padding(self) -> dict[str, int]:

@@ -49,12 +49,6 @@ def lm_weights(prefix: str, batch: Arrays) -> Scalars:
     return {f"{prefix}_loss": jnp.sum(masked_targets(batch).weights)}
 
 
-def no_scores(outputs: Arrays, batch: Arrays) -> dict[str, tuple[Array, Array]]:
-    """Returns no scores."""
-    del outputs, batch
-    return {}
-
-
 class Objective(NamedTuple):
     """Pre-training's targets, as functions of a batch and the model's outputs.
 
@@ -82,7 +76,9 @@ class Objective(NamedTuple):
         lm_losses, "masked_lm"
     )
     weights: Callable[[Arrays], Scalars] = functools.partial(lm_weights, "masked_lm")
-    scores: Callable[[Arrays, Arrays], dict[str, tuple[Array, Array]]] = no_scores
+    scores: Callable[[Arrays, Arrays], dict[str, tuple[Array, Array]]] = (
+        lambda outputs, batch: {}
+    )
     next_sentence: bool = True
     prefix: str = "masked_lm"
     causal: bool = False

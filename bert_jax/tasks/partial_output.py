@@ -1,23 +1,23 @@
 """An output file that grows in OUTPUT.part, from where the same command resumes.
 
-OUTPUT.part.log records in JSON lines the work that the rows in OUTPUT.part belong to,
-and after each window of rows how many are complete. After a kill at any moment, the
-rest after the last complete window is dropped and computed again, in the batches of an
-undisturbed run. So the output is the same byte for byte.
+OUTPUT.part.json has the work that the rows in OUTPUT.part belong to, and how many of
+them are complete. It is replaced after each window of rows. After a kill at any moment,
+what follows the last complete window is dropped and computed again, in the batches of
+an undisturbed run. So the output is the same byte for byte.
 """
 
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import logging
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from bert_jax.data.tables import BY_NAME, Record
+from bert_jax.data.tables import BY_NAME, Record, Row
 from bert_jax.errors import UserError
 from bert_jax.runtime import processes, storage
 from bert_jax.tasks import row_files
@@ -38,66 +38,53 @@ class Output:
       columns: Names of a table's columns, once its first row is written.
     """
 
-    def __init__(
-        self,
-        file: Any,
-        state: Mapping[str, Any] | None = None,
-        journal: TextIO | None = None,
-        name: str = "",
-    ):
+    def __init__(self, file: Any, part: Path | None = None, state: Work | None = None):
         """Stores its arguments.
 
         Args:
-          file: File of a part, opened for appending after its last complete row.
-          state: Content of the part's log: `rows`, `digest` (of their input) and
-            `columns`. None means that it cannot be resumed.
-          journal: The log, opened the same way, or None in processes that do not write.
-          name: The part's name, for errors.
+          file: File to write to, after its last complete row.
+          part: The part's path. None means that it cannot be resumed.
+          state: Content of the part's state file: `work` and, after a window, `rows`,
+            `digest` (of their input), `columns` and `bytes`.
         """
-        self.file, self.resumes = file, state is not None
         state = state or {}
+        self.file, self.resumes, self._part = file, part is not None, part
         self.rows, self.columns = state.get("rows", 0), state.get("columns", [])
-        self._journal, self._digest, self._name = journal, state.get("digest"), name
-        self._digests: deque[Any] = deque()  # after each row that is being answered
+        self._state, self._digest = dict(state), hashlib.sha256()
 
     def rest(self, rows: Iterable[Record]) -> Iterator[Record]:
-        """Yields the rows that are not written yet.
+        """Returns the rows that are not written yet.
 
         Raises:
           UserError: The rows before them are not the written ones.
         """
-        if not self.resumes:
-            yield from rows
-            return
-        digest, done, last = hashlib.sha256(), self._digest, 0
-        for last, row in enumerate(rows, start=1):
-            digest.update(repr(row.fields).encode() + b"\n")
-            if last == self.rows and digest.hexdigest() != done:
-                break
-            if last > self.rows:
-                self._digests.append(digest.copy())
-                yield row
-        else:
-            if last >= self.rows:
-                return
-        raise UserError(
-            f"{self._name}: its {self.rows:,} rows are not the first ones of this "
-            f"input; {_ADVICE}"
-        )
+        rest = iter(rows)
+        for row in itertools.islice(rest, self.rows):
+            self._add(row.fields)
+        if self.rows and self._digest.hexdigest() != self._state["digest"]:
+            raise UserError(
+                f"{self._part}: its {self.rows:,} rows are not the first ones of this "
+                f"input; {_ADVICE}"
+            )
+        return rest
 
-    def commit(self, count: int) -> None:
-        """Declares `count` more rows complete, which have been written to `file`."""
-        self.rows += count
+    def commit(self, rows: Sequence[Row]) -> None:
+        """Declares these further rows complete: their answers are in `file`."""
+        self.rows += len(rows)
         self.file.flush()
-        digests = [self._digests.popleft() for _ in range(count) if self._digests]
-        if self._journal is not None and digests:
-            state = {
+        for row in rows:
+            self._add(row)
+        if self._part is not None and processes.is_first():
+            self._state |= {
                 "rows": self.rows,
                 "bytes": os.fstat(self.file.fileno()).st_size,
-                "digest": digests[-1].hexdigest(),
+                "digest": self._digest.hexdigest(),
                 "columns": self.columns,
             }
-            _write(self._journal, state)
+            _save(self._part, self._state)
+
+    def _add(self, row: Row) -> None:
+        self._digest.update(repr(row).encode() + b"\n")
 
 
 @contextlib.contextmanager
@@ -119,40 +106,46 @@ def open_output(source: str, target: str, work: Callable[[], Work]) -> Iterator[
         with row_files.open_output(target) as file:
             yield Output(file)
         return
-    if not processes.is_first():
-        state = processes.of_first(None)
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            yield Output(nowhere, state, None, f"{target}.part")
-        return
     whole = Path(os.path.realpath(storage.output_path(target)))
     # A file's name has at most 255 bytes.
     name = whole.name.encode()[:240].decode(errors="ignore")
-    part, journal = (whole.with_name(name + x) for x in (".part", ".part.log"))
-    if part.exists() and part.stat().st_size and not journal.exists():
+    part = whole.with_name(f"{name}.part")
+    if not processes.is_first():
+        state = processes.of_first(None)
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            yield Output(nowhere, part, state)
+        return
+    if part.exists() and part.stat().st_size and not _state_path(part).exists():
         raise UserError(f"{part}: not a part that --mode=predict left; move it away")
-    with (
-        storage.name_full_disk(part),
-        part.open("a", encoding="utf-8") as file,
-        journal.open("a+", encoding="utf-8") as log_file,
-    ):
+    with storage.name_full_disk(part), part.open("a", encoding="utf-8") as file:
         _lock(file, part)
-        state = _recall(log_file, json.loads(json.dumps(work())), file, part)
-        output = Output(file, processes.of_first(state), log_file, str(part))
+        state = processes.of_first(_recall(part, json.loads(json.dumps(work()))))
+        file.truncate(state.get("bytes", 0))
+        _save(part, state)
+        output = Output(file, part, state)
         if output.rows:
             log.info("%s: %s rows are answered; resuming", part, f"{output.rows:,}")
         try:
             yield output
             file.flush()
             part.replace(whole)
-            journal.unlink()
+            _state_path(part).unlink()
         except BaseException:  # a signal, too
             if output.rows:
                 said = "%s: %s rows are answered; the same command resumes from there"
                 log.warning(said, part, f"{output.rows:,}")
             else:
                 part.unlink(missing_ok=True)
-                journal.unlink(missing_ok=True)
+                _state_path(part).unlink(missing_ok=True)
             raise
+
+
+def _state_path(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _save(part: Path, state: Work) -> None:
+    storage.write_atomically(_state_path(part), json.dumps(state))
 
 
 def _is_resumable(source: str, target: str) -> bool:
@@ -179,21 +172,16 @@ def _lock(file: TextIO, part: Path) -> None:
         raise UserError(f"{part}: another process writes it; wait for its end")
 
 
-def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, Any]:
-    """Returns the state after the last complete window, and cuts off the rest.
+def _recall(part: Path, work: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state after the last complete window, or one without rows.
 
     Raises:
       UserError: The part belongs to other work.
     """
-    state: dict[str, Any] = {}
-    size = os.fstat(file.fileno()).st_size
-    journal.seek(0)
-    with contextlib.suppress(ValueError):  # the last line may be cut off
-        for line in journal:
-            values = json.loads(line)
-            state |= values if values.get("bytes", 0) <= size else {}
-    if not state.get("rows"):
-        state = {"work": work}
+    path = _state_path(part)
+    state = json.loads(path.read_text()) if path.exists() else {}
+    if not state.get("rows") or part.stat().st_size < state["bytes"]:
+        return {"work": work}  # the part lost bytes in a power failure, or has none
     there = state["work"]
     names = there.keys() | work.keys()
     if differing := sorted(n for n in names if there.get(n) != work.get(n)):
@@ -201,12 +189,4 @@ def _recall(journal: TextIO, work: Work, file: TextIO, part: Path) -> dict[str, 
             f"{part}: holds {state['rows']:,} rows of other work, which differs in "
             f"{', '.join(differing)}; {_ADVICE}"
         )
-    file.seek(file.truncate(state.get("bytes", 0)))
-    journal.truncate(0)
-    _write(journal, state)
     return state
-
-
-def _write(journal: TextIO, values: Mapping[str, Any]) -> None:
-    journal.write(json.dumps(values) + "\n")
-    journal.flush()

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from bert_jax import tokenization
 from bert_jax.config import phases
-from bert_jax.data import masking, records
+from bert_jax.data import masking
 from bert_jax.data.masking import has_masks
 from bert_jax.data.rows import RowIndex
 from bert_jax.data.tables import Row
@@ -206,13 +206,6 @@ class Pretraining(distillation.Taught):
         sizes = self.model_config
         return batch * self.objective.flops(sizes, length, predictions, pairs)
 
-    def count_positions(self, batch: Batch) -> tuple[float, float]:
-        """Returns, with packing, pairs per row and the fraction of real tokens."""
-        if "sequence_ids" not in batch:
-            return super().count_positions(batch)
-        pairs = batch["next_sentence_labels"] != records.PADDING_LABEL
-        return float(pairs.sum(-1).mean()), float(batch["input_mask"].mean())
-
     def phases(self) -> list[phases.Phase]:
         """Returns the config's phases."""
         return [
@@ -371,10 +364,5 @@ def _placed(
     random: Float[Array, "..."], values: np.ndarray, where: np.ndarray
 ) -> Float[Array, "..."]:
     """Returns `values` at `where`, else the random ones, on the devices of these."""
-
-    def choose(random: Array, values: Array, where: Array) -> Array:
-        return jnp.where(where, values, random)
-
-    # As arguments: constants of this size would be compiled into the program.
-    function = jax.jit(choose, out_shardings=random.sharding, donate_argnums=0)
-    return function(random, values.astype(np.float32), where)
+    choose = jax.jit(jnp.where, out_shardings=random.sharding)
+    return choose(where, values.astype(np.float32), random)

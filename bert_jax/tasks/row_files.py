@@ -35,15 +35,13 @@ def input_rows(source: str, wanted: ColumnSpec = ANY) -> Iterator[Record]:
 
     Args:
       source: A file or a data set by name. `-` means JSON lines on standard input.
-      wanted: Columns of a table. By number, it has no header. Its format does not hold
-        for .jsonl and .parquet.
+      wanted: Columns of a table. By number, it has no header. Its format holds but for
+        .jsonl and .parquet.
 
     Raises:
       UserError: There is no such file. When read, see `data.tables.read_table`.
     """
     if source == "-":
-        if sys.stdin is None:
-            raise UserError("standard input is closed: name a file with --input=FILE")
         name = "standard input"
         return tables.json_rows(name, decode_lines(sys.stdin.buffer, name))
     ending = uncompressed_name(source).rpartition(".")[2]
@@ -66,32 +64,26 @@ def row_windows(
     parse: Callable[[Row], Any],
     size: int,
     characters: int = CHARACTERS,
-    whole: bool = False,
-) -> Iterator[tuple[Read, bool]]:
-    """Yields up to WINDOW batches of rows, and whether they are the last.
+) -> Iterator[Read]:
+    """Yields up to WINDOW batches of rows at a time.
 
     Args:
       size: Rows of a batch.
       characters: Maximum characters of a window, if that is more than one batch.
-      whole: Whether to leave out a window that a wrong row cuts short.
 
     Raises:
-      UserError: a row is wrong. The rows before it come first.
+      UserError: a row is wrong.
     """
     rows: Read = []
     count = 0
-    try:
-        for where, row in records:
-            rows.append((row, _parsed(where, row, parse)))
-            count += len(str(row))
-            long = count > characters and len(rows) >= size
-            if long or len(rows) == WINDOW * size:
-                yield rows, False
-                rows, count = [], 0
-    except UserError:
-        yield [] if whole else rows, True
-        raise
-    yield rows, True
+    for where, row in records:
+        rows.append((row, _parsed(where, row, parse)))
+        count += len(str(row))
+        long = count > characters and len(rows) >= size
+        if long or len(rows) == WINDOW * size:
+            yield rows
+            rows, count = [], 0
+    yield rows
 
 
 def _parsed(where: str, row: Row, parse: Callable[[Row], Any]) -> Any:

@@ -127,11 +127,7 @@ class Swag(Finetuning):
         features = []
         for index, (row, a) in enumerate(zip(examples, contexts, strict=True)):
             own = itertools.islice(endings, len(row["endings"]))
-            sequences = []
-            for b in own:
-                if not b.ids:
-                    self.notices[f"{split}: endings without any piece"] += 1
-                sequences.append(self.sequence(a.ids, b.ids, split))
+            sequences = [self.sequence(a.ids, b.ids, split) for b in own]
             columns: dict[str, Any] = {**self.grouped(sequences, most)}
             if labelled:
                 columns["label"] = row["label"]

@@ -368,15 +368,6 @@ class Task(abc.ABC):
         *rows, length = shapes["input_ids"]
         return math.prod(rows) * encoder_flops(self.model_config, length)
 
-    def count_positions(self, batch: Batch) -> tuple[float, float]:
-        """Returns sequences per row and the counted fraction of positions.
-
-        The speed is computed from them, for a host's batch. By default each row counts
-        once, and padding too.
-        """
-        del batch
-        return 1.0, 1.0
-
     def selection_value(self, scores: Mapping[str, int | float]) -> float:
         """Returns the value that the best checkpoint maximizes: `selection_score`, or
         minus a loss. NaN counts as the worst.

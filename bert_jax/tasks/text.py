@@ -59,7 +59,6 @@ _LIMITED = (
     ("calibration", "temperature", ("classification", "multilabel")),
     ("calibration", "thresholds", ("multilabel",)),
 )
-_NAMED = 10  # maximum number of labels that an error lists
 _SHOWN = 20  # maximum number of classes whose tables are printed
 
 
@@ -223,12 +222,10 @@ class Text(Finetuning):
             return label
         for name in texts.label_names(label):
             if name not in known:
-                listed = ", ".join(map(repr, list(known)[:_NAMED]))
-                rest = ", ..." if len(known) > _NAMED else ""
-                place = row.get("where", "a record")
                 raise UserError(
-                    f"{place}: label {name!r:.60} is not in the training data "
-                    f"({listed}{rest}); correct it, or train with it"
+                    f"{row.get('where', 'a record')}: label {name!r:.60} is not in the "
+                    f"training data ({', '.join(map(repr, known)):.200}); correct it, "
+                    "or train with it"
                 )
         if isinstance(label, str):
             return known[label]
@@ -292,8 +289,6 @@ class Text(Finetuning):
         others = [row.get("text_b") or "" for row in examples]
         second = self.tokenize_texts(others, offsets=False)
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            if not a.ids:
-                self.notices[f"{split}: texts without any piece"] += 1
             if self._windows == 1:
                 columns: dict[str, Any] = {**self.sequence(a.ids, b.ids or None, split)}
             else:
@@ -307,7 +302,7 @@ class Text(Finetuning):
     def _window_rows(self, ids: list[int], split: str) -> dict[str, np.ndarray]:
         """Returns the columns of a text's windows, [windows, length]."""
         room, overlap = self.max_seq_length - 2, self.config.task.window_overlap
-        most = windows.total_length(room, overlap, self._windows)
+        most = room + (self._windows - 1) * (room - overlap)
         if len(ids) > most:
             self.notices[f"{split}: texts longer than their windows, cut"] += 1
             ids = truncation.truncate_tokens(ids, most, self.config.task.truncation)

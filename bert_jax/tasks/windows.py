@@ -4,11 +4,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
-def total_length(room: int, overlap: int, most: int) -> int:
-    """Returns the tokens that fit in `most` windows of `room` tokens."""
-    return room + (most - 1) * (room - overlap)
-
-
 def cut_windows(ids: list[int], room: int, overlap: int) -> list[list[int]]:
     """Cuts a text's tokens into windows, each with the last tokens of the one before.
 

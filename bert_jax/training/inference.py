@@ -137,11 +137,7 @@ class Answerer:
         return outputs
 
     def stream(
-        self,
-        records: Iterable[Record],
-        characters: int = row_files.CHARACTERS,
-        *,
-        whole: bool = False,
+        self, records: Iterable[Record], characters: int = row_files.CHARACTERS
     ) -> Iterator[list[tuple[Row, Row]]]:
         """Yields rows and their answers, in the order of the input, some at a time.
 
@@ -150,14 +146,17 @@ class Answerer:
         """
         started: deque[tuple[list[Row], Callable[[], list[Row]]]] = deque()
         size, parse = self.size.rows, self.predictor.parse_row
-        for read, ends in row_files.row_windows(
-            records, parse, size, characters, whole
-        ):
-            finish = self.start([parsed for _, parsed in read])
-            started.append(([row for row, _ in read], finish))
-            while len(started) > (0 if ends else 1):
-                rows, finish = started.popleft()
-                yield list(zip(rows, finish(), strict=True))
+
+        def finish() -> list[tuple[Row, Row]]:
+            rows, answers = started.popleft()
+            return list(zip(rows, answers(), strict=True))
+
+        for read in row_files.row_windows(records, parse, size, characters):
+            answers = self.start([parsed for _, parsed in read])
+            started.append(([row for row, _ in read], answers))
+            if len(started) > 1:
+                yield finish()
+        yield finish()
 
     def _sub_batches(self, batch: Batch) -> Iterable[tuple[slice, int]]:
         count, *shape = batch["input_ids"].shape

@@ -90,7 +90,7 @@ class Log:
 
         Args:
           step: Number of steps so far.
-          counted: See `Task.count_positions`.
+          counted: See `count_positions`.
         """
         seeds = self._seeds.count
         shapes = {
@@ -155,3 +155,14 @@ class Log:
         for writer in self._writers.values():
             writer.close()
         self._trackers.close(self.finished)
+
+
+def count_positions(batch: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Returns a host's sequences per row and the fraction of its positions that count.
+
+    The speed is computed from them. Padding does not count in shared rows.
+    """
+    if "sequence_ids" not in batch:
+        return 1.0, 1.0
+    sequences = batch["sequence_ids"].max(axis=-1)  # which are numbered from 1
+    return float(sequences.mean()), float(batch["input_mask"].mean())

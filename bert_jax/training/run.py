@@ -20,7 +20,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Predictor, Task, write_rows
 from bert_jax.training import anomaly, inference, setup, sharding
 from bert_jax.training import optimizer as optimizers
-from bert_jax.training.log import Log
+from bert_jax.training.log import Log, count_positions
 from bert_jax.training.profiling import Profile
 from bert_jax.training.step import Step, TrainState
 from bert_jax.workdir import folder as workdir
@@ -160,7 +160,7 @@ class Run:
 
     state: TrainState
     step: int
-    counted: tuple[float, float]  # for the last batch, see `Task.count_positions`
+    counted: tuple[float, float]  # for the last batch, see `log.count_positions`
 
     def __init__(self, task: Task, folder: Path, stack: contextlib.ExitStack):
         config = task.config
@@ -251,7 +251,7 @@ class Run:
         """Waits for the batch of the next step, and puts it on the devices."""
         with self.log.stepping():
             rows, size = next(self._batches), self.task.phase_at(self.step).batch_size
-            self.counted = self.task.count_positions(rows)
+            self.counted = count_positions(rows)
             return sharding.place_batch(rows, self.mesh, size, self.seeds.count)
 
     def compiled_step(self, batch: dict[str, Array]) -> jax.stages.Compiled:

@@ -154,7 +154,7 @@ def read(options: argparse.Namespace) -> list[Probe]:
 
 def _tagged(path: str, options: argparse.Namespace) -> list[Example]:
     columns = {"token_column": options.token_column, "tag_column": options.tag_column}
-    rows = ner.read_sentences(path, **columns, labelled=True).sentences
+    rows = ner.read_sentences(path, **columns, labelled=True)
     return [Example(row["words"], row["words"], row["tags"] or ()) for row in rows]
 
 

@@ -105,12 +105,11 @@ class ElmoNer(ElmoFinetuning, Ner):
         system = super().system
         return dataclasses.replace(system, lstm_dropout=system.dropout)
 
-    def _word_tokens(self, examples: Sequence[Row], split: str) -> list[list[int]]:
+    def _word_tokens(self, examples: Sequence[Row]) -> list[list[int]]:
         """Returns each word's number, whatever is in it.
 
         Words are lower-cased and without accents if the ELMo read such words.
         """
-        del split
         words = [word for example in examples for word in example["words"]]
         if self.config.tokenizer.lowercase:
             words = [self.words.normal(word) for word in words]

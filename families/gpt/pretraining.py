@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from bert_jax import tokenization
 from bert_jax.data import records
 from bert_jax.data.rows import Batch, Feature, text_feature
+from bert_jax.data.tables import Row
 from bert_jax.family import require_values
-from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask, Row
+from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.types import Arrays
 from families.gpt import vocabulary as byte_pairs

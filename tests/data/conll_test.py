@@ -34,7 +34,7 @@ def read(tmp_path):
 
 
 def test_documents_and_line_numbers(read):
-    found = read(CONLL_2003).sentences
+    found = read(CONLL_2003)
     assert [(s["words"], s["tags"], s["document"], s["places"]) for s in found] == [
         (("EU", "rejects"), ("B-ORG", "O"), 1, (3, 4)),
         (("Peter",), ("B-PER",), 1, (6,)),
@@ -43,7 +43,7 @@ def test_documents_and_line_numbers(read):
 
 
 def test_any_column_may_hold_the_words(read):
-    (sentence,) = read("1\tO\tHe\n2\tO\tsat\n", 2, 1).sentences
+    (sentence,) = read("1\tO\tHe\n2\tO\tsat\n", 2, 1)
     assert sentence["words"] == ("He", "sat")
 
 
@@ -58,7 +58,7 @@ def test_any_column_may_hold_the_words(read):
     ],
 )
 def test_read_sentences_takes_any_line_end(read, content):
-    sentences = read(content).sentences
+    sentences = read(content)
     assert [s["words"] for s in sentences] == [("a", "b"), ("c",)]
     assert [s["tags"] for s in sentences] == [("O", "O"), ("B-X",)]
 
@@ -67,11 +67,11 @@ def test_words_may_be_odd(read):
     words = ("\x85", "a\u2028b", '"', "\x00", "\u00a0", "a b", "'")
     text = "".join(f"{word}\tO\n" for word in words)
     file = read(text)
-    assert file.sentences[0]["words"] == words
+    assert file[0]["words"] == words
     written = as_columns(file, [["O"] * len(words)])
     assert written == text.replace("\tO\n", "\tO\tO\n")
     spaces = "".join(f"{word} O\n" for word in words if " " not in word)
-    assert read(spaces).sentences[0]["words"] == tuple(w for w in words if " " not in w)
+    assert read(spaces)[0]["words"] == tuple(w for w in words if " " not in w)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_words_may_be_odd(read):
 )
 def test_file_without_tags(read, tag_column, text):
     file = read(text, tag_column=tag_column, labelled=False)
-    assert [s["words"] for s in file.sentences] == [("a", "b"), ("c",)]
-    assert all(s["tags"] is None for s in file.sentences)
+    assert [s["words"] for s in file] == [("a", "b"), ("c",)]
+    assert all(s["tags"] is None for s in file)
     with pytest.raises(UserError, match=f"conll:1: .*tag_column={tag_column} is no"):
         read(text, tag_column=tag_column)
 
@@ -134,11 +134,11 @@ def independent(text, token, tag):
 
 def test_conll_u(read):
     file = read(CONLL_U, 1, 3)
-    found = [list(zip(s["words"], s["tags"], strict=True)) for s in file.sentences]
+    found = [list(zip(s["words"], s["tags"], strict=True)) for s in file]
     assert found == independent(CONLL_U.strip(), 1, 3)
-    assert [sentence["document"] for sentence in file.sentences] == [1, 1, 2]
+    assert [sentence["document"] for sentence in file] == [1, 1, 2]
     lines = CONLL_U.split("\n")
-    for sentence in file.sentences:
+    for sentence in file:
         there = [lines[number - 1].split("\t")[1] for number in sentence["places"]]
         assert there == list(sentence["words"])
 
@@ -159,10 +159,10 @@ def test_comments_of_iob2_and_words_like_them(read, comments, words):
     rows = [line.split() for line in words.splitlines()]
     block = f"{comments}{words}\n"
     file = read(block * 2, labelled=len(rows[0]) > 1)
-    assert [s["words"] for s in file.sentences] == [tuple(row[0] for row in rows)] * 2
+    assert [s["words"] for s in file] == [tuple(row[0] for row in rows)] * 2
     if len(rows[0]) > 1:
-        assert file.sentences[1]["tags"] == tuple(row[-1] for row in rows)
-    assert file.sentences[1]["document"] == (2 if "MEDLINE" in comments else 0)
+        assert file[1]["tags"] == tuple(row[-1] for row in rows)
+    assert file[1]["document"] == (2 if "MEDLINE" in comments else 0)
 
 
 letters = st.text(
@@ -183,9 +183,9 @@ word = letters.filter(lambda text: not text.startswith(("-DOCSTART-", "\ufeff"))
 def test_wnut17(shared_data, name, sentences, words):
     path = shared_data(f"ner/{name}")
     file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
-    assert len(file.sentences) == sentences
-    assert sum(len(sentence["words"]) for sentence in file.sentences) == words
-    ours = as_columns(file, [s["tags"] for s in file.sentences]).split("\n")
+    assert len(file) == sentences
+    assert sum(len(sentence["words"]) for sentence in file) == words
+    ours = as_columns(file, [s["tags"] for s in file]).split("\n")
     theirs = path.read_text("utf-8").split("\n")
     ours, theirs = ([x for x in text if x.strip()] for text in (ours, theirs))
     for mine, line in zip(ours, theirs, strict=True):
@@ -233,4 +233,4 @@ def test_words_that_look_like_numbers_of_words_stay(tmp_path):
     path = tmp_path / "lemmas.txt"
     path.write_text("he He O\n3.5 3.5 O\n1990-95 1990-95 B-X\nbe is O\n")
     file = read_columns(path, token_column=1, tag_column=-1, labelled=True)
-    assert file.sentences[0]["words"] == ("He", "3.5", "1990-95", "is")
+    assert file[0]["words"] == ("He", "3.5", "1990-95", "is")

@@ -125,7 +125,7 @@ def test_classes_are_named_and_no_label_is_none(fake_hub):
 def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     """Of several answers, and of none."""
     official = str(shared_data("squad/dev-v2.0.subset.json"))
-    expected, counts = squad.read_questions(official)
+    expected = squad.read_questions(official)
     rows = [
         {
             "id": one["id"],
@@ -142,7 +142,7 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
     fake_hub.models[NAME] = {
         "main": {"plain_text/train-00000-of-00001.parquet": as_parquet(rows)}
     }
-    assert squad.read_questions(f"hf:{NAME}:train") == (expected, counts)
+    assert squad.read_questions(f"hf:{NAME}:train") == expected
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_questions_are_those_of_squads_own_file(fake_hub, shared_data):
 def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind):
     official = str(shared_data("ner/emerging.dev.conll"))
     given = {"token_column": 0, "tag_column": -1, "labelled": True}
-    expected = ner.read_sentences(official, **given).sentences
+    expected = ner.read_sentences(official, **given)
     names = sorted({tag for sentence in expected for tag in sentence["tags"]})
     rows = [
         {
@@ -166,7 +166,7 @@ def test_tagged_words_are_those_of_the_columns_file(fake_hub, shared_data, kind)
     parquet.write_table(table.replace_schema_metadata({"huggingface": about}), file)
     fake_hub.models[NAME] = {"main": {"data/validation-0.parquet": file.getvalue()}}
     found = ner.read_sentences(f"hf:{NAME}:validation", **given)
-    assert [(x["words"], x["tags"]) for x in found.sentences] == [
+    assert [(x["words"], x["tags"]) for x in found] == [
         (x["words"], x["tags"]) for x in expected
     ]
     written = ner.as_columns(found, [x["tags"] for x in expected]).splitlines()

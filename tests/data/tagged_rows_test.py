@@ -23,7 +23,7 @@ def test_rows_of_json(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     file = read_columns(path, token_column=0, tag_column=-1, labelled=True)
-    found = [(s["words"], s["tags"], s["places"][0]) for s in file.sentences]
+    found = [(s["words"], s["tags"], s["places"][0]) for s in file]
     assert found == [
         (("EU", "rejects"), ("B-ORG", "O"), 1),
         (("Peter",), ("B-PER",), 3),
@@ -35,7 +35,7 @@ def test_numbers_are_the_labels_that_are_given(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('\n{"tokens": ["EU", "a"], "ner_tags": [1, 0]}\n')
     columns = {"token_column": 0, "tag_column": -1, "labelled": True}
-    (sentence,) = read_columns(path, **columns, labels=("O", "B-ORG")).sentences
+    (sentence,) = read_columns(path, **columns, labels=("O", "B-ORG"))
     assert sentence["tags"] == ("B-ORG", "O") and sentence["places"] == (2, 2)
     for labels in ((), ("O",)):
         with pytest.raises(
@@ -55,7 +55,7 @@ def test_numbers_are_the_labels_that_are_given(tmp_path):
         ('{"tokens": ["a"], "tags": ["O"]}\na O\n', "jsonl:2: not JSON"),
         (
             '{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["b"]}\n',
-            "jsonl:2: only some rows have tags",
+            "jsonl:2: has no tags",
         ),
         ('{"tokens": ["a"], "tags": []}\n', "jsonl:1: 1 words and 0 tags"),
     ],
@@ -80,7 +80,7 @@ def test_words_of_rows_may_have_spaces(tmp_path, has_tags):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     file = read_columns(path, token_column=0, tag_column=-1, labelled=has_tags)
-    found = [list(sentence["words"]) for sentence in file.sentences]
+    found = [list(sentence["words"]) for sentence in file]
     assert found == [["# a", "10 000"], *words[1:]]
-    known = [sentence["tags"] and list(sentence["tags"]) for sentence in file.sentences]
+    known = [sentence["tags"] and list(sentence["tags"]) for sentence in file]
     assert known == (tags if has_tags else [None] * 4)

@@ -7,6 +7,7 @@ import pytest
 from micro import initial_params
 
 from bert_jax.errors import UserError
+from bert_jax.training.log import count_positions
 from tests.close import GRADIENT_TERMS, assert_close
 from tests.tasks.classification_test import Texts, make
 from tests.tasks.small_texts import text_row
@@ -34,7 +35,7 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
         if texts == 1:
             params = initial_params(task.init_params)
         rows = next(task.batches(0, slice(None), 0))
-        assert task.count_positions(rows)[0] == texts
+        assert count_positions(rows)[0] == texts
         batch = jax.tree.map(jnp.asarray, rows)
 
         def loss(params, task=task, batch=batch):

@@ -42,7 +42,6 @@ def test_cut_windows_covers_every_token(length, overlap):
     for one, other in itertools.pairwise(parts):
         assert other[:overlap] == one[8 - overlap :]
         assert len(other) > overlap  # has something new
-    assert len(parts) <= 1 or windows.total_length(8, overlap, len(parts)) >= length
 
 
 @pytest.mark.parametrize("how", ["mean", pytest.param("max", marks=pytest.mark.slow)])

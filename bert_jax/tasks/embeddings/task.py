@@ -1,6 +1,5 @@
 """Sentence vectors (Reimers & Gurevych 2019): similar texts have a cosine near 1."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +13,6 @@ from tokenizers import Tokenizer
 from bert_jax.data.rows import Feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
-from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import BertWithHeads
 from bert_jax.models.layers import pool_tokens
 from bert_jax.runtime.storage import Path, storage_path
 from bert_jax.scores import classification, retrieval
@@ -54,11 +51,6 @@ class Embeddings(Finetuning):
         self._kinds: dict[str, str] = {}
         self._judged: tuple[int, list[dict[int, float]]] = (0, [])
         task, size = config.task, self.model_config.hidden_size
-        if self.model_config.causal:
-            raise UserError(
-                "config.task.name=embeddings: is for encoders that read both sides; "
-                f"config.model.architecture={self.model_config.architecture} is not one"
-            )
         if any(not 0 < size_ <= size for size_ in task.dimensions):
             raise UserError(
                 f"config.task.dimensions={tuple(task.dimensions)}: each must be from 1 "
@@ -136,10 +128,6 @@ class Embeddings(Finetuning):
             features.append(Feature(index, columns))
         return features
 
-    @functools.cached_property
-    def model(self) -> BertWithHeads:
-        return FAMILIES[self.model_config.architecture].with_heads(self.model_config)
-
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a sequence for each text."""
@@ -148,15 +136,10 @@ class Embeddings(Finetuning):
 
     def vectors(self, params: Any, batch: Arrays, key: DropoutKey) -> Arrays:
         """Returns `vectors` [batch, texts, size], float32, not yet normalized."""
-        names = ("input_ids", "input_mask", "segment_ids")
-        inputs = [batch[name] for name in names]
-        outputs = self.model.apply({"params": params}, *inputs, key)
-        assert isinstance(outputs, dict)
+        states = self.apply(params, batch, key)["hidden_states"][-1]
         *rows, length = batch["input_mask"].shape
         mask = batch["input_mask"].reshape(-1, length)
-        pooled = pool_tokens(
-            outputs["hidden_states"][-1], mask, self.config.task.pooling
-        )
+        pooled = pool_tokens(states, mask, self.config.task.pooling)
         return {"vectors": pooled.reshape(*rows, -1)}
 
     def batch_loss(self, vectors: Arrays, batch: Arrays) -> Scalars:

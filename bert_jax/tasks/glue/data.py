@@ -125,7 +125,7 @@ def read_split(
     elif name == "cola" and "sentence" not in next(read_lines(place))[1].split("\t"):
         texts, label = ("3",), "1"  # its train and dev files have no header
     # Some of QQP's records have a line break inside a text. TFDS drops them too.
-    incomplete = Counter[str]() if name == "qqp" and labelled else None
+    incomplete = name == "qqp" and labelled
     columns = (*texts, label) if labelled else texts
     wanted = ColumnSpec(columns, format="tsv", incomplete=incomplete)
     rows: list[Row] = []
@@ -138,9 +138,6 @@ def read_split(
         row |= {"where": where, "label": _label(task, value, where)}
         each = [as_text(fields[column], where, column) for column in texts]
         rows.append(row | dict(zip(("text", "text_b"), each, strict=False)))
-    if incomplete:
-        what = f"{split}: lines without a whole record, left out"
-        notices[what] += incomplete.total()
     if not rows:
         raise UserError(f"{source}: the {split} split has no records")
     # TFDS shuffles. idx is the index in the official file, the order of submissions.

@@ -83,8 +83,3 @@ class Glue(Text):
                 prediction = repr(guess)
             lines.append(f"{example['id']}\t{prediction}")
         write_atomically(folder / f"{name}.tsv", "".join(f"{line}\n" for line in lines))
-
-    def class_tables(self, examples: Sequence[Row], answers: Answers) -> str:
-        """Returns no tables: GLUE's scores suffice."""
-        del examples, answers
-        return ""

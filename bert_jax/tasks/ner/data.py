@@ -19,7 +19,7 @@ The result is rows of `words`, `tags` (None if they are not known), the number o
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_jax.data import tables
 from bert_jax.data.lines import read_lines, uncompressed_name
@@ -35,20 +35,6 @@ _NEW_DOCUMENT = re.compile(r"# *newdoc\b|###MEDLINE:")  # the latter in JNLPBA's
 _FIRST = re.compile(r"1|1-\d+|0\.1")  # where the first column numbers the words
 _WORDLESS = re.compile(r"\d+[-.]\d+")  # the number of a CoNLL-U line without a word
 _COLUMNS = "config.task.token_column and config.task.tag_column name the columns"
-_LISTED = 10  # maximum number of labels that an error lists
-
-
-class TaggedFile(NamedTuple):
-    """The sentences of a file.
-
-    Attributes:
-      separator: Separator of its columns: a tab, or a space for spaces and tabs.
-      width: Number of columns, 0 for rows.
-    """
-
-    sentences: list[Row]
-    separator: str = "\t"
-    width: int = 0
 
 
 def read_sentences(
@@ -57,9 +43,8 @@ def read_sentences(
     token_column: int,
     tag_column: int,
     labelled: bool,
-    tagged_width: int = 0,
     labels: Sequence[str] = (),
-) -> TaggedFile:
+) -> list[Row]:
     """Reads a file of columns, or rows of words and tags: JSON lines, parquet, or a
     data set by name (hf:eriktks/conll2003:train, tfds:conll2003:train).
 
@@ -69,8 +54,6 @@ def read_sentences(
       tag_column: The same for the tags' column.
       labelled: Whether tags are required. Otherwise a file without a tag column, or
         with words only, has no tags.
-      tagged_width: Columns of the files that have tags. A file with fewer lacks the
-        column that a negative `tag_column` names there.
       labels: Names of tags that are numbers, in rows.
 
     Raises:
@@ -80,23 +63,22 @@ def read_sentences(
     path = str(path)
     name = uncompressed_name(path)
     if path.startswith(BY_NAME) or name.endswith((".jsonl", ".json", ".parquet")):
-        file = TaggedFile(_read_rows(path, labels))
+        sentences = _read_rows(path, labels)
     else:
-        file = _read_columns(path, token_column, tag_column, tagged_width)
-    if not file.sentences:
+        sentences = _read_columns(path, token_column, tag_column)
+    if not sentences:
         raise UserError(f"{path}: has no sentence; write one word per line")
-    if labelled and file.sentences[0]["tags"] is None:
-        place = file.sentences[0]["places"][0]
+    bare = next((row for row in sentences if row["tags"] is None), None)
+    if labelled and bare:
         raise UserError(
-            f"{path}:{place}: has no tags: config.task.tag_column={tag_column} is not "
-            f"a column of tags, or the rows have none of {', '.join(TAGS)}"
+            f"{path}:{bare['places'][0]}: has no tags: config.task.tag_column="
+            f"{tag_column} is not a column of tags, or the row has none of "
+            f"{', '.join(TAGS)}"
         )
-    return file
+    return sentences
 
 
-def _read_columns(
-    path: str, token_column: int, tag_column: int, tagged_width: int
-) -> TaggedFile:
+def _read_columns(path: str, token_column: int, tag_column: int) -> list[Row]:
     lines = [line for _, line in read_lines(path)]
     filled = [(n, x) for n, x in enumerate(lines, 1) if x.strip(_BLANK)]
     # Without possible comments, unless there is nothing else.
@@ -107,15 +89,14 @@ def _read_columns(
     width = len(_split(first_line, separator))
     numbers = _split(first_line, separator)[:1]  # of the words, in CoNLL-U
     word = _index(token_column, width)
-    tag = _index(tag_column, max(width, tagged_width))
+    tag = _index(tag_column, width)
     if width and word is None:
         raise UserError(
             f"{path}:{first}: config.task.token_column={token_column} does not exist: "
             f"the line has {_count(width, separator)}"
         )
-    if tag == word or (tag is not None and tag >= width):
+    if tag == word:
         tag = None
-
     numbered = bool(word and numbers and _FIRST.fullmatch(numbers[0]))
 
     def is_comment(line: str, fields: Sequence[str]) -> bool:
@@ -151,7 +132,7 @@ def _read_columns(
             words[number] = cells if tag is None else (*cells, fields[tag].strip(" "))
             if not all(words[number]):
                 raise UserError(f"{path}:{number}: the word or the tag is empty")
-    return TaggedFile(sentences, separator, width)
+    return sentences
 
 
 def _sentence(
@@ -211,11 +192,6 @@ def _read_rows(path: str, labels: Sequence[str]) -> list[Row]:
                 "be a text, with a tag that is one, or a number with its name in "
                 "config.task.labels=\"('O', 'B-PER', ...)\""
             )
-        if sentences and (tags is None) != (sentences[0]["tags"] is None):
-            raise UserError(
-                f"{where}: only some rows have tags ({', '.join(TAGS)}); give all of "
-                "them tags, or none in a test file"
-            )
         places = [int(where.rpartition(":")[2])] * len(words)
         named = None if tags is None else texts[1]
         sentences.append(_sentence(texts[0], named, 0, places))
@@ -228,16 +204,15 @@ def _tag_name(tag: Any, labels: Sequence[str]) -> Any:
     return labels[tag] if is_number and 0 <= tag < len(labels) else tag
 
 
-def as_columns(file: TaggedFile, tags: Sequence[Sequence[str]]) -> str:
-    """Returns a line for each word of a file, as conlleval reads them: the word, its
-    tag in the file (if it has tags) and that of `tags`. An empty line separates
-    sentences."""
+def as_columns(sentences: Sequence[Row], tags: Sequence[Sequence[str]]) -> str:
+    """Returns a line for each word, for conlleval: the word, its tag in the file (if it
+    has tags) and that of `tags`, between tabs. An empty line separates sentences."""
     blocks = []
-    for sentence, guessed in zip(file.sentences, tags, strict=True):
+    for sentence, guessed in zip(sentences, tags, strict=True):
         gold = sentence["tags"]
         columns = [sentence["words"], *([gold] if gold else []), guessed]
         rows = zip(*columns, strict=True)
-        blocks.append("".join(f"{file.separator.join(row)}\n" for row in rows))
+        blocks.append("".join("\t".join(row) + "\n" for row in rows))
     return "\n".join(blocks)
 
 
@@ -245,16 +220,15 @@ def check_labels(labels: Sequence[str]) -> None:
     """Raises UserError if a label of the config or the weights is not a tag."""
     for label in labels:
         if not scores.is_tag(label):
-            rest = ", ..." if len(labels) > _LISTED else ""
             raise UserError(
                 f"config.task.labels: {label!r} has no prefix such as B- or I- (the "
-                f"model's outputs are {', '.join(labels[:_LISTED])}{rest}); name the "
+                f"model's outputs are {', '.join(labels):.200}); name the "
                 "tags in the weights' order, --config.task.labels=\"('O', 'B-PER', "
                 '...)", or for plain tags set --config.task.scheme=none'
             )
 
 
-def check_columns(path: str, file: TaggedFile, *, in_entities: bool) -> None:
+def check_columns(path: str, sentences: Sequence[Row], *, in_entities: bool) -> None:
     """Checks that words are not the numbers of words, and that tags are tags.
 
     Args:
@@ -263,11 +237,11 @@ def check_columns(path: str, file: TaggedFile, *, in_entities: bool) -> None:
     Raises:
       UserError: They are not.
     """
-    words = [sentence["words"] for sentence in file.sentences]
+    words = [sentence["words"] for sentence in sentences]
     if all(map(_are_numbered, words)) and any(len(each) > 1 for each in words):
-        place = file.sentences[0]["places"][0]
+        place = sentences[0]["places"][0]
         raise UserError(f"{path}:{place}: the words are numbers; {_COLUMNS}, from 0")
-    for sentence in file.sentences if in_entities else ():
+    for sentence in sentences if in_entities else ():
         for place, tag in zip(sentence["places"], sentence["tags"] or (), strict=False):
             if not scores.is_tag(tag):
                 raise UserError(

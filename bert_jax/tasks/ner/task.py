@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from ml_collections import ConfigDict
 from tokenizers import Tokenizer
 
@@ -54,7 +54,6 @@ class Ner(Finetuning):
         self.main_score = "f1" if self.in_entities else "accuracy"
         if self.in_entities:
             tagged.check_labels(self.labels)
-        self._files: dict[str, tagged.TaggedFile] = {}
 
     @property
     def crf(self) -> bool:
@@ -80,23 +79,12 @@ class Ner(Finetuning):
         path = task.get(f"{split}_file")
         if not path:
             return None
-        widths = (file.width for file in self._files.values())
         columns = {name: task[name] for name in ("token_column", "tag_column")}
-        file = tagged.read_sentences(
-            path,
-            **columns,
-            labelled=split != "test",
-            tagged_width=max(widths, default=0) if split == "test" else 0,
-            labels=self.labels,
+        sentences = tagged.read_sentences(
+            path, **columns, labelled=split != "test", labels=self.labels
         )
-        if split == "test" and file.sentences[0]["tags"] is None:
-            self.notices["test: files without tags, not scored"] += 1
-        tagged.check_columns(path, file, in_entities=self.in_entities)
-        if task.document_context and not file.sentences[-1]["document"]:
-            what = f"{split}: files without -DOCSTART-, taken as one document"
-            self.notices[what] += 1
-        self._files[split] = file
-        return file.sentences
+        tagged.check_columns(path, sentences, in_entities=self.in_entities)
+        return sentences
 
     def find_labels(self) -> Sequence[str]:
         """Returns the tags of the training data, sorted, O first."""
@@ -156,7 +144,7 @@ class Ner(Finetuning):
         `labels` has the tag of a word at its first token (its last, if `causal`).
         `info` has the positions of these tokens.
         """
-        pieces = self._word_tokens(examples, split)
+        pieces = self._word_tokens(examples)
         sizes = [len(ids) for ids in pieces]
         room = self.config.task.max_seq_length - 2
         counts = itertools.accumulate(len(row["words"]) for row in examples)
@@ -238,15 +226,10 @@ class Ner(Finetuning):
         """Returns the most probable tag of each word."""
         answers: list[Tags] = [[] for _ in examples]
         for feature, output in zip(features, outputs, strict=True):
-            best = self.best(output)[feature.info]
+            tags = output["tags"] if self.crf else output["logits"].argmax(axis=-1)
+            best = tags[feature.info]
             answers[feature.example] += [self.labels[i] for i in best]
         return answers
-
-    def best(self, output: Outputs) -> Int[np.ndarray, " pieces"]:
-        """Returns the number of each token's tag."""
-        if self.crf:
-            return output["tags"]
-        return np.argmax(output["logits"], axis=-1)
 
     def scores(
         self, split: str, examples: Sequence[Row], answers: Sequence[Tags]
@@ -254,8 +237,8 @@ class Ner(Finetuning):
         """Returns `precision`, `recall`, `f1` of the entities as in conlleval, and
         `accuracy` of the tags, as fractions. For plain tags only the accuracy."""
         del split
-        gold = [row["tags"] for row in examples if row["tags"] is not None]
-        if not gold:
+        gold = [row["tags"] for row in examples]
+        if not gold or None in gold:
             return {}
         accuracy = {"accuracy": scores.tag_accuracy(gold, answers)}
         if not self.in_entities:
@@ -278,10 +261,8 @@ class Ner(Finetuning):
         examples: Sequence[Row],
         answers: Sequence[Tags],
     ) -> None:
-        """Writes `<split>.conll`: words, their tags and the predicted tags, for
-        conlleval (with -d "\\t" where the file has tabs, or rows)."""
-        del examples
-        text = tagged.as_columns(self._files[split], answers)
+        """Writes `<split>.conll`: words, their tags and the predicted tags."""
+        text = tagged.as_columns(examples, answers)
         write_atomically(folder / f"{split}.conll", text)
 
     def parse_row(self, row: Row) -> Row:
@@ -336,7 +317,7 @@ class Ner(Finetuning):
             self.notices[what] += 1
         return [known.get(tag, _NO_LABEL) for tag in tags]
 
-    def _word_tokens(self, examples: Sequence[Row], split: str) -> list[list[int]]:
+    def _word_tokens(self, examples: Sequence[Row]) -> list[list[int]]:
         """Returns the ids of every word of all sentences, in order. None is empty."""
         room = self.config.task.max_seq_length - 2
         words = [word for example in examples for word in example["words"]]
@@ -346,11 +327,6 @@ class Ner(Finetuning):
             [f"{space}{word}" for word in unique], offsets=False
         )
         ids = {word: each.ids for word, each in zip(unique, encodings, strict=True)}
-        for word in words:
-            if not ids[word]:
-                self.notices[f"{split}: words without a piece, [UNK]"] += 1
-            if len(ids[word]) > room:
-                self.notices[f"{split}: words longer than max_seq_length, cut"] += 1
         return [ids[word][:room] or [self.special_tokens.unk] for word in words]
 
     def _documents(
@@ -412,15 +388,13 @@ def add_context(
     """Adds words of `around` to a part, alternating right and left, while they fit."""
     left, right = part
     rest = room - sum(sizes[left:right])
-    grows = True
-    while grows:
-        grows = False
+    while True:
+        before = left, right
         if right < around[1] and sizes[right] <= rest:
             rest -= sizes[right]
             right += 1
-            grows = True
         if left > around[0] and sizes[left - 1] <= rest:
             left -= 1
             rest -= sizes[left]
-            grows = True
-    return left, right
+        if before == (left, right):
+            return before

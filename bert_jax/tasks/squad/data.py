@@ -13,7 +13,6 @@ import itertools
 import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,14 +29,13 @@ NEARBY = 10
 _CALLED = {str: "text", int: "an integer", list: "a list", bool: "true or false"}
 
 
-def read_questions(path: str | Path) -> tuple[list[Row], Counter[str]]:
+def read_questions(path: str | Path) -> list[Row]:
     """Reads the questions of a file (JSON, perhaps compressed), or of a split on the
     Hub or of TFDS (hf:rajpurkar/squad:train, tfds:squad/v1.1:train), in order.
 
     Returns:
       Rows of `id`, `question`, `context`, `answers` (None where the file has none) with
-      `text` and `answer_start`, and `is_impossible`. Also notices, which count unusual
-      questions, which are kept: repeated ids and empty ones.
+      `text` and `answer_start`, and `is_impossible`.
 
     Raises:
       UserError: Not JSON, or not SQuAD's format. The message has the location.
@@ -45,14 +43,7 @@ def read_questions(path: str | Path) -> tuple[list[Row], Counter[str]]:
     rows = [x for entry, where in _entries(path) for x in _questions(entry, where)]
     if not rows:
         raise UserError(f"{path}: has no questions; is it a SQuAD file?")
-    times = Counter(row["id"] for row in rows)
-    counts = Counter(
-        {
-            "repeated ids (the last one's answer is kept)": len(rows) - len(times),
-            "empty questions": sum(not row["question"].strip() for row in rows),
-        }
-    )
-    return rows, +counts
+    return rows
 
 
 def _entries(path: str | Path) -> Iterator[tuple[Any, str]]:

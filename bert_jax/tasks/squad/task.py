@@ -1,9 +1,7 @@
 """SQuAD 1.1 and 2.0 (sections 4.2 and 4.3, google-research/bert's run_squad.py)."""
 
-import functools
 import itertools
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,9 +22,6 @@ from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
 from bert_jax.tasks.squad.windows import Ids, Offsets
 from bert_jax.types import Arrays
-
-log = logging.getLogger(__name__)
-
 
 _SAVED = ("text", "probability", "start_logit", "end_logit")  # of each guess
 
@@ -60,9 +55,7 @@ class Squad(Finetuning):
         path = self.config.task.get(f"{split}_file", "")
         if not path:
             return None
-        examples, counts = data.read_questions(path)
-        for what, count in counts.items():
-            self.notices[f"{split}: {what}"] += count
+        examples = data.read_questions(path)
         if split != "train" and not self.config.task.null_answers:
             bare = sum(example["answers"] == [] for example in examples)
             if bare:
@@ -135,13 +128,9 @@ class Squad(Finetuning):
         if not answers:
             off = "(task.null_answers is off)"
             raise _LeftOut(f"questions without an answer {off}")
-        if len(answers) > 1:
-            self.notices["train: questions of several answers, the first one used"] += 1
         place = data.find_answer(context, answers[0])
         if place is None:
             raise _LeftOut("answers that are not at answer_start")
-        if not context.startswith(answers[0]["text"], answers[0]["answer_start"]):
-            self.notices["train: answers some characters off answer_start, found"] += 1
         span = squad_windows.answer_tokens(context, place, ids, offsets, gold)
         if span is None:
             raise _LeftOut("answers without a token")
@@ -300,18 +289,8 @@ class Squad(Finetuning):
 
     @property
     def _threshold(self) -> float:
-        if "null_threshold" not in self.fitted:
-            return self._default_threshold
-        return float(self.fitted["null_threshold"])
-
-    @functools.cached_property
-    def _default_threshold(self) -> float:
-        """run_squad.py's null_score_diff_threshold."""
-        log.warning(
-            "no null_threshold was fitted for these weights: using 0.0; in a work "
-            "directory --mode=evaluate fits one on the run's dev_file"
-        )
-        return 0.0
+        # By default run_squad.py's null_score_diff_threshold.
+        return float(self.fitted.get("null_threshold", 0.0))
 
     def _chosen(self, answer: Prediction) -> squad_answers.Guess:
         if self.config.task.null_answers:
