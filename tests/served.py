@@ -22,9 +22,10 @@ class Model(Answerer):
         self, compute: Callable[[list[Any]], list[Any]], rows: int = 4, width: int = 0
     ):
         self._compute, self.size = compute, BatchSize(rows, width)
+        self.predictor: Any = self
 
-    def parse_row(self, row: Any) -> dict[str, Any]:
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+    def parse_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(row.get("text"), str):
             raise ValueError('a string "text" is required')
         return row
 
