@@ -42,6 +42,14 @@ def require_finite(outputs: Outputs) -> Outputs:
     return outputs
 
 
+def require_text(row: Row, name: str) -> str:
+    """Returns a field of a row of `predict`. Raises ValueError if it is no string."""
+    text = row.get(name)
+    if not isinstance(text, str):
+        raise ValueError(f'"{name}" is required, a string')
+    return text
+
+
 class Predictor:
     """Conversion of rows to sequences, and of a model's outputs to answers.
 
