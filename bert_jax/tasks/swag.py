@@ -140,7 +140,6 @@ class Swag(Finetuning):
         outputs: Sequence[Outputs],
     ) -> list[np.ndarray]:
         """Returns the logits of each example's endings."""
-        del features
         return [
             output["logits"][: len(example["endings"])]
             for example, output in zip(examples, outputs, strict=True)
@@ -150,7 +149,6 @@ class Swag(Finetuning):
         self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
         """Returns `accuracy`, a fraction, or nothing if a label is unknown."""
-        del split
         if not examples or any(example["label"] is None for example in examples):
             return {}
         labels = np.array([example["label"] for example in examples])
@@ -177,7 +175,6 @@ class Swag(Finetuning):
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
-        del example
         shares = scores.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 

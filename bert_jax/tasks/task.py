@@ -76,7 +76,6 @@ class Predictor:
         Args:
           split: Split, for `Task.notices`. `train` has labels, `predict` has none.
         """
-        del split
         return [each._replace(example=index) for index, each in enumerate(examples)]
 
     def make_rows(self, features: Sequence[Feature]) -> Rows:
@@ -98,12 +97,10 @@ class Predictor:
         Args:
           outputs: Outputs of each sequence, padded to some length.
         """
-        del examples
         return [self.decode_one(*each) for each in zip(features, outputs, strict=True)]
 
     def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns the fields to add to the row of a sequence."""
-        del feature
         return output
 
 
@@ -368,7 +365,6 @@ class Task(abc.ABC):
         Args:
           predicts: Whether to return the parts that `predictor` does not need instead.
         """
-        del predicts
         return ()
 
     def flops(self, shapes: Shapes) -> int:
@@ -400,7 +396,6 @@ class Task(abc.ABC):
         Args:
           answer: Function that answers parsed rows of a predictor.
         """
-        del answer
         return "", ()
 
     # Derived members.

@@ -396,7 +396,6 @@ class Text(Finetuning):
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
-        del example
         shown = self._shown(self.guess(answer))
         if self.kind == "regression":
             return {"score": shown}
@@ -426,7 +425,6 @@ class Text(Finetuning):
         For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
         as in scikit-learn, whatever the order of the model's outputs.
         """
-        del split
         targets = [example.get("label") for example in examples]
         if not targets or None in targets:
             return {}

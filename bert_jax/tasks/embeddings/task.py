@@ -180,7 +180,6 @@ class Embeddings(Finetuning):
         outputs: Sequence[Outputs],
     ) -> list[Float[np.ndarray, "texts size"]]:
         """Returns the vectors of each row's texts."""
-        del features
         pairs = zip(examples, outputs, strict=True)
         return [output["vectors"][: len(row["texts"])] for row, output in pairs]
 

@@ -248,7 +248,6 @@ class Squad(Finetuning):
         answers: Sequence[Prediction],
     ) -> None:
         """Writes predictions.json, nbest_predictions.json, for 2.0 null_odds.json."""
-        del split
         nbest = {
             example["id"]: [
                 {name: getattr(guess, name) for name in _SAVED}
