@@ -14,7 +14,7 @@ from bert_jax import tokenization
 from bert_jax.data.rows import Batch, Feature, Rows, power_of_two, text_feature
 from bert_jax.data.tables import Row
 from bert_jax.errors import escape_controls
-from bert_jax.tasks.task import Outputs, Predictor
+from bert_jax.tasks.task import Outputs, Predictor, require_text
 from bert_jax.types import Arrays
 
 PRINTED = 10  # blanks of a sentence in the closing report
@@ -63,8 +63,7 @@ class FillMask(Predictor):
         Raises:
           ValueError: it has no text, or is longer than the model's positions.
         """
-        if not isinstance(row.get("text"), str):
-            raise ValueError('an object with a string "text" is required')
+        require_text(row, "text")
         if not isinstance(row.get("text_b"), str | None):
             raise ValueError('"text_b" is not a string')
         texts = [row[x] for x in ("text", "text_b") if row.get(x) is not None]

@@ -132,7 +132,6 @@ class Finetuning(distillation.Taught, Predictor):
         Args:
           outputs: Logits of each sequence by name, padded to some length.
         """
-        del examples, features
         return [output["logits"] for output in outputs]
 
     @abc.abstractmethod
@@ -163,12 +162,10 @@ class Finetuning(distillation.Taught, Predictor):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the majority baseline's scores, or none if they would mean little."""
-        del split, examples
         return {}
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:
         """Formats the text that the closing report prints below a split's table."""
-        del examples, answers
         return ""
 
     def fit_to_rows(self, split: str, answers: Answers) -> None:
@@ -229,7 +226,6 @@ class Finetuning(distillation.Taught, Predictor):
         return tuple(s for s in self.config.evaluate.splits if self.examples(s))
 
     def unused_parameters(self, *, predicts: bool = False) -> tuple[str, ...]:
-        del predicts
         return () if self.model.uses_pooler(self.head) else ("bert/pooler",)
 
     def training_data(self) -> Data:
@@ -250,7 +246,6 @@ class Finetuning(distillation.Taught, Predictor):
     def evaluation_batches(
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
-        del step
         size = self.config.evaluate.batch_size
         return self._rows(split).each_once(size, rows, **self._lengths)
 
@@ -285,7 +280,6 @@ class Finetuning(distillation.Taught, Predictor):
 
         By default each of the logits' last axis has the classes.
         """
-        del batch
         heat = self.config.task.teacher_temperature
         each = [
             distillation.soft_loss(logits[name], targets[name], heat) for name in logits
@@ -365,7 +359,6 @@ class Finetuning(distillation.Taught, Predictor):
         return ordered
 
     def predictor(self, missing: Collection[str] = ()) -> Predictor:
-        del missing  # answers do not need these parts
         return self
 
     def decode(

@@ -163,7 +163,6 @@ def lm_table(
     Args:
       prefix: Prefix of the language model's scores, as in `Objective`.
     """
-    del split, baseline
     name, what = prefix, prefix.replace("lm", "LM").replace("_", " ")
     perplexity = math.exp(scores["unigram_loss"])
     rows = [

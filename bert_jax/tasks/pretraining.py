@@ -195,7 +195,6 @@ class Pretraining(distillation.Taught):
         self, split: str, step: int, rows: RowIndex
     ) -> Iterator[Batch]:
         """Yields the dev split at the sequence length of the last step."""
-        del split  # the only one
         yield from self._data.dev(step, rows).to_iter_dataset()
 
     def flops(self, shapes: Shapes) -> int:
@@ -278,7 +277,6 @@ class Pretraining(distillation.Taught):
         self, split: str, fetched: Sequence[Any], *, learns: bool = False
     ) -> Results:
         """Returns `objectives.lm_results`."""
-        del split, learns
         return lm_results(self.objective.prefix, fetched)
 
     def show_examples(self, answer: AnswerFn) -> tuple[str, Sequence[Row]]:

@@ -77,7 +77,7 @@ def row_windows(
     rows: Read = []
     count = 0
     for where, row in records:
-        rows.append((row, _parsed(where, row, parse)))
+        rows.append((row, parse_row(where, row, parse)))
         count += len(str(row))
         long = count > characters and len(rows) >= size
         if long or len(rows) == WINDOW * size:
@@ -86,8 +86,8 @@ def row_windows(
     yield rows
 
 
-def _parsed(where: str, row: Row, parse: Callable[[Row], Any]) -> Any:
-    """Returns the task's example of a row."""
+def parse_row(where: str, row: Row, parse: Callable[[Row], Any]) -> Any:
+    """Returns `parse` of a row. Raises UserError for its ValueError."""
     try:
         return parse(row)
     except ValueError as error:

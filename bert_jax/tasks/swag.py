@@ -1,5 +1,6 @@
 """SWAG (section 4.4) and HellaSwag: choice of the ending that follows a context."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -11,8 +12,10 @@ from bert_jax.data.rows import Feature
 from bert_jax.data.tables import ANY, Row, read_table
 from bert_jax.errors import UserError
 from bert_jax.scores import classification as scores
+from bert_jax.tasks import row_files
 from bert_jax.tasks.cross_entropy import of_classes
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 
 CHOICES = 4
@@ -42,12 +45,9 @@ def read_choices(source: str, labelled: bool) -> list[Row]:
       UserError: a record has another format. The message names file and line.
     """
     rows = []
+    parse = functools.partial(choice_fields, most=CHOICES)
     for where, fields in read_table(source, ANY):
-        try:
-            row = choice_fields(fields, CHOICES)
-        except ValueError as error:
-            there = ", ".join(fields)
-            raise UserError(f"{where}: {error}; there are: {there:.200}") from error
+        row = row_files.parse_row(where, fields, parse)
         label = str(fields.get("label", ""))
         if label in map(str, range(CHOICES)):
             row["label"] = int(label)
@@ -70,15 +70,10 @@ def choice_fields(fields: Row, most: int = 0) -> Row:
       ValueError: a field is missing or wrong.
     """
     if "sent1" in fields:
-        for name in OFFICIAL:
-            if not isinstance(fields.get(name), str):
-                raise ValueError(f'"{name}" is required, a string')
-        context, begin, *ends = (fields[name] for name in OFFICIAL)
+        context, begin, *ends = (require_text(fields, name) for name in OFFICIAL)
         endings: Any = [f"{begin} {ending}" for ending in ends]
     else:
-        context, endings = fields.get("context"), fields.get("endings")
-    if not isinstance(context, str):
-        raise ValueError('"context" is required, a string')
+        context, endings = require_text(fields, "context"), fields.get("endings")
     if not isinstance(endings, list) or not all(isinstance(x, str) for x in endings):
         raise ValueError('"endings" is required, a list of strings')
     if len(endings) < 2 or most not in (0, len(endings)):
@@ -145,7 +140,6 @@ class Swag(Finetuning):
         outputs: Sequence[Outputs],
     ) -> list[np.ndarray]:
         """Returns the logits of each example's endings."""
-        del features
         return [
             output["logits"][: len(example["endings"])]
             for example, output in zip(examples, outputs, strict=True)
@@ -155,7 +149,6 @@ class Swag(Finetuning):
         self, split: str, examples: Sequence[Row], answers: Answers
     ) -> dict[str, float]:
         """Returns `accuracy`, a fraction, or nothing if a label is unknown."""
-        del split
         if not examples or any(example["label"] is None for example in examples):
             return {}
         labels = np.array([example["label"] for example in examples])
@@ -182,7 +175,6 @@ class Swag(Finetuning):
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `choice`, the ending's index from 0, and `scores`, probabilities."""
-        del example
         shares = scores.softmax(answer.astype(np.float64))
         return {"choice": int(np.argmax(answer)), "scores": shares.tolist()}
 

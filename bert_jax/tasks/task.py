@@ -42,6 +42,14 @@ def require_finite(outputs: Outputs) -> Outputs:
     return outputs
 
 
+def require_text(row: Row, name: str) -> str:
+    """Returns a field of a row of `predict`. Raises ValueError if it is no string."""
+    text = row.get(name)
+    if not isinstance(text, str):
+        raise ValueError(f'"{name}" is required, a string')
+    return text
+
+
 class Predictor:
     """Conversion of rows to sequences, and of a model's outputs to answers.
 
@@ -68,7 +76,6 @@ class Predictor:
         Args:
           split: Split, for `Task.notices`. `train` has labels, `predict` has none.
         """
-        del split
         return [each._replace(example=index) for index, each in enumerate(examples)]
 
     def make_rows(self, features: Sequence[Feature]) -> Rows:
@@ -90,12 +97,10 @@ class Predictor:
         Args:
           outputs: Outputs of each sequence, padded to some length.
         """
-        del examples
         return [self.decode_one(*each) for each in zip(features, outputs, strict=True)]
 
     def decode_one(self, feature: Feature, output: Outputs) -> dict[str, Any]:
         """Returns the fields to add to the row of a sequence."""
-        del feature
         return output
 
 
@@ -360,7 +365,6 @@ class Task(abc.ABC):
         Args:
           predicts: Whether to return the parts that `predictor` does not need instead.
         """
-        del predicts
         return ()
 
     def flops(self, shapes: Shapes) -> int:
@@ -392,7 +396,6 @@ class Task(abc.ABC):
         Args:
           answer: Function that answers parsed rows of a predictor.
         """
-        del answer
         return "", ()
 
     # Derived members.

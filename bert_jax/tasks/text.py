@@ -32,6 +32,7 @@ from bert_jax.types import Arrays
 
 log = logging.getLogger(__name__)
 
+# Scores of each kind, the main one first.
 SCORES: dict[str, dict[str, Callable[..., float]]] = {
     "classification": {
         "accuracy": scores.accuracy,
@@ -44,12 +45,7 @@ SCORES: dict[str, dict[str, Callable[..., float]]] = {
         "accuracy": scores.exact_match,
         "macro_f1": scores.macro_f1,
     },
-    "regression": {"pearson": scores.pearson, "spearman": scores.spearman},
-}
-_MAIN_SCORES = {
-    "classification": "accuracy",
-    "multilabel": "f1",
-    "regression": "spearman",
+    "regression": {"spearman": scores.spearman, "pearson": scores.pearson},
 }
 # Fields, or a value of theirs, that are not for every kind, and the kinds.
 _LIMITED = (
@@ -83,7 +79,7 @@ class Text(Finetuning):
 
     def __init__(self, config: ConfigDict, tokenizer: Tokenizer | None = None):
         super().__init__(config, tokenizer)
-        self.main_score = _MAIN_SCORES[self.kind]
+        self.main_score = next(iter(SCORES[self.kind]))
         self.loss_name = f"{self.kind}_loss"
         self._loaded: dict[str, list[Row]] = {}
         self._balanced = config.task.get("class_weights", "none") == "balanced"
@@ -193,10 +189,6 @@ class Text(Finetuning):
         rows = self._loaded.pop(split, None) or self.load(split)
         if rows is None:
             return None
-        missing = sum(row.get("label") is None for row in rows)
-        if 0 < missing < len(rows):
-            what = f"{split}: records without a label, so that none is scored"
-            self.notices[what] += missing
         return [
             {"id": index, **row, "label": self._target(row, known)}
             for index, row in enumerate(rows)
@@ -404,7 +396,6 @@ class Text(Finetuning):
 
     def format_answer(self, example: Row, answer: np.ndarray) -> Row:
         """Returns `label` (or `labels`) with probabilities as `scores`, or `score`."""
-        del example
         shown = self._shown(self.guess(answer))
         if self.kind == "regression":
             return {"score": shown}
@@ -434,7 +425,6 @@ class Text(Finetuning):
         For two classes, F1 is that of the second in sorted order ("1", "yes", "pos"),
         as in scikit-learn, whatever the order of the model's outputs.
         """
-        del split
         targets = [example.get("label") for example in examples]
         if not targets or None in targets:
             return {}

@@ -16,6 +16,7 @@ from bert_jax.data.tables import Row
 from bert_jax.family import require_values
 from bert_jax.tasks.fill_mask import Blanks, Continue, FillMask
 from bert_jax.tasks.pretraining import Pretraining
+from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 from families.gpt import vocabulary as byte_pairs
 
@@ -83,11 +84,10 @@ class GptContinue(Continue):
           ValueError: It has no text, or a second one, or is longer than the model's
             positions.
         """
-        if not isinstance(row.get("text"), str):
-            raise ValueError('an object with a string "text" is required')
+        text = require_text(row, "text")
         if row.get("text_b") is not None:
             raise ValueError('"text_b": a GPT continues one text')
-        encoding = self._tokenizer.encode(row["text"], add_special_tokens=False)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
         length = len(encoding.ids)
         if not 0 < length <= self.max_seq_length:
             raise ValueError(

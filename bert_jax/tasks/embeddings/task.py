@@ -18,6 +18,7 @@ from bert_jax.runtime.storage import Path, storage_path
 from bert_jax.scores import classification, retrieval
 from bert_jax.tasks.embeddings import data, losses
 from bert_jax.tasks.finetuning import Answers, Finetuning, Outputs
+from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays, DropoutKey, Scalars
 
 # The losses that rows of a kind can have. The first is the default.
@@ -97,15 +98,10 @@ class Embeddings(Finetuning):
 
     def parse_row(self, row: Row) -> Row:
         """Takes `text`, and perhaps `text_b`, or the data's columns."""
-        task, texts = self.config.task, []
-        for name in ("text", "text_b"):
-            value = row.get(task[name], row.get(name))
-            if value is None and name == "text_b":
-                continue
-            if not isinstance(value, str):
-                raise ValueError(f'"{name}" is required, a string')
-            texts.append(value)
-        return {"texts": tuple(texts)}
+        task = self.config.task
+        found = {x: row.get(task[x], row.get(x)) for x in ("text", "text_b")}
+        names = [x for x in found if x == "text" or found[x] is not None]
+        return {"texts": tuple(require_text(found, name) for name in names)}
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:
         """Encodes a row's sequences [CLS] text [SEP], [texts, length]. Cuts long texts.
@@ -184,7 +180,6 @@ class Embeddings(Finetuning):
         outputs: Sequence[Outputs],
     ) -> list[Float[np.ndarray, "texts size"]]:
         """Returns the vectors of each row's texts."""
-        del features
         pairs = zip(examples, outputs, strict=True)
         return [output["vectors"][: len(row["texts"])] for row, output in pairs]
 

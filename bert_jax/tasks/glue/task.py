@@ -69,9 +69,8 @@ class Glue(Text):
         name = f"{self.config.task.name}-{split}"
         submitted = "dev" not in split and split != "train"
         if submitted:
-            name = self.glue.title
-            if self.config.task.name == "mnli":
-                name = _MNLI_FILES[split]
+            is_mnli = self.config.task.name == "mnli"
+            name = _MNLI_FILES[split] if is_mnli else self.glue.title
         lines = ["index\tprediction"]
         for example, answer in zip(examples, answers, strict=True):
             guess = self.guess(answer)

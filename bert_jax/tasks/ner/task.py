@@ -236,7 +236,6 @@ class Ner(Finetuning):
     ) -> dict[str, float]:
         """Returns `precision`, `recall`, `f1` of the entities as in conlleval, and
         `accuracy` of the tags, as fractions. For plain tags only the accuracy."""
-        del split
         gold = [row["tags"] for row in examples]
         if not gold or None in gold:
             return {}

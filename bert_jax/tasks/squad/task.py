@@ -21,6 +21,7 @@ from bert_jax.tasks.squad import data, scores
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
 from bert_jax.tasks.squad.windows import Ids, Offsets
+from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 
 _SAVED = ("text", "probability", "start_logit", "end_logit")  # of each guess
@@ -247,7 +248,6 @@ class Squad(Finetuning):
         answers: Sequence[Prediction],
     ) -> None:
         """Writes predictions.json, nbest_predictions.json, for 2.0 null_odds.json."""
-        del split
         nbest = {
             example["id"]: [
                 {name: getattr(guess, name) for name in _SAVED}
@@ -266,11 +266,7 @@ class Squad(Finetuning):
             write_atomically(folder / name, text)
 
     def parse_row(self, row: Row) -> Row:
-        parsed = {name: row.get(name) for name in ("question", "context")}
-        for name, text in parsed.items():
-            if not isinstance(text, str):
-                raise ValueError(f'"{name}" is required, a string')
-        return parsed
+        return {name: require_text(row, name) for name in ("question", "context")}
 
     def format_answer(self, example: Row, answer: Prediction) -> Row:
         """Returns the fields of an answer.
