@@ -61,18 +61,6 @@ def squad_data(data, folder):
     return "squad.py:recipe=tiny,version=2.0", [*flags, *files], rows
 
 
-def text_data(data, folder):
-    """Writes reviews of which the end is kept, with the labels in an unusual order."""
-    lines = data("imdb/train.jsonl").read_text().split("\n")[:1000:20]
-    (folder / "train.jsonl").write_text("\n".join(lines[:32]) + "\n")
-    (folder / "dev.jsonl").write_text("\n".join(lines) + "\n")
-    flags = ["--config.task.max_seq_length=48", "--config.task.truncation=tail"]
-    flags += ["--config.task.labels=('1', '0')"]
-    files = [f"--config.task.{x}_file={folder / x}.jsonl" for x in ("train", "dev")]
-    rows = [{"text": json.loads(line)["text"]} for line in lines]
-    return "text.py:recipe=tiny", [*flags, *files], rows
-
-
 def ner_data(data, folder):
     """Writes documents of one sentence and of three.
 
@@ -122,7 +110,7 @@ def make_model(folder, data, architecture="BertForPreTraining"):
     return folder
 
 
-DATA = {"squad": squad_data, "text": text_data, "ner": ner_data}
+DATA = {"squad": squad_data, "ner": ner_data}
 
 
 def contents(folder):

@@ -3,11 +3,10 @@
 import doctest
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from experiments.pages import config_page, site
+from experiments.pages import config_page
 from tests import documented
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,23 +43,6 @@ def test_pages_are_all_listed():
     for page in PAGES:
         assert f" {page.name}\n" in listed
         assert page.name == "index.md" or f"]({page.name})" in index
-
-
-def test_home_of_the_site_begins_as_readme():
-    def titled(name):
-        return SimpleNamespace(page=SimpleNamespace(title=f"Title of {name}"))
-
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
-    files = SimpleNamespace(get_file_from_path=titled)
-    home = site.on_page_markdown("# The pages\n\n[x](faq.md)\n", page, files)
-    assert home.startswith("# BERT in JAX\n") and "\n## The pages\n" in home
-    assert "[Title of devices.md](devices.md#on-a-gpu)" in home
-    for target in re.findall(r"\]\(([^)\s]+)\)", home):
-        path, _, anchor = target.partition("#")
-        text = (ROOT / "docs" / path).read_text("utf-8")
-        assert not anchor or anchor in anchors(text), target
-    page.file.src_uri = "faq.md"
-    assert site.on_page_markdown("# Questions\n", page, files) == "# Questions\n"
 
 
 def test_experiments_page_names_commands_that_are_there():

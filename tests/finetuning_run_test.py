@@ -85,8 +85,9 @@ WITHOUT_DROPOUT = (
 
 @pytest.mark.slow
 def test_scores_do_not_depend_on_what_must_not_matter(folder, tmp_path):
-    run(folder, tmp_path / "plain", *NO_DROPOUT)
-    run(folder, tmp_path / "other", *NO_DROPOUT, *WITHOUT_DROPOUT)
+    given = (*NO_DROPOUT, "--config.train.num_steps=12")
+    run(folder, tmp_path / "plain", *given)
+    run(folder, tmp_path / "other", *given, *WITHOUT_DROPOUT)
     expected, other = losses(tmp_path / "plain"), losses(tmp_path / "other")
     np.testing.assert_allclose(other[0], expected[0], rtol=1e-6)
     assert_close(other, expected, terms=GRADIENT_TERMS)
@@ -104,10 +105,9 @@ def test_training_data_of_another_run_is_refused(folder, finished, tmp_path):
     (workdir / "config.json").write_text(config.replace(own, str(train)))
     longer = ("--config.train.num_steps=25", "--config.train.extend=True")
     other = json.dumps({**json.loads(lines[0]), "text": "film"}) + "\n"
-    for changed in (lines[::-1], [*lines, other], [other, *lines[1:]]):
-        train.write_text("".join(changed))
-        _, err = run(folder, workdir, given, *longer, status=2)
-        assert "the training data is not what this run began with" in err
+    train.write_text("".join([other, *lines[1:]]))
+    _, err = run(folder, workdir, given, *longer, status=2)
+    assert "the training data is not what this run began with" in err
     train.write_text("".join(lines))
     assert "resuming at step 24" in run(folder, workdir, given, *longer)[1]
 
@@ -158,7 +158,7 @@ def test_weights_with_other_labels_keep_their_classifier(folder, finished, tmp_p
     )
     first = f"--config.init_from={finished[0]}"
     run(folder, tmp_path / "other", first, f"--config.task.train_file={path}",
-        f"--config.task.dev_file={path}")  # fmt: skip
+        f"--config.task.dev_file={path}", "--config.train.num_steps=1")  # fmt: skip
     taken = json.loads((tmp_path / "other" / "init_from.json").read_text())
     assert [x.partition("/")[0] for x in taken["initialised"]] == (
         ["sequence_classification"] * 2
@@ -185,10 +185,10 @@ def test_finetuning_arguments_that_are_wrong(folder, tmp_path, args, words):
 
 
 @pytest.mark.slow
-def test_training_takes_the_steps_of_torch(folder, finished, tmp_path):
+def test_training_takes_the_steps_of_torch(
+    torch, transformers, folder, finished, tmp_path
+):
     """Same weights, batches and schedule, no dropout: the losses of transformers."""
-    torch = pytest.importorskip("torch", reason="the parity extra")
-    transformers = pytest.importorskip("transformers", reason="the parity extra")
     from bert_jax.config import configuration
     from bert_jax.training import optimizer, setup
     from experiments.speed import torch_step

@@ -38,12 +38,6 @@ def test_config_is_that_of_the_command_line(tmp_path):
         bert_jax.make_config("finetune/text", sise="tiny")
 
 
-@pytest.mark.parametrize(("model", "most"), [("gpt", "large"), ("modernbert", "base")])
-def test_unknown_recipe_lists_those_of_the_model(model, most):
-    with pytest.raises(UserError, match=rf"recipe=huge: choose one of .*{most}"):
-        bert_jax.make_config("finetune/text", model=model, recipe="huge")
-
-
 @pytest.fixture
 def config(micro):
     found = bert_jax.make_config(micro, {"train.num_steps": 20})

@@ -72,7 +72,7 @@ def test_run_with_new_words_answers_and_exports(plain, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("the",), "'the' is a token already"), ((" ",), "without white space")],
+    [(("the",), "'the' is a token already"), (("a\nb",), "without white space")],
 )
 def test_words_that_cannot_be_added_are_refused(plain, words, message):
     tokenizer = weights.find_source(plain).tokenizer()
@@ -86,6 +86,3 @@ def test_new_word_is_no_part_of_other_words(plain):
     bert_jax.tokenization.add_words(tokenizer, ("uic", "og"))
     assert tokenizer.encode("the quick dogs").ids == before.ids
     assert "uic" in tokenizer.encode("the uic dogs").tokens
-    for word in ("The", "a\nb"):  # the vocabulary is uncased
-        with pytest.raises(UserError, match=r"config\.tokenizer\.add"):
-            bert_jax.tokenization.add_words(tokenizer, (word,))

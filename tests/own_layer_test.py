@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from runs import run, write_pairs
@@ -61,14 +62,8 @@ def test_new_part_alone_learns_beside_the_weights(config, plain, tmp_path):
     before, after = (weights.read_weights(x).params for x in (plain, tmp_path / "run"))
     ours, theirs = (x["bert"]["encoder"]["layer_0"] for x in (after, before))
     for name in ("attention", "output"):
-        for one, two in zip(*map(leaves, (ours[name], theirs[name])), strict=True):
-            np.testing.assert_array_equal(one, two)
+        jax.tree.map(np.testing.assert_array_equal, ours[name], theirs[name])
     assert np.any(ours["up"]["bias"])  # zeros before
     _, err = run(config, tmp_path / "wrong", "--config.model.layer=post_norm",
                  f"--config.init_from={tmp_path / 'run'}", status=2)  # fmt: skip
     assert "config.model.layer='post_norm', but" in err
-
-
-def leaves(tree):
-    return [leaf for inner in tree.values() for leaf in (
-        leaves(inner) if isinstance(inner, dict) else [inner])]  # fmt: skip

@@ -1,6 +1,5 @@
 """docs/fine_tuning.md, "Your own task in one file", verbatim."""
 
-import json
 import random
 import re
 from pathlib import Path
@@ -63,16 +62,3 @@ def test_file_works(questions, capsys):
     assert '"HUM"' in capsys.readouterr().out
     assert main.main([*command, "--mode=export", "--output=model"]) == 0
     assert '"2": "NUM"' in (questions / "model" / "config.json").read_text()
-
-
-@pytest.mark.slow
-def test_labels_that_its_class_names_are_exported(questions):
-    code = (questions / "questions.py").read_text()
-    own = "class Questions(Text):\n    labels = ('NUM', 'DESC', 'HUM')\n"
-    code = code.replace("class Questions(Text):\n", own)
-    (questions / "questions.py").write_text(code)
-    small = [*SMALL, "--config.train.num_steps=1", "--config.evaluate.splits=()"]
-    assert main.main(["--config=questions.py", "--workdir=run", *small]) == 0
-    assert main.main(["--workdir=run", "--mode=export", "--output=model"]) == 0
-    labels = json.loads((questions / "model" / "config.json").read_text())["id2label"]
-    assert labels == {"0": "NUM", "1": "DESC", "2": "HUM"}

@@ -14,7 +14,6 @@ from bert_jax.data.tables import Record
 from bert_jax.errors import UserError
 from bert_jax.tasks import row_files
 from bert_jax.tasks.task import Predictor
-from bert_jax.training import inference
 from tests.close import assert_close
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "it"]
@@ -64,13 +63,6 @@ def test_predict_answers_every_row_once_in_order():
         answers += some
     assert answers == [({"number": n}, {"is": n}) for n in range(100)]
     assert asked.asked == [32, 32, 32, 4]
-
-
-def test_outputs_that_are_fetched_early_are_the_same(monkeypatch):
-    monkeypatch.setattr(inference, "_WAITING", 0)
-    rows = [{"number": number} for number in range(40)]
-    answers = answerer(Counting(), rows=3).answer(rows)
-    assert answers == [{"is": number} for number in range(40)]
 
 
 def test_windows_before_a_wrong_row_are_answered():

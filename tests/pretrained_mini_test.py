@@ -1,6 +1,5 @@
 """The weights in the repository: they open, and they have learnt English."""
 
-import inspect
 import json
 import shutil
 from pathlib import Path
@@ -10,10 +9,8 @@ import pytest
 import bert_jax
 from bert_jax.config import configuration
 from bert_jax.convert import weights
-from bert_jax.pretrained import Bert
 from bert_jax.training import run_config
 from tests import documented
-from tests.close import assert_close
 
 MINI = Path(__file__).parent.parent / "pretrained" / "mini"
 
@@ -72,23 +69,3 @@ def test_mini_answers_on_any_device_however_it_was_trained(tmp_path):
         MINI / "no-run", None, [begin, *given], is_inference=True
     ).model
     assert (own.dtype, own.attention) == ("bfloat16", "cudnn")
-
-
-@pytest.mark.slow
-def test_mini_answers_in_float32_in_every_way(mini):
-    """Whatever the training did."""
-    text = "He sat by the bank."
-    ((names, vectors),) = mini.words([text], layers=(-1,))
-    assert names == ["He", "sat", "by", "the", "bank", "."]
-    states = mini.encode([text])["hidden_states"]
-    assert_close(vectors[:, 0], states[0, 1:7])
-    with pytest.raises(ValueError, match="2 texts, but 1 second ones"):
-        mini.encode(["a", "b"], ["c"])
-
-
-@pytest.mark.slow
-def test_mini_names_what_is_no_text_and_no_row(mini):
-    # As outside of tests, where no hook checks the types of arguments.
-    predict = inspect.unwrap(Bert.predict)
-    with pytest.raises(ValueError, match="row 1: a JSON object is required"):
-        predict(mini, ["The [MASK].", None])

@@ -19,14 +19,10 @@ def test_eight_devices_and_variants_give_the_losses_of_one(micro, tmp_path):
     profile = "--config.train.profile_steps=(2, 4)"
     run(micro, tmp_path / "run", DEEP, *MESH, *ZERO1, *layers, profile)
     assert len([*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]) == 1
-    # Resumed among the steps to record, and ended before the last of them.
-    more = ("--config.train.extend=True", "--config.train.num_steps=22")
-    here(f"--workdir={tmp_path / 'run'}", *more, "--config.train.profile_steps=(2, 99)")
-    assert len([*(tmp_path / "run" / "profile").rglob("*.xplane.pb")]) == 2
     one, other = losses(tmp_path / "one"), losses(tmp_path / "run")
     assert len(one) == 20
     np.testing.assert_allclose(other[0], one[0], rtol=1e-6)
-    np.testing.assert_allclose(other[:20], one, rtol=1e-4)
+    np.testing.assert_allclose(other, one, rtol=1e-4)
 
 
 def test_run_of_two_phases(micro, tmp_path):
@@ -56,24 +52,15 @@ def test_work_directory_holds_what_the_design_says(plain):
     assert any(name.startswith("events") for name in names)
     config = json.loads((plain / "config.json").read_text())
     assert config["model"]["vocab_size"] == 64
-    line = metrics.read_metrics(plain, "train")[-1]
-    assert {
-        "step",
-        "time",
-        "loss",
-        "masked_lm_loss",
-        "learning_rate",
-        "usual_loss",
-    } <= set(line)
-    assert {"grad_norm", "sequences_per_second", "tokens_per_second"} <= set(line)
-    dev = metrics.read_metrics(plain, "dev")[-1]
-    assert {
-        "masked_lm_loss",
-        "masked_lm_accuracy",
-        "perplexity",
-        "unigram_loss",
-    } <= set(dev)
-    assert {"next_sentence_loss", "next_sentence_accuracy"} <= set(dev)
+    expected = {
+        "train": "step time loss masked_lm_loss learning_rate usual_loss grad_norm "
+        "sequences_per_second tokens_per_second",
+        "dev": "masked_lm_loss masked_lm_accuracy perplexity unigram_loss "
+        "next_sentence_loss next_sentence_accuracy",
+    }
+    for split, numbers in expected.items():
+        line = metrics.read_metrics(plain, split)[-1]
+        assert set(numbers.split()) <= set(line)
 
 
 def test_prepare_ends_with_its_folder(micro, tmp_path):

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -174,6 +175,17 @@ def finish_all(processes: Iterable[Forked]) -> list[tuple[int, str, str]]:
     """Waits for their ends and returns (status, stdout, stderr) of each."""
     ended = [(process, process.communicate(timeout=LIMIT)) for process in processes]
     return [(process.returncode, *both) for process, both in ended]
+
+
+@contextlib.contextmanager
+def no_room(most: int = 0) -> Iterator[None]:
+    """Lets no file grow beyond so many bytes, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def kill(process: Forked) -> None:

@@ -18,7 +18,6 @@ DEF = 'extends = "tiny"\n\n\ndef get_config(config):\n    '
         ("train.batch=1", "train.batch_size?"),
         ("learning_rat=1", "optimizer.learning_rate or --config.phase2.learning_rate?"),
         ("optimiser.learning_rate=1", "optimizer.learning_rate?"),
-        ("optimiser=1", "optimizer?"),
     ],
 )
 def test_misspelled_field_is_looked_for_in_every_group(flag, meant):
@@ -34,7 +33,7 @@ def test_field_that_is_like_no_other():
         configuration.load_config(TINY, ["--config.zzz=1"])
 
 
-@pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli", "base"])
+@pytest.mark.parametrize("spec", ["tiny", "finetune/glue:task=mnli"])
 def test_name_alone_is_that_of_a_file_in_configs(spec, tmp_path, monkeypatch):
     """As `extends` has it."""
     name, colon, arguments = spec.partition(":")

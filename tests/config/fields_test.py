@@ -53,14 +53,9 @@ def test_numbers_beyond_what_jax_and_numpy_take():
 @pytest.mark.parametrize(
     "override",
     [
-        *("masking.masked_lm_prob=0.0", "corpus.short_seq_prob=1.1"),
-        *("model.hidden_dropout_prob=1.0", "optimizer.beta1=1.0"),
+        *("masking.masked_lm_prob=0.0", "model.hidden_dropout_prob=1.0"),
         *("train.spike_factor=0.5", "model.remat=some", "optimizer.name=sgd"),
-        *(
-            "corpus.language=English",
-            "corpus.sources=(1,)",
-            "evaluate.splits=('dev', 2)",
-        ),
+        *("corpus.language=English", "evaluate.splits=('dev', 2)"),
         *("train.batch_size=0", "phase2.fraction=1.0", "corpus.max_seq_length=4"),
     ],
 )
@@ -72,10 +67,7 @@ def test_field_value_that_is_wrong_is_named(override):
 
 @pytest.mark.parametrize(
     ("task", "override"),
-    [
-        *(("text", "task.kind=ranking"), ("text", "task.dev_fraction=1.0")),
-        *(("squad", "task.doc_stride=0"), ("ner", "task.scheme=iob")),
-    ],
+    [("text", "task.kind=ranking"), ("squad", "task.doc_stride=0")],
 )
 def test_task_s_wrong_value_is_named(task, override):
     with pytest.raises(UserError) as error:
@@ -173,7 +165,7 @@ def test_how_an_elmo_cuts_words_decides_its_run(tmp_path):
             folder.check_run(tmp_path, run)
 
 
-@pytest.mark.parametrize("name", ["mrpc", "imdb", "ner", "squad", "swag", "text"])
+@pytest.mark.parametrize("name", ["mrpc", "squad"])
 def test_run_from_before_a_field_has_its_default(name):
     schema = configuration.with_defaults(name, "bert")
     recorded = schema.to_dict() | {"task": {"name": name}}
@@ -204,6 +196,6 @@ def test_config_file_without_a_field_of_its_task(tmp_path):
         load(spec=str(path))
 
 
-@pytest.mark.parametrize("name", ["glue", "common", "__init__", "questions"])
+@pytest.mark.parametrize("name", ["glue", "questions"])
 def test_task_of_ones_own_may_be_called_as_a_file_is(name):
     assert configuration.with_defaults(name, "bert").task.to_dict() == {"name": name}

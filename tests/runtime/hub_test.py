@@ -30,7 +30,8 @@ def gets(fake, name):
 @pytest.mark.slow
 def test_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     fake_hub.models[NAME] = {"main": {**exported, "pytorch_model.bin": b"not read"}}
-    _, err = run(micro, tmp_path / "run", f"--config.init_from=hf:{NAME}")
+    start = (f"--config.init_from=hf:{NAME}", "--config.train.num_steps=2")
+    _, err = run(micro, tmp_path / "run", *start)
     assert f"from hf:{NAME}:" in err
     source = json.loads((tmp_path / "run" / "init_from.json").read_text())["source"]
     assert source == f"hf:{NAME}@{fake_hub.commit(NAME, 'main')}"
@@ -39,8 +40,7 @@ def test_run_starts_from_a_name(fake_hub, exported, micro, plain, tmp_path):
     del fake_hub.models[NAME]
     shutil.rmtree(tmp_path / "cache")
     hub.download_snapshot.cache_clear()
-    command = (f"--config.init_from=hf:{NAME}", "--config.checkpoint.keep=2")
-    run(micro, tmp_path / "run", *command)
+    run(micro, tmp_path / "run", *start)
     fake_hub.models[NAME] = {"main": exported}
     ids, mask = [[2, 7, 4, 3]], [[1] * 4]
     mine, theirs = (

@@ -139,8 +139,6 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "a[1-2]", "SLURM_PROCID": "
     [
         ({"JAX_PLATFORMS": "cpu"}, None),
         ({**SLURM, "SLURM_NTASKS": "4"}, {}),
-        ({**SLURM, "SLURM_NTASKS": "1"}, None),
-        ({**SLURM, "SLURM_NTASKS": "4", "BERT_JAX_PROCESSES": "1"}, None),
         ({"SLURM_NTASKS": "4", "JAX_PLATFORMS": "cpu"}, None),  # a shell, no srun
         ({"OMPI_COMM_WORLD_SIZE": "2"}, {}),
     ],

@@ -5,13 +5,11 @@ import subprocess
 import threading
 
 import pytest
-from runs import LIMIT, finish, run, start
+from runs import LIMIT, finish, start
 
 from bert_jax import main
 from bert_jax.errors import Interrupted
 from bert_jax.runtime import signals
-from bert_jax.tasks.pretraining import Pretraining
-from bert_jax.workdir import checkpoint
 
 
 def send(number):
@@ -65,30 +63,6 @@ def test_hangup_that_was_ignored_stays_ignored():
     with signals.handle_signals():
         send(signal.SIGHUP)
     assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
-
-
-@pytest.mark.slow
-def test_second_sigterm_while_a_step_is_saved_changes_nothing(
-    micro, tmp_path, monkeypatch
-):
-    batches, save = Pretraining.batches, checkpoint.Checkpoints.save
-
-    def signalled(self, now, rows, seed):
-        for index, batch in enumerate(batches(self, now, rows, seed), start=now):
-            if index == 2:
-                send(signal.SIGTERM)
-            yield batch
-
-    def saved(self, state, now):
-        send(signal.SIGTERM)
-        save(self, state, now)
-
-    monkeypatch.setattr(Pretraining, "batches", signalled)
-    monkeypatch.setattr(checkpoint.Checkpoints, "save", saved)
-    _, err = run(micro, tmp_path / "run", status=143)
-    assert "; the same command resumes from there" in err
-    # The step whose batch was being made is taken.
-    assert (tmp_path / "run" / "checkpoints" / "3").is_dir()
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Buckets: whole runs against a server that speaks Google Cloud Storage's API."""
 
 import json
-import os
 
 import jax
 import jax.numpy as jnp
@@ -49,10 +48,6 @@ def test_bucket_may_have_all_that_a_run_reads_and_writes(
     assert mine.read_bytes() == theirs.read_bytes()
 
     arguments = [*in_bucket, "--workdir=gs://bucket/run"]
-    out, _ = finish(start(here, *arguments, "--mode=evaluate"))
-    (line,) = out.splitlines()
-    assert json.loads(line)["loss"] == dev[0]["loss"]
-
     here.upload("bucket", "in.jsonl", b'{"text": "a [MASK]"}')
     asked = ["--input=gs://bucket/in.jsonl", "--output=gs://bucket/out.jsonl"]
     runs.here(*arguments, "--mode=predict", *asked)
@@ -68,48 +63,28 @@ def test_bucket_may_have_all_that_a_run_reads_and_writes(
     assert len(report["taken"]) == 30 and not report["initialised"]
 
 
-@pytest.fixture
-def two_checkpoints(here):
-    """Saved in a separate bucket: 1 and 2, each full of its step's number."""
-    folder = storage.storage_path(f"gs://saved{len(here.blobs)}/run")
-    with Checkpoints(folder, 2) as checkpoints:
-        for step in (1, 2):
-            checkpoints.save({"params": {"x": jnp.full(3, step)}}, step)
-            checkpoints.wait()
-    return folder
-
-
 ABSTRACT = {"x": jax.ShapeDtypeStruct((3,), jnp.int32)}
 
 
 @pytest.mark.slow
-def test_checkpoint_that_is_half_copied_is_none(here, two_checkpoints):
+def test_checkpoint_that_is_half_copied_is_none(here):
     """The run was killed: the file that ends a checkpoint is not there."""
+    folder = storage.storage_path("gs://saved/run")
+    with Checkpoints(folder, 2) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save({"params": {"x": jnp.full(3, step)}}, step)
+            checkpoints.wait()
     (end,) = (key for key in here.blobs if key[1].endswith("2/commit_success.txt"))
     del here.blobs[end]
-    with Checkpoints(two_checkpoints, 2) as checkpoints:
+    with Checkpoints(folder, 2) as checkpoints:
         params, step = checkpoints.restore_params(ABSTRACT)
     assert step == 1 and params["x"].tolist() == [1, 1, 1]
-
-
-@pytest.mark.slow
-def test_damaged_checkpoint_is_moved_and_the_one_before_taken(here, two_checkpoints):
-    for bucket, name in list(here.blobs):
-        if "checkpoints/2/" in name and "/d/" in name:
-            here.upload(bucket, name, b"damaged")
-    with Checkpoints(two_checkpoints, 2) as checkpoints:
-        params, step = checkpoints.restore_params(ABSTRACT)
-    assert step == 1 and params["x"].tolist() == [1, 1, 1]
-    bucket = os.fspath(two_checkpoints).split("/")[2]
-    assert any("damaged_checkpoints/2/" in name for name in here.names(bucket))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--workdir=az://bucket/run"], ["--workdir=az://bucket/run", "gs://BUCKET/"]),
-        (["--workdir=s3://bucket/run"], ["s3://bucket/run", "pip install s3fs"]),
-        (["--config.corpus.sources=('text:az://a/b',)"], ["text:az://a/b: no file"]),
         (
             ["--mode=export", "--output=gs://bucket/model"],
             ["--output=gs://bucket/model", "copy"],
@@ -133,11 +108,8 @@ def test_bucket_without_its_client_names_the_package(micro, monkeypatch, capsys)
     assert "pip install gcsfs" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_bucket_that_is_not_ours_is_refused_in_one_line(
-    status, here, micro, tmp_path, capfd
-):
-    here.refuse = lambda method, url: status
+def test_bucket_that_is_not_ours_is_refused_in_one_line(here, micro, tmp_path, capfd):
+    here.refuse = lambda method, url: 403
     arguments = [f"--config={micro}", "--workdir=gs://theirs/run"]
     arguments += [f"--config.corpus.data_dir={tmp_path}/data"]
     assert main.main(arguments) == 2

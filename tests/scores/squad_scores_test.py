@@ -1,7 +1,5 @@
 """SQuAD's scores against the two official scripts' rules, written out anew here."""
 
-import json
-import random
 import re
 import string
 from collections import Counter, OrderedDict
@@ -98,40 +96,11 @@ def find_best(predictions, scores, odds, answered):
 
 
 WORDS = [
-    *(
-        "the",
-        "a",
-        "an",
-        "The",
-        "cat",
-        "Cat.",
-        "cats",
-        "caf\u00e9",
-        "cafe\u0301",
-        "\u00c9",
-    ),
-    *(
-        "!",
-        "--",
-        "\u2014",
-        "\u201cquoted\u201d",
-        "a.m.",
-        "U.S.",
-        "100",
-        "1,000",
-        "\u00a0",
-    ),
-    *(
-        "an-",
-        "the\u2019s",
-        "\u4e2d\u6587",
-        "\u0130",
-        "\u1e9e",
-        "ANA",
-        "\u2028",
-        "\u200b",
-    ),
-    *("\ud55c\uad6d", "\ufb01", "$5", "th_e", "a\tb", "\u0345"),
+    *("the", "a", "an", "The", "cat", "Cat.", "cats", "caf\u00e9", "cafe\u0301"),
+    *("\u00c9", "!", "--", "\u2014", "\u201cquoted\u201d", "a.m.", "U.S.", "100"),
+    *("1,000", "\u00a0", "an-", "the\u2019s", "\u4e2d\u6587", "\u0130", "\u1e9e"),
+    *("ANA", "\u2028", "\u200b", "\ud55c\uad6d", "\ufb01", "$5", "th_e", "a\tb"),
+    "\u0345",
 ]
 ANSWERS = st.one_of(
     st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join),
@@ -211,40 +180,6 @@ def test_best_threshold_of_no_answer_is_below_all_odds():
     score, threshold = squad.best_threshold(texts, golds, {"a": -3.0, "b": 2.0})
     assert score == 100.0
     assert threshold < -3.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["dev-v1.1", "dev-v2.0.subset"])
-def test_scores_of_real_answers(shared_data, name):
-    """Answers made awkward, and answers of other questions."""
-    text = shared_data(f"squad/{name}.json").read_text(encoding="utf-8")
-    golds = [
-        (qa["id"], [answer["text"] for answer in qa["answers"]])
-        for article in json.loads(text)["data"]
-        for paragraph in article["paragraphs"]
-        for qa in paragraph["qas"]
-    ]
-    rng = random.Random(0)
-    pool = [answer for _, answers in golds for answer in answers]
-    changes = (
-        str,
-        str.upper,
-        lambda answer: f"the {answer}!",
-        lambda answer: " ".join(answer.split()[1:]),
-        lambda answer: rng.choice(pool),
-        lambda answer: "",
-    )
-    predictions = {
-        name: rng.choice(changes)(rng.choice(answers or pool))
-        for name, answers in golds
-    }
-    if name == "dev-v1.1":
-        found = squad.score_version1(predictions, golds)
-        assert found == script_1(golds, predictions)
-    else:
-        found = squad.score_version2(predictions, golds)
-        assert found == script_2(golds, predictions)
-    assert 30 < found["exact_match"] < found["f1"] < 80
 
 
 def test_scores_by_hand():

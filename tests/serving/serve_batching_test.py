@@ -9,14 +9,9 @@ from micro import answerer
 from starlette.exceptions import HTTPException
 
 from bert_jax.data.rows import BatchSize, Feature
-from bert_jax.serving import batching
 from bert_jax.serving.batching import Batcher
 from bert_jax.tasks.task import Predictor
 from tests.served import batcher
-
-
-async def answers(served, rows):
-    return await served.answers(rows)
 
 
 class Held:
@@ -36,7 +31,7 @@ class Held:
 
     async def ask(self, *texts):
         rows = [{"text": text} for text in texts]
-        return [row["label"] for row in await answers(self.batcher, rows)]
+        return [row["label"] for row in await self.batcher.answers(rows)]
 
     def results(self, *requests, leave=()):
         """The answers to requests that came while a first row was computed.
@@ -139,7 +134,7 @@ class Padded(Predictor):
 
 def answered(served, *lengths):
     rows = [{"text": "a " * length} for length in lengths]
-    found = asyncio.run(answers(served, rows))
+    found = asyncio.run(served.answers(rows))
     assert [row["answer"] for row in found] == list(lengths)
 
 
@@ -153,22 +148,11 @@ def test_programs_are_compiled_before_requests():
     assert len(model.compiled) == 8
 
 
-def test_longer_row_than_any_program_is_compiled(monkeypatch):
-    monkeypatch.setattr(batching, "MAX_TOKENS", 32)
-    model = Padded(width=64)
-    answered(model.batcher(), 60, 5)
-    assert model.compiled[-1] == (1, 64) and len(model.compiled) == 5
-
-
-@pytest.mark.parametrize(
-    ("example", "fails", "compiled"),
-    [({"text": "a"}, {(1, 64)}, 4), ({"premise": "a"}, (), 0)],
-)
-def test_rows_that_do_not_compile_are_served(caplog, example, fails, compiled):
-    """Of a length too large for the memory, or of a task with other rows."""
+def test_rows_that_do_not_compile_are_served(caplog):
+    """Of a length too large for the memory."""
     caplog.set_level("INFO")
-    model = Padded(width=64, fails=fails)
-    served = Batcher(model.answerer, example)
-    assert len(model.compiled) == compiled
+    model = Padded(width=64, fails={(1, 64)})
+    served = model.batcher()
+    assert len(model.compiled) == 4
     answered(served, 3)
     assert "not compiled before a request" in caplog.text

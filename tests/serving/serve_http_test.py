@@ -87,12 +87,6 @@ def test_openapi_has_the_fields_of_a_row():
     row = document["components"]["schemas"]["row"]
     assert row["example"] == about["example"] and row["required"] == about["fields"]
     assert row["properties"]["endings"]["type"] == "array"
-    assert (
-        "text_b"
-        not in server.openapi(about | {"fields": ["text", "text_b"], "example": {}})[
-            "components"
-        ]["schemas"]["row"]["required"]
-    )
     with serving() as port:
         for path, methods in document["paths"].items():
             assert asked(port, head(start=f"GET {path}"))[0] in (200, 405)
@@ -129,11 +123,10 @@ def test_request_that_is_wrong_is_refused_in_json(raw, status, words, caplog):
         ("localhost:8000", "http://bert.example.evil.example", 403),
     ],
 )
-@pytest.mark.parametrize("start", ["POST /predict", "GET /"])
-def test_page_of_another_site_is_refused(server_of_names, start, host, origin, status):
+def test_page_of_another_site_is_refused(server_of_names, host, origin, status):
     body = b'{"text": "a"}'
     headers = [f"Content-Length: {len(body)}", *([f"Origin: {origin}"] * bool(origin))]
-    raw = head(*headers, start=start, host=host) + body
+    raw = head(*headers, host=host) + body
     assert asked(server_of_names, raw)[0] == status
 
 
@@ -158,20 +151,10 @@ def test_failure_is_an_answer_too(caplog):
     assert "Traceback" in caplog.text  # to find the cause
 
 
-def test_nan_is_no_answer(caplog):
+def test_nan_is_no_answer():
     with serving(lambda rows: [{"score": math.nan}] * len(rows)) as port:
         status, said = asked(port, request(ROW))
     assert status == 500 and "JSON compliant" in said["error"]
-
-    def compute(rows):
-        raise UserError("the model computes NaN or infinity")
-
-    caplog.clear()
-    with serving(compute) as port:
-        failed = (500, {"error": "the model computes NaN or infinity"})
-        assert asked(port, request(ROW)) == failed
-    (line,) = [record for record in caplog.records if record.levelno > logging.INFO]
-    assert not line.exc_info
 
 
 def test_end_answers_what_has_arrived(held):
@@ -184,11 +167,10 @@ def test_end_answers_what_has_arrived(held):
         assert received(client)[::2] == (200, ROW)
 
 
-@pytest.mark.parametrize("grace", [0.0, 1.0])
-def test_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplog):
+def test_end_comes_within_its_grace_whatever_clients_hold(held, caplog):
     """`serving` waits for it."""
     with contextlib.ExitStack() as clients:
-        with serving(held, grace=grace) as port:
+        with serving(held, grace=0.5) as port:
             some = [clients.enter_context(connected(port)) for _ in range(5)]
             some[1].sendall(b"POST /pre")
             some[2].sendall(HOLD)
@@ -198,11 +180,6 @@ def test_end_comes_within_its_grace_whatever_clients_hold(held, grace, caplog):
         status, _, said = received(some[3])
         assert (status, said) == (503, {"error": "not answered: the server ends"})
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
-
-
-def test_address_that_is_not_here_is_one_line():
-    with pytest.raises(UserError, match=r"^--port=0: .* --host=.*; name another"):
-        server.open_port("192.0.2.1", 0)
 
 
 def test_serve_without_its_packages_says_how_to_install_them(monkeypatch):

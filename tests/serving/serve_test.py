@@ -10,7 +10,6 @@ import runs
 from runs import ask, finish, here
 
 from bert_jax.training import inference
-from tests.served import connected, head
 
 
 def test_answers_are_those_of_predict(plain, tmp_path):
@@ -44,16 +43,6 @@ def test_answers_are_those_of_predict(plain, tmp_path):
         assert described["info"]["title"] == about["model"] == plain.name
         process.send_signal(signal.SIGTERM)
         finish(process, 143)
-
-
-def test_signal_ends_it_whatever_clients_hold(plain):
-    with runs.served(plain, "--config.serve.grace_seconds=1") as (address, process):
-        port = int(address.rpartition(":")[2])
-        with connected(port), connected(port) as client:
-            client.sendall(head("Content-Length: 1000") + b"four")  # never the rest
-            ask(f"{address}/health")
-            process.send_signal(signal.SIGINT)
-            finish(process, 130)  # though they are still there
 
 
 def test_port_that_is_taken_is_one_line_before_the_model_loads(plain, monkeypatch):

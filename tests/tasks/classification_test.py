@@ -12,9 +12,7 @@ from small_texts import text_row
 
 from bert_jax.data.rows import Rows
 from bert_jax.errors import UserError
-from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.tasks.text import Text
-from configs import base
 from configs.finetune import common
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]
@@ -183,7 +181,6 @@ def test_classification_from_records_to_scores(make, tmp_path, kind):
     if kind != "regression":
         right = np.mean([g == t for g, t in zip(guesses, targets, strict=True)])
         assert numbers["accuracy"] == pytest.approx(right)
-    if kind != "regression":
         gold, given = np.array(targets), np.array(guesses)
         each = metrics.f1_score(gold, given, average=None, zero_division=0)
         found = [numbers[f"f1:{name}"] for name in labels]
@@ -231,10 +228,11 @@ def test_majority_baseline(make):
     assert make().baseline_scores("dev", labelled(None)) == {}
 
 
-@pytest.mark.parametrize("names", [("no", "yes"), ("10", "9"), ("b", "a")])
-def test_f1_is_of_the_second_label_in_sorted_order(make, names):
+@pytest.mark.parametrize(
+    ("names", "positive"), [(("no", "yes"), "yes"), (("10", "9"), "10")]
+)
+def test_f1_is_of_the_second_label_in_sorted_order(make, names, positive):
     """Whatever the order of the outputs: in the model's answers and the baseline."""
-    positive = {"no": "yes", "10": "10", "b": "b"}[names[0]]
     rng = np.random.default_rng(0)
     gold, guessed = (rng.choice(names, 50, p=[0.7, 0.3]).tolist() for _ in range(2))
     expected = metrics.f1_score(gold, guessed, pos_label=positive)
@@ -259,21 +257,7 @@ def test_row_that_is_wrong(make):
 
 def test_pairs_for_a_model_of_one_segment(make):
     """JAX would take the first segment's embedding for the second text too."""
-    for second in (None, "b"):
-        task = make([text_row(0, "a", second, 1)])
-        task.config.model.type_vocab_size = 1
-        task = Texts(task.config, task.given)
-        if second is None:
-            task.training_data()
-            continue
-        with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
-            task.training_data()
-
-
-def test_pre_training_on_pairs_of_a_model_of_one_segment():
-    config = base.get_config("mini")
-    config.model.type_vocab_size = 1
-    with pytest.raises(UserError, match="type_vocab_size=1: the data has pairs"):
-        Pretraining(config)
-    config.corpus.nsp = config.task.nsp_loss = False
-    Pretraining(config)
+    task = make([text_row(0, "a", "b", 1)])
+    task.config.model.type_vocab_size = 1
+    with pytest.raises(UserError, match="pairs of texts, which need 2; set it to"):
+        Texts(task.config, task.given).training_data()

@@ -29,8 +29,7 @@ def normal(*shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(len(shape)), shape)
 
 
-def test_soft_loss_is_torchs_divergence():
-    torch = pytest.importorskip("torch")
+def test_soft_loss_is_torchs_divergence(torch):
     ours, theirs = 3 * normal(2, 5, 7)
     found = distillation.soft_loss(ours, theirs, 2.0)
     one, two = (
@@ -40,8 +39,7 @@ def test_soft_loss_is_torchs_divergence():
     np.testing.assert_allclose(found, 4 * each.sum(-1).numpy(), rtol=1e-5)
 
 
-def test_cosine_loss_is_torchs():
-    torch = pytest.importorskip("torch")
+def test_cosine_loss_is_torchs(torch):
     ours, theirs = normal(2, 2, 4, 8)
     found = distillation._cosine_loss({"states": [ours]}, {"states": [theirs]}, MASK)
     tokens = [torch.tensor(np.array(x[MASK > 0])) for x in (ours, theirs)]
@@ -101,10 +99,7 @@ def save(task, params, folder: Path, **changes) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        *("text", "text_multilabel", "text_regression", "two_texts_a_row", "squad2"),
-        *("ner", "packed_in_two_phases"),
-    ],
+    ["text_multilabel", "two_texts_a_row", "squad2", "ner", "packed_in_two_phases"],
 )
 def test_teachers_copy_is_at_no_distance(name, tmp_path, monkeypatch):
     """And another model is at some, in each term, in batches with padding."""
@@ -151,7 +146,7 @@ def taught(plain, tmp_path):
 
 @pytest.mark.slow
 def test_student_of_one_layer_learns_from_two(taught, tmp_path):
-    """Then it answers without the teacher and its layers' origin, and is exported."""
+    """Then it answers without the teacher and its layers' origin."""
     short, teacher = "--config.train.num_steps=4", tmp_path / "teacher"
     run(taught, teacher, short, "--config.init_layers=(0, 0)")  # two equal layers
     saved = weights.read_weights(teacher)
@@ -175,34 +170,22 @@ def test_student_of_one_layer_learns_from_two(taught, tmp_path):
         kept["layer_0"],
         saved.params["bert"]["encoder"]["layer_1"],
     )
-    folder, out = tmp_path / "folder", tmp_path / "out.jsonl"
     student = f"--workdir={tmp_path / 'student'}"
-    here("--mode=export", student, f"--output={folder}")
-    asks = ("--mode=predict", f"--input={tmp_path / 'dev.jsonl'}", f"--output={out}")
-    here(*asks, student)
-    answers = out.read_text()
-    out.unlink()
-    here(*asks, f"--config.init_from={folder}")
-    assert out.read_text() == answers and answers.count("\n") == 37
+    out, _ = here("--mode=predict", student, f"--input={tmp_path / 'dev.jsonl'}")
+    assert out.count("\n") == 37
 
 
 @pytest.mark.slow
 def test_teacher_that_does_not_fit_is_refused_in_a_line(taught, plain, tmp_path):
     short = "--config.train.num_steps=1"
     run(taught, tmp_path / "teacher", short)
-    rows = (tmp_path / "train.jsonl").read_text().replace('"two"', '"second"')
-    (tmp_path / "train.jsonl").write_text(rows)
-    rows = (tmp_path / "dev.jsonl").read_text().replace('"two"', '"second"')
-    (tmp_path / "dev.jsonl").write_text(rows)
+    for path in (tmp_path / "train.jsonl", tmp_path / "dev.jsonl"):
+        path.write_text(path.read_text().replace('"two"', '"second"'))
     teacher = f"--config.task.teacher={tmp_path / 'teacher'}"
     for arguments, message in (
         ([teacher], "its labels are one, two, but the task has one, second; train"),
         ([f"--config.task.teacher={plain}"], "without sequence_classification/"),
         (["--config.init_layers=(1,)"], "has the layers 0 to 0"),
-        (
-            [f"--config.task.teacher={tmp_path / 'none'}"],
-            f"{tmp_path / 'none'}: no such folder",
-        ),
     ):
         _, err = run(taught, tmp_path / "run", short, *arguments, status=2)
         assert message in err.splitlines()[-1]

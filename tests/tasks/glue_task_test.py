@@ -174,12 +174,11 @@ def test_labels_in_the_order_of_the_weights(make, tmp_path):
         make("mnli", labels=("yes", "no"))
 
 
-@pytest.mark.parametrize(("name", "folder"), [("mrpc", "MRPC"), ("qqp", "QQP")])
-def test_f1_is_of_label_1_whatever_the_order(shared_data, make, name, folder):
+def test_f1_is_of_label_1_whatever_the_order(shared_data, make):
     """That of scikit-learn on the real dev set, for the best checkpoint too."""
     rng = np.random.default_rng(0)
     for order in (("0", "1"), ("1", "0")):
-        task = make(name, shared_data(f"glue/{folder}"), labels=order)
+        task = make("mrpc", shared_data("glue/MRPC"), labels=order)
         examples = task.examples("dev")
         gold = [order[example["label"]] for example in examples]
         guessed = np.where(rng.random(len(gold)) < 0.8, gold, "1").tolist()

@@ -42,15 +42,6 @@ def test_imdb(reviews):
     )
 
 
-def test_imdb_without_dev_or_test(reviews, tmp_path):
-    reviews.task.dev_fraction = 0.0
-    (tmp_path / "test").rename(tmp_path / "other")
-    task = Imdb(reviews)
-    task.resolve()
-    assert task.splits == ()
-    assert len(task.examples("train")) == 20
-
-
 def test_imdb_holds_out_whole_films(reviews, tmp_path):
     """Of 20 reviews of 5 films, which are in another order in each class."""
     reviews.task.dev_fraction = 0.4

@@ -4,7 +4,6 @@ import micro
 import pytest
 from small_texts import shrunk
 
-from bert_jax.extract import Extractor
 from bert_jax.models.heads import BertForPreTraining
 from bert_jax.tasks.fill_mask import FillMask
 from bert_jax.tasks.text import Text
@@ -58,13 +57,3 @@ def test_blank_in_a_text_that_is_too_long(task):
     parsed = asked.parse_row({"text": f"{LONG['spaces']} [MASK]", "text_b": ""})
     assert len(parsed.info.masks) == 1 and parsed.info.is_pair
     assert len(set(parsed.columns["input_ids"][-2:])) == 1  # two [SEP]
-
-
-def test_vectors_of_a_text_that_is_too_long(task):
-    model = micro.bert_config(vocab_size=99, max_position_embeddings=32)
-    asked = Extractor(task.config, model, task.tokenizer)
-    ids = next(task.tokenize_texts([LONG["words"]])).ids
-    found = asked.parse_row({"text": LONG["words"]}).columns["input_ids"]
-    assert found[1:-1].tolist() == ids[:30]
-    words = asked.parse_row({"words": ["a", LONG["words"], "b"]})
-    assert len(words.columns["input_ids"]) == 32

@@ -16,20 +16,16 @@ __all__ = ["make"]  # a fixture
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classification", "multilabel"])
-def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, kind):
+def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make):
     rng = np.random.default_rng(0)
     examples = []
     for index in range(24):
         text = " ".join(rng.choice(list("abcdefghij"), rng.integers(1, 12)))
-        label = {
-            "classification": index % 2,
-            "multilabel": (index % 2, index % 3 // 2),
-        }[kind]
-        examples.append(text_row(index, text, "c d" if index % 3 else None, label))
+        second = "c d" if index % 3 else None
+        examples.append(text_row(index, text, second, (index % 2, index % 3 // 2)))
     found = []
     for texts in (1, 4):
-        task = make(examples, 16, kind=kind, texts_per_row=texts)
+        task = make(examples, 16, kind="multilabel", texts_per_row=texts)
         task.resolve()
         task.config.train.batch_size = 16
         if texts == 1:
@@ -49,49 +45,6 @@ def test_texts_in_shared_rows_have_the_loss_and_gradients_of_texts_alone(make, k
     (alone, gradients), (shared, others) = found
     assert_close(alone, shared)
     assert_close(gradients, others, terms=GRADIENT_TERMS)
-
-
-@pytest.mark.slow
-def test_own_losses_and_weights_are_of_texts_however_rows_are_shared(make):
-    class Own(Texts):
-        def row_losses(self, logits, batch):
-            return jnp.abs(logits["logits"][:, 0] - batch["label"])
-
-        def row_weights(self, batch):
-            return batch["row_weights"] * (1 + batch["label"])
-
-    examples = [text_row(n, " ".join("abcd"[: 1 + n % 4]), None, n) for n in range(9)]
-    found = []
-    for texts in (1, 3):
-        given = make((), 8, ("score",), kind="regression", texts_per_row=texts).config
-        task = Own(given, examples)
-        task.config.train.batch_size = 9
-        params = initial_params(task.init_params)
-        batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
-        (loss,), (weight,) = (
-            parts.values()
-            for parts in (
-                jax.jit(task.loss)(params, batch, None),
-                task.loss_weights(batch),
-            )
-        )
-        found.append((float(loss), float(weight)))
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_text_does_not_see_the_others_of_its_row(make):
-    examples = [text_row(n, "a b c d", None, n % 2) for n in range(4)]
-    task = make(examples, 8, texts_per_row=4)
-    task.config.train.batch_size = 4
-    params = initial_params(task.init_params)
-    batch = jax.tree.map(jnp.asarray, next(task.batches(0, slice(None), 0)))
-    run = jax.jit(task.logits)
-    before = run(params, batch)["logits"]
-    batch["input_ids"] = jnp.where(batch["sequence_ids"] == 2, 8, batch["input_ids"])
-    after = run(params, batch)["logits"]
-    changed = (before != after).any(axis=-1)
-    assert changed.tolist() == [False, True, False, False]
 
 
 def test_model_whose_rows_cannot_be_shared(make):

@@ -1,20 +1,18 @@
 """Anomalies: their definition, the step's response, and whole runs that meet them."""
 
 import functools
-import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-import runs
+from runs import run
 
 from bert_jax.tasks.pretraining import Pretraining
 from bert_jax.training import anomaly, optimizer, step
 from bert_jax.training.step import init_state
 from bert_jax.workdir import metrics
-from bert_jax.workdir.checkpoint import Checkpoints
 
 
 def judged(values, factor):
@@ -93,20 +91,15 @@ def test_anomaly_changes_nothing_but_the_counters(seeds):
         assert (after.params["w"][1] != state.params["w"][1]).all()
 
 
-def run(micro, workdir, *args, status=0):
-    _, err = runs.run(micro, workdir, *args, status=status)
-    return err
-
-
 @pytest.fixture
 def spoil(monkeypatch):
-    """Makes a step's batch, of some seeds, give a loss that is not finite."""
+    """Makes a step's batch give a loss that is not finite."""
     batches = Pretraining.batches
 
-    def choose(step, only=(0, 1)):
+    def choose(step):
         def spoilt(self, now, rows, seed):
             for index, batch in enumerate(batches(self, now, rows, seed), start=now):
-                if index == step and seed in only:
+                if index == step:
                     weights = np.full_like(batch["masked_lm_weights"], np.nan)
                     batch = {**batch, "masked_lm_weights": weights}
                 yield batch
@@ -116,46 +109,23 @@ def spoil(monkeypatch):
     return choose
 
 
-def lines(workdir):
-    """Every line but for times and speeds."""
-    kept = []
-    for text in (workdir / "metrics.jsonl").read_text().splitlines():
-        line = json.loads(text)
-        for name in ("time", "sequences_per_second", "tokens_per_second"):
-            line.pop(name, None)
-        kept.append(line)
-    return kept
-
-
 def saved(workdir):
     return sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
 
 
-def weights(workdir, at):
-    with Checkpoints(workdir, 9) as checkpoints:
-        items, now = checkpoints.restore({"params": None})
-    assert now == at
-    return jax.tree.leaves(items["params"])
-
-
 @pytest.mark.slow
 def test_run_stops_with_one_line_and_goes_on_if_asked_to_skip(micro, tmp_path, spoil):
-    stopped, straight = tmp_path / "stopped", tmp_path / "straight"
+    workdir = tmp_path / "run"
     spoil(13)
-    err = run(micro, stopped, status=2)
+    _, err = run(micro, workdir, status=2)
     notes = err.splitlines()[-1]
     assert notes.startswith("error: step 14: loss nan") and "usually" in notes
     assert "batch_at(config, 13)" in notes and "Traceback" not in err
-    assert saved(stopped) == [10]
-    (found,) = metrics.read_metrics(stopped, "anomaly")
+    assert saved(workdir) == [10]
+    (found,) = metrics.read_metrics(workdir, "anomaly")
     assert found["step"] == 14 and found["batch"] == 13
-    skip = "--config.train.on_anomaly=skip"
-    for workdir in (stopped, straight):
-        run(micro, workdir, skip)
-    assert sorted(map(str, lines(stopped))) == sorted(map(str, lines(straight)))
-    for x, y in zip(weights(stopped, 20), weights(straight, 20), strict=True):
-        np.testing.assert_array_equal(x, y)
-    train = metrics.read_metrics(straight, "train")
+    run(micro, workdir, "--config.train.on_anomaly=skip")
+    train = metrics.read_metrics(workdir, "train")
     bad = [line["step"] for line in train if not np.isfinite(line["loss"])]
     assert len(train) == 20 and bad == [14]
 
@@ -194,14 +164,3 @@ def test_moments_are_computed_once_on_a_cpu():
     lowered = jax.jit(after).lower(False, params, adam.init(params))
     (barrier,) = [x for x in lowered.as_text().split("\n") if "optimization_barr" in x]
     assert barrier.count("tensor<3xf32>") == 2
-
-
-@pytest.mark.slow
-def test_seeds_skip_each_on_its_own(micro, tmp_path, spoil):
-    spoil(5, only=(1,))
-    few = ("--config.train.seeds=2", "--config.train.num_steps=8")
-    skip = "--config.train.on_anomaly=skip"
-    run(micro, tmp_path / "both", *few, skip)
-    assert metrics.read_metrics(tmp_path / "both" / "seed_0", "anomaly") == []
-    (found,) = metrics.read_metrics(tmp_path / "both" / "seed_1", "anomaly")
-    assert found["step"] == 6 and found["batch"] == 5

@@ -40,15 +40,14 @@ def predict(folder, rows, *args, status=0):
 
 
 @pytest.mark.slow
-def test_masks_are_filled_in_without_a_next_sentence_head(folders, tmp_path):
+def test_masks_are_filled_in_without_a_next_sentence_head(
+    torch, transformers, folders, tmp_path
+):
     model = folders("BertForMaskedLM")
     rows = [{"text": text, "text_b": "so they say ."} for text in TEXTS]
     answers, err = predict(tmp_path, rows, f"--config.init_from={model}")
     assert all("is_next_probability" not in answer for answer in answers)
     assert err.count("without is_next_probability") == 1
-    transformers = pytest.importorskip("transformers", reason="the parity extra")
-    import torch
-
     theirs = transformers.BertForMaskedLM.from_pretrained(model).eval()
     tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
     for row, answer in zip(rows, answers, strict=True):
@@ -63,18 +62,6 @@ def test_masks_are_filled_in_without_a_next_sentence_head(folders, tmp_path):
             for guess in guesses:
                 expected = pytest.approx(own[guess["id"]], abs=1e-6)
                 assert guess["probability"] == expected
-
-
-@pytest.mark.slow
-def test_pairs_are_judged_where_the_weights_can(folders, tmp_path):
-    rows = [{"text": TEXTS[0], "text_b": "so they say ."}]
-    model = folders("BertForPreTraining")
-    (answer,), err = predict(tmp_path, rows, f"--config.init_from={model}")
-    assert 0 < answer["is_next_probability"] < 1
-    assert err.endswith("in.jsonl: 1 row answered\n") and err.count("\n") == 1
-    alone = "--config.corpus.nsp=False"
-    (answer,), err = predict(tmp_path, rows, f"--config.init_from={model}", alone)
-    assert "is_next_probability" not in answer and "without" in err
 
 
 @pytest.mark.slow
@@ -94,37 +81,27 @@ def test_tagger_needs_no_pooler_and_names_for_its_tags(folders, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("architecture", "spec", "missing"),
-    [
-        ("BertForPreTraining", "squad.py:recipe=tiny", "question_answering"),
-        ("BertForMaskedLM", "swag.py:recipe=tiny", "bert/pooler, multiple_choice"),
-    ],
-)
-def test_folder_names_what_is_missing(folders, tmp_path, architecture, spec, missing):
-    model = folders(architecture)
-    named = [f"--config={FINETUNE / spec}", "--config.task.max_seq_length=64"]
-    named += ["--config.task.max_query_length=16"] if "squad" in spec else []
-    row = {"question": "Who ?", "context": "He .", "endings": ["a", "b"], "text": "a"}
-    _, err = predict(tmp_path, [row], *(named if spec else ()),
-                     f"--config.init_from={model}", status=2)  # fmt: skip
-    needed = f"{architecture} without what this task needs: {missing}; "
-    assert needed in err
+def test_folder_names_what_is_missing(folders, tmp_path):
+    given = (
+        f"--config={FINETUNE / 'swag.py'}:recipe=tiny",
+        "--config.task.max_seq_length=64",
+        f"--config.init_from={folders('BertForMaskedLM')}",
+    )
+    row = {"context": "He .", "endings": ["a", "b"]}
+    _, err = predict(tmp_path, [row], *given, status=2)
+    missing = "bert/pooler, multiple_choice"
+    assert f"BertForMaskedLM without what this task needs: {missing}; " in err
 
 
-@pytest.mark.parametrize("architecture", ["BertForPreTraining", "BertForMaskedLM"])
-def test_folder_is_exported_without_a_run(folders, tmp_path, architecture):
-    source, target = folders(architecture), tmp_path / "out"
+def test_folder_is_exported_without_a_run(torch, transformers, folders, tmp_path):
+    source, target = folders("BertForMaskedLM"), tmp_path / "out"
     before = contents(source)
     out, _ = bert("--mode=export", f"--config.init_from={source}",
                   f"--output={target}", f"--workdir={tmp_path / 'none'}")  # fmt: skip
     assert out == f"exported: {target}\n" and contents(source) == before
     assert not (tmp_path / "none").exists()
-    transformers = pytest.importorskip("transformers", reason="the parity extra")
-    import torch
-
-    cls = getattr(transformers, architecture)
-    theirs, ours = (cls.from_pretrained(x).eval() for x in (source, target))
+    read = transformers.BertForMaskedLM.from_pretrained
+    theirs, ours = (read(x).eval() for x in (source, target))
     old = transformers.BertTokenizerFast(str(source / "vocab.txt"))
     new = transformers.AutoTokenizer.from_pretrained(target)
     encodings = [t("He went to the City", "Of Rome", return_tensors="pt")

@@ -22,13 +22,10 @@ from asking import (
 )
 from runs import here as bert
 
-from bert_jax.workdir import metrics
-
 
 class Run(NamedTuple):
     """A finished run whose best checkpoint is not its last, and its queries."""
 
-    kind: str
     workdir: Path
     spec: str  # as README has it: the task, and not what the run changed
     rows: list[dict]  # the dev records as `predict` takes them
@@ -42,25 +39,18 @@ def model(shared_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(shared_data, model, tmp_path_factory):
-    """Gives the run of a kind, trained once, whose result is its best or its last."""
+    """Gives the run of a kind, trained once."""
     known = {}
 
-    def find(kind, which="best"):
-        if (kind, "best") not in known:
+    def find(kind):
+        if kind not in known:
             folder = tmp_path_factory.mktemp(kind)
             spec, flags, rows = DATA[kind](shared_data, folder)
             spec = f"{FINETUNE}/{spec}"
             bert(f"--config={spec}", f"--workdir={folder / 'best'}", *MODEL, *TRAINING,
                  *flags, f"--config.init_from={model}")  # fmt: skip
-            known[kind, "best"] = Run(kind, folder / "best", spec, rows)
-        best = known[kind, "best"]
-        if (kind, which) not in known:
-            last = best.workdir.parent / "last"
-            shutil.copytree(best.workdir, last)
-            shutil.rmtree(last / "predictions")
-            bert(f"--workdir={last}", "--config.evaluate.checkpoint=last")
-            known[kind, which] = best._replace(workdir=last)
-        return known[kind, which]
+            known[kind] = Run(folder / "best", spec, rows)
+        return known[kind]
 
     return find
 
@@ -123,21 +113,18 @@ def test_answers_are_the_same_in_every_mode(runs, tmp_path):
             **{n: pytest.approx(x, abs=1e-5, rel=1e-5) for n, x in scores.items()},
         }
 
-    same(rows, predict(run, tmp_path, workdir, f"--config={run.spec}"))
     names = contents(run.workdir / "predictions").keys()
     says(step, workdir)
     assert contents(run.workdir / "predictions").keys() == names
     same(kept, by_files(run.workdir / "predictions"))
 
-    # With the task's config file in one case, without in the other.
     fresh = f"--workdir={tmp_path / 'fresh'}"
     first = f"--config.init_from={model}"
     same(rows, predict(run, tmp_path, fresh, first))
     says(0, fresh, first)
     same(kept, by_files(tmp_path / "fresh" / "predictions"))
-    first = f"--config.init_from={run.workdir}"
-    other = f"--workdir={tmp_path / 'other'}"
-    same(rows, predict(run, tmp_path, other, first, f"--config={run.spec}"))
+    other = f"--workdir={tmp_path / 'other'}", f"--config.init_from={run.workdir}"
+    same(rows, predict(run, tmp_path, *other, f"--config={run.spec}"))
 
 
 @pytest.mark.slow
@@ -162,27 +149,12 @@ def test_evaluate_of_other_data_takes_the_run_s_threshold(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_file_takes_the_place_of_records_held_out_for_dev(runs, tmp_path):
-    workdir = tmp_path / "run"
-    shutil.copytree(runs("text").workdir, workdir)
-    config = json.loads((workdir / "config.json").read_text())
-    file = config["task"]["dev_file"]
-    config["task"] |= {"dev_file": "", "dev_fraction": 0.2}
-    (workdir / "config.json").write_text(json.dumps(config))
-    found = evaluate(f"--workdir={workdir}", f"--config.task.dev_file={file}")
-    scored = {
-        line["step"]: line["accuracy"] for line in metrics.read_metrics(workdir, "dev")
-    }
-    assert found["accuracy"] == scored[found["step"]]
-
-
-@pytest.mark.slow
 def test_fields_that_the_run_decides_are_refused(runs):
-    workdir = runs("text").workdir
+    workdir = runs("ner").workdir
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
-                  "--config.task.max_seq_length=64", status=2)  # fmt: skip
+                  "--config.task.max_seq_length=48", status=2)  # fmt: skip
     assert err == (
-        f"error: --config.task.max_seq_length=64: the run in {workdir} has 48, and "
+        f"error: --config.task.max_seq_length=48: the run in {workdir} has 64, and "
         "this mode must use the run's value; leave this flag out\n"
     )
     _, err = bert("--mode=evaluate", f"--workdir={workdir}",
@@ -191,39 +163,7 @@ def test_fields_that_the_run_decides_are_refused(runs):
     squad = FINETUNE / "squad.py"
     _, err = bert("--mode=predict", f"--workdir={workdir}", f"--config={squad}",
                   status=2)  # fmt: skip
-    assert err.count("\n") == 1 and "'text'" in err and "'squad'" in err
-
-
-@pytest.mark.slow
-def test_readers_change_nothing_where_the_newest_is_damaged(runs, tmp_path):
-    run = runs("text", "last")
-    workdir = tmp_path / "run"
-    shutil.copytree(run.workdir, workdir)
-    newest = steps(workdir, "checkpoints")
-    assert len(list((workdir / "checkpoints").iterdir())) == 2
-    for path in (workdir / "checkpoints" / str(newest)).rglob("*"):
-        if path.is_file() and path.stat().st_size > 1000:
-            path.write_bytes(b"damaged")
-    for path in workdir.rglob("*"):
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    before = stamps(workdir)
-    rows = predict(run, tmp_path, f"--workdir={workdir}")
-    bert("--mode=export", f"--workdir={workdir}", f"--output={tmp_path / 'model'}")
-    first = f"--config.init_from={workdir}"
-    fresh = f"--workdir={tmp_path / 'fresh'}"
-    same(rows, predict(run, tmp_path, fresh, first))
-    found = evaluate(fresh, first)
-    data = json.loads((workdir / "config.json").read_text())["task"]
-    files = (f"--config.task.{x}={data[x]}" for x in ("train_file", "dev_file"))
-    bert(f"--config={run.spec}", *MODEL, f"--workdir={tmp_path / 'new'}", first,
-         "--config.train.num_steps=1", "--config.train.batch_size=8",
-         "--config.evaluate.batch_size=16", *files)  # fmt: skip
-    assert stamps(workdir) == before
-    kept = sorted(int(path.name) for path in (workdir / "checkpoints").iterdir())
-    scores = own_scores(workdir, kept[-2])
-    assert found == pytest.approx({"step": 0, "split": "dev"} | scores, abs=1e-5)
-    for path in workdir.rglob("*"):
-        path.chmod(0o755)
+    assert err.count("\n") == 1 and "'ner'" in err and "'squad'" in err
 
 
 def stamps(folder):

@@ -53,13 +53,6 @@ def test_evaluator_keeps_each_seed_s_fitted_values(make):
     assert scores(task, evaluator, "test", now=2) == [3.0, 4.0]
 
 
-def test_results_are_kept_until_the_next_step(make):
-    task, evaluator = make()
-    for now, calls in ((1, 2), (1, 2), (2, 4)):
-        scores(task, evaluator, "dev", now)
-        assert task.results.call_count == calls
-
-
 def test_evaluator_fits_nothing_unless_it_learns(make):
     task, evaluator = make(learns=False)
     assert scores(task, evaluator, "dev") == [0.0, 0.0]

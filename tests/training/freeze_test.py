@@ -14,7 +14,6 @@ from bert_jax.training import optimizer
 from bert_jax.training.step import init_state, train_step
 from configs import tiny
 
-NAMES = ("bert_adam", "lamb", "adagrad", "openai_adam")
 CHOICES = {
     "frozen": {"frozen": ("bert/layer_0", "head")},
     "trainable": {"trainable": (r"layer_\d\d", "/layer_1/")},
@@ -51,14 +50,16 @@ def three_steps(config, start, held=None):
     """The state before and after three steps, and their gradients' norms."""
     make = optimizer.make_optimizer(config)
     learns = optimizer.trainable_filter(config.optimizer, start)
-    step = functools.partial(
-        train_step,
-        loss=loss,
-        loss_weights=lambda batch: {"loss": jnp.sum(batch["x"])},
-        optimizer=make,
-        micro_batches=2,
-        learns=learns,
-        constants=held,
+    step = jax.jit(
+        functools.partial(
+            train_step,
+            loss=loss,
+            loss_weights=lambda batch: {"loss": jnp.sum(batch["x"])},
+            optimizer=make,
+            micro_batches=2,
+            learns=learns,
+            constants=held,
+        )
     )
     first = state = init_state(start, make, learns=learns)
     norms = []
@@ -71,7 +72,7 @@ def three_steps(config, start, held=None):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "choice"),
-    [*((name, "both") for name in NAMES), *(("adamw", choice) for choice in CHOICES)],
+    [("lamb", "both"), *(("adamw", choice) for choice in CHOICES)],
 )
 def test_frozen_parts_stay_and_the_rest_learns(name, choice):
     """As if the frozen parameters were no parameters: the same clipping too."""

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.traverse_util import unflatten_dict
 from optimizer_config import make_config
 
 from bert_jax.errors import UserError
@@ -17,18 +18,6 @@ SHAPES = {
     "output": (8, 6),
 }
 FIELDS = {"name": "muon", "warmup_steps": 0, "eps": 1e-7, "clip_norm": 0.0}
-
-
-def nested(values):
-    """A tree from arrays by path."""
-    found = {}
-    for path, value in values.items():
-        *folders, name = path.split("/")
-        place = found
-        for folder in folders:
-            place = place.setdefault(folder, {})
-        place[name] = value
-    return found
 
 
 def model(random, *, stacked):
@@ -94,9 +83,13 @@ def test_muon_is_numpys_and_adam_has_the_rest(stacked):
     config = make_config(**FIELDS)
     params = model(np.random.default_rng(0), stacked=stacked)
     gradients = [model(np.random.default_rng(n), stacked=stacked) for n in range(1, 9)]
-    given = [nested(gradient) for gradient in gradients]
-    found = after(config, nested(params), given)
-    adamw = after(make_config(**{**FIELDS, "name": "adamw"}), nested(params), given)
+    given = [unflatten_dict(gradient, sep="/") for gradient in gradients]
+    found = after(config, unflatten_dict(params, sep="/"), given)
+    adamw = after(
+        make_config(**{**FIELDS, "name": "adamw"}),
+        unflatten_dict(params, sep="/"),
+        given,
+    )
     for name in SHAPES:
         inputs = 8 if name == "output" else 6
         for layer in (0, 1):

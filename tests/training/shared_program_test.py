@@ -1,14 +1,11 @@
 """Runs that differ in their learning rates, or in their length, share a program."""
 
-import functools
-
 import jax
 import pytest
 
 from experiments.lib import programs
 
 
-@functools.cache
 def step_text(*fields):
     given = ("train.batch_size=8", "model.num_hidden_layers=1", *fields)
     config = programs.load("configs/tiny.py", [f"--config.{field}" for field in given])
@@ -16,9 +13,6 @@ def step_text(*fields):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bert_adam", "adamw", "lamb"])
-def test_rate_is_an_argument(name):
-    own = f"optimizer.name={name}"
-    expected = step_text(own)
+def test_rate_is_an_argument():
     steps = ("train.num_steps=77", "optimizer.warmup_fraction=0.5")
-    assert step_text(own, "optimizer.learning_rate=3e-5", *steps) == expected
+    assert step_text("optimizer.learning_rate=3e-5", *steps) == step_text()

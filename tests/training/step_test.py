@@ -83,14 +83,13 @@ def test_step_by_hand(batch):
     np.testing.assert_allclose(state.params["b"], 0.3 - 0.1 * grad_b, rtol=1e-5)
 
 
-@pytest.mark.parametrize("parts", [2, 4, 8])
 def test_accumulation_over_micro_batches_divides_once_by_unequal_weights(
-    batch, parts, monkeypatch
+    batch, monkeypatch
 ):
     # Without noise: each part has a separate key.
     monkeypatch.setattr(jax.random, "normal", lambda key, shape: jnp.zeros(shape))
     whole, metrics = take(batch)
-    cut, cut_metrics = take(batch, micro_batches=parts)
+    cut, cut_metrics = take(batch, micro_batches=4)
     for name in metrics:
         np.testing.assert_allclose(cut_metrics[name], metrics[name], rtol=1e-5)
     np.testing.assert_allclose(cut.params["w"], whole.params["w"], rtol=1e-5)

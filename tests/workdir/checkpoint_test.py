@@ -1,13 +1,11 @@
 """Which checkpoints stay, which are restored, and timely messages."""
 
-import contextlib
-import resource
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from runs import no_room
 
 from bert_jax.errors import UserError
 from bert_jax.training.step import init_state
@@ -70,17 +68,6 @@ def test_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
         params, now = reader.restore_params(abstract)
     assert now == 1 and params["w"][0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
-@contextlib.contextmanager
-def no_room():
-    """No file can grow, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):

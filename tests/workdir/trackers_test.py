@@ -92,9 +92,10 @@ def test_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
 @pytest.mark.slow
 def test_run_sends_what_metrics_jsonl_has(wandb, micro, tmp_path):
     """Its lines are those of the file. A second start trains nothing, sends nothing."""
-    folder, fields = tmp_path / "run", "--config.train.trackers=('wandb',)"
+    folder, fields = tmp_path / "run", ["--config.train.trackers=('wandb',)"]
+    fields += ["--config.train.num_steps=4", "--config.train.eval_every=2"]
     for _ in range(2):
-        run(micro, folder, fields, "--config.train.eval_every=10")
+        run(micro, folder, *fields)
     lines = {
         (line["step"], f"{split}/{name}"): value
         for split in ("train", "dev")
