@@ -100,7 +100,11 @@ def test_extract_gives_every_unit_and_combination(make_folder, theirs):
         return known[key]
 
     rows = theirs(folder, bert.config.max_position_embeddings)
-    for unit, combine in itertools.product(UNITS, COMBINATIONS):
+    pairs = {
+        *itertools.product(UNITS, ["none"]),
+        *itertools.product(["words_mean"], COMBINATIONS),
+    }
+    for unit, combine in sorted(pairs):
         predict = {"layers": layers, "combine": combine, "vectors": unit}
         config = ConfigDict({"predict": predict})
         extractor = Extractor(config, bert.config, bert.tokenizer)

@@ -40,28 +40,6 @@ def one_output(tensors):
         tensors[name] = tensors[name][:1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("problem", "kind", "change"),
-    [
-        ("multi_label_classification", "multilabel", None),
-        ("regression", "regression", one_output),
-    ],
-)
-def test_classifier_predicts_what_its_folder_says(
-    make_folder, ask, problem, kind, change
-):
-    labels = {"0": "score"} if change else LABELS
-    folder = make_folder(CLASSIFIER, {"id2label": labels}, change)
-    told = make_folder(
-        CLASSIFIER, {"id2label": labels, "problem_type": problem}, change
-    )
-    expected = ask(folder, *TEXT, f"--config.task.kind={kind}")
-    assert ask(told, *TEXT) == expected
-    other = ask(told, *TEXT, "--config.task.kind=multilabel")
-    assert (other == expected) == (kind == "multilabel")
-
-
 def test_choice_among_one_is_refused(make_folder, ask):
     folder = make_folder(CLASSIFIER, {"id2label": {"0": "score"}}, one_output)
     line = ask(folder, *TEXT, status=2)

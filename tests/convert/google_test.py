@@ -190,15 +190,6 @@ def test_google_checkpoints_that_were_fine_tuned(
     np.testing.assert_array_equal(numbers(found.params), numbers(weights_only))
 
 
-@pytest.mark.parametrize(("letters", "tokens"), [("ab", "a a"), ("aA", "a A")])
-def test_vocabulary_tells_the_case(tmp_path, stand_in, letters, tokens):
-    stand_in(variables())
-    folder = make_folder(tmp_path, vocabulary=letters + "cdefghij")
-    bert = pretrained.load(folder)
-    encoding = bert.tokenizer.encode("a A", add_special_tokens=False)
-    assert encoding.tokens == tokens.split()
-
-
 def test_google_bert_base_is_read(shared_data, tmp_path):
     pytest.importorskip("tensorflow", reason="needs the google extra")
     folder = shared_data("weights/tf1-keras-bert-tiny/bert_config.json").parent
@@ -256,24 +247,9 @@ def test_google_checkpoint_without_tensorflow(tmp_path, monkeypatch):
         weights.read_weights(make_folder(tmp_path))
 
 
-def no_config(folder):
-    (folder / "bert_config.json").unlink()
-
-
-def no_data(folder):
-    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (no_config, "no weights: has none of .*bert_config.json"),
-        (no_data, "one checkpoint is required.*found bert_model.ckpt.index"),
-    ],
-)
-def test_damaged_folders(tmp_path, stand_in, damage, message):
-    stand_in(variables())
+def test_half_a_checkpoint(tmp_path):
     folder = make_folder(tmp_path)
-    damage(folder)
+    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
+    message = "one checkpoint is required.*found bert_model.ckpt.index"
     with pytest.raises(UserError, match=message):
         weights.read_weights(folder)

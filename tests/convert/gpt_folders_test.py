@@ -184,7 +184,7 @@ def test_classifier_s_bias_is_in_the_last_layer_norm(make, tmp_path):
     export.export_folder(model, tokenizer, target, {})
     _, transformers, network = theirs("OpenAIGPTForSequenceClassification", target)
     pieces = transformers.AutoTokenizer.from_pretrained(target)
-    texts = ["the dog", "seven cats watch the lazy dog while it go", "a"]
+    texts = ["the dog", "seven cats watch the lazy dog while it go"]
     given = pieces(texts, padding=True, return_tensors="pt")
     assert (given["input_ids"][0] == 97).sum() == 1
     expected = network(**given).logits.detach().numpy()
@@ -213,13 +213,6 @@ def test_choices_are_torch_s_double_heads(make, tmp_path):
     same_double_heads(found, expected)
 
 
-def without(name):
-    def change(tensors):
-        del tensors[name]
-
-    return change
-
-
 def untied(tensors):
     tensors["lm_head.weight"] = 1 + tensors["tokens_embed.weight"]
 
@@ -242,8 +235,6 @@ def test_names_with_a_prefix_and_the_tied_matrix_twice_or_as_the_head_s(make, ch
     ("fields", "change", "message"),
     [
         ({"afn": "silu"}, None, "afn='silu'; supported are gelu"),
-        ({"n_embd": 48}, None, "has the shape ("),
-        (None, without("h.1.mlp.c_fc.bias"), "h.1.mlp.c_fc.bias is missing"),
         (None, untied, "lm_head.weight differs from"),
     ],
 )

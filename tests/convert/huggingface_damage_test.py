@@ -41,7 +41,6 @@ def test_damaged_files(make_folder, damage, message):
         ({"model_type": "deberta"}, "model_type is 'deberta'"),
         ({"hidden_size": 16}, r"\(50, 12\).*\(50, 16\)|does not divide"),
         ({"architectures": ["BertForQuestionAnswering"]}, r"qa_outputs.\w+ is missing"),
-        ({"id2label": {"1": "x"}}, "id2label"),
     ],
 )
 def test_configs_that_do_not_go_with_the_weights(make_folder, fields, message):
@@ -59,13 +58,11 @@ def test_damaged_tensor(make_folder):
     assert_one_line(message, lambda: weights.read_weights(folder))
 
 
-@pytest.mark.parametrize(("lines", "pieces"), [(49, 49), (51, 51)])
-def test_vocabulary_of_another_size(make_folder, lines, pieces):
+def test_vocabulary_of_another_size(make_folder):
     folder = make_folder()
-    path = folder / "vocab.txt"
-    content = [*path.read_text().splitlines(), "more"][:lines]
-    path.write_text("\n".join(content) + "\n")
-    assert_one_line(f"{pieces} pieces.*50", lambda: pretrained.load(folder).tokenizer)
+    with (folder / "vocab.txt").open("a") as file:
+        file.write("more\n")
+    assert_one_line("51 pieces.*50", lambda: pretrained.load(folder).tokenizer)
 
 
 def test_folder_that_is_missing(tmp_path):
@@ -80,18 +77,7 @@ def assert_one_line(message, function):
     assert len(str(caught.value)) < 600
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["config.json"], "no weights: has none of model.safetensors"),
-        (
-            ["config.json", "checkpoints"],
-            "is this a run's folder",
-        ),
-    ],
-)
-def test_folders_of_no_kind(tmp_path, files, message):
-    for name in files:
+def test_unfinished_run_is_no_folder_of_weights(tmp_path):
+    for name in ("config.json", "checkpoints"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(UserError, match=message):
-        pretrained.load(tmp_path)
+    assert_one_line("is this a run's folder", lambda: pretrained.load(tmp_path))

@@ -115,27 +115,15 @@ def test_older_forms_are_the_same(make_folder, change):
     assert found.left_over == ()
 
 
-def test_unknown_prefix_is_named(make_folder):
-    def change(tensors):
-        return {f"student.{name}": array for name, array in tensors.items()}
-
-    with pytest.raises(UserError, match=r"is missing.*it has student\."):
-        weights.read_weights(make_folder(change=change))
-
-
-@pytest.mark.parametrize(
-    "prefix", ["module.", "_orig_mod.", "model.", "_orig_mod.module.", "model.model."]
-)
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[6]])
-def test_prefix_of_all_names_is_taken_off(make_folder, prefix, case):
-    expected = weights.read_weights(make_folder(case))
+@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.module."])
+def test_prefix_of_all_names_is_taken_off(make_folder, prefix):
+    expected = weights.read_weights(make_folder())
 
     def change(tensors):
         return {prefix + name: array for name, array in tensors.items()}
 
-    assert equal(
-        weights.read_weights(make_folder(case, change=change)).params, expected.params
-    )
+    found = weights.read_weights(make_folder(change=change))
+    assert equal(found.params, expected.params)
 
 
 def as_flax(tensors):
@@ -154,8 +142,7 @@ def as_flax(tensors):
     return tree
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(("case", "wrapped"), [(CASES[1], False), (CASES[6], True)])
 def test_file_of_flax_is_read(make_folder, case, wrapped):
     folder = make_folder(case)
     expected = weights.read_weights(folder)
@@ -168,23 +155,15 @@ def test_file_of_flax_is_read(make_folder, case, wrapped):
     assert (found.left_over, found.labels) == (expected.left_over, expected.labels)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "flax_model.msgpack: .*not a file of Flax's weights"),
-        (b"\x81\xa1a\xa1b", "flax_model.msgpack: a has no floating-point"),
-    ],
-)
-def test_damaged_file_of_flax_is_one_line(make_folder, content, message):
+def test_damaged_file_of_flax_is_one_line(make_folder):
     folder = make_folder()
     (folder / "model.safetensors").unlink()
-    (folder / "flax_model.msgpack").write_bytes(content)
-    with pytest.raises(UserError, match=message):
+    (folder / "flax_model.msgpack").write_bytes(b"")
+    with pytest.raises(UserError, match=r"msgpack: .*not a file of Flax's weights"):
         weights.read_weights(folder)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize(("dtype", "shards"), [("float32", 1), ("bfloat16", 2)])
 def test_files_of_pytorch_are_read(torch, make_folder, dtype, shards):
     folder = make_folder()
     tensors = load_file(folder / "model.safetensors")
@@ -227,9 +206,6 @@ def test_code_in_a_file_of_pytorch_is_not_run(torch, make_folder, tmp_path):
     with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
         weights.read_weights(folder)
     assert not (tmp_path / "made").exists()
-    torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match=r"pytorch_model.bin: .*more than tensors"):
-        weights.read_weights(folder)
 
 
 def test_file_of_pytorch_needs_it(make_folder, monkeypatch):
@@ -303,15 +279,6 @@ def test_encode_is_apply_row_by_row(make_folder):
     np.testing.assert_allclose(many["pooled"][::4], pooled[:1].repeat(20, 0), atol=1e-6)
     with pytest.raises(UserError, match="text 1: 9 tokens"):
         bert.encode(["a", "a b c d e f g"])
-
-
-def test_ids_that_the_model_does_not_have(make_folder):
-    bert = pretrained.load(make_folder())
-    one = np.ones((1, 3))
-    with pytest.raises(ValueError, match="input_ids must be in"):
-        bert.apply(50 * one, one, one)
-    with pytest.raises(ValueError, match="segment_ids must be in"):
-        bert.apply(one, one, 2 * one)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""DeBERTa-v3's distances against `transformers`, its layers stacked, and a run."""
+"""DeBERTa-v3's distances against `transformers`, and its layers stacked."""
 
 import dataclasses
 import json
@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from encoders import make_batch, make_model, write_folder
+from encoders import make_batch, make_model
 from micro import initial_params, small_config
-from runs import here, run, write_pairs
 
 import bert_jax
 from bert_jax.convert import weights
@@ -18,24 +17,6 @@ from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.encoder import stack_layers
 from families.deberta_v3 import FAMILY, model
 from tests.close import assert_close
-
-CONFIG = """
-extends = "finetune/text:recipe=tiny,model=deberta_v3"
-
-def get_config(config):
-    config.init_from = "{folder}/saved"
-    config.task.train_file = "{folder}/train.jsonl"
-    config.task.dev_file = "{folder}/dev.jsonl"
-    config.task.text_b = "text_b"
-    config.task.texts_per_row = 2
-    config.task.max_seq_length = 64
-    config.model.scan_layers = True
-    config.optimizer.learning_rate = 2e-3
-    config.train.num_steps = 80
-    config.train.batch_size = 16
-    config.evaluate.batch_size = 16
-    return config
-"""
 
 
 @pytest.mark.usefixtures("torch", "transformers")
@@ -73,6 +54,7 @@ def test_stacked_layers_compute_the_same(tmp_path):
     batch = make_batch("deberta_v3", "DebertaV2ForMaskedLM").values()
 
     @jax.jit
+    @jax.value_and_grad
     def loss(params, batch):
         scanned = "layers" in params["bert"]["encoder"]
         config = dataclasses.replace(read.config, scan_layers=scanned, remat="full")
@@ -81,9 +63,9 @@ def test_stacked_layers_compute_the_same(tmp_path):
         return jnp.mean(outputs["masked_lm_logits"] ** 2)
 
     params = jax.tree.map(jnp.asarray, read.params)
-    one, gradients = jax.value_and_grad(loss)(params, [*batch])
+    one, gradients = loss(params, [*batch])
     stacked = stack_layers(params, 2)
-    two, others = jax.value_and_grad(loss)(stacked, [*batch])
+    two, others = loss(stacked, [*batch])
     assert one == pytest.approx(float(two), rel=1e-5)
     assert_close(others, stack_layers(gradients, 2), 1000)
 
@@ -130,23 +112,6 @@ def test_published_masked_lm_is_read(tmp_path):
         "lm_predictions.lm_head.LayerNorm",
         "lm_predictions.lm_head.dense",
     }
-
-
-@pytest.mark.slow
-def test_pairs_are_learned_in_packed_rows(tmp_path):
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    write_pairs(tmp_path, "fox", "cats")
-    write_folder(tmp_path / "saved", "deberta_v3", "DebertaV2Model")
-    path, workdir = tmp_path / "own.py", tmp_path / "run"
-    path.write_text(CONFIG.format(folder=tmp_path))
-    run(path, workdir)
-    here("--mode=export", f"--workdir={workdir}", f"--output={tmp_path / 'out'}")
-    rows = [json.loads(x) for x in (tmp_path / "dev.jsonl").read_text().splitlines()]
-    asked = [{k: row[k] for k in ("text", "text_b")} for row in rows]
-    answers = bert_jax.load(tmp_path / "out").predict(asked)
-    right = [x["label"] == row["label"] for x, row in zip(answers, rows, strict=True)]
-    assert sum(right) / len(right) > 0.8
 
 
 def test_fine_tuning_has_no_moment_of_pre_training():

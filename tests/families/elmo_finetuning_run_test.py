@@ -111,26 +111,9 @@ def test_predict_answers_as_evaluation(folder, trained, tmp_path):
         assert answer["label"] == line["label"]
         for name, share in line["scores"].items():
             assert answer["scores"][name] == pytest.approx(share, abs=1e-5)
-    fields = (f"--config.init_from={workdir}", f"--input={folder / 'dev.jsonl'}")
-    again, _ = here("--mode=predict", *fields, f"--workdir={tmp_path / 'none'}")
-    assert [json.loads(line)["label"] for line in again.splitlines()] == [
-        answer["label"] for answer in answers
-    ]
-    alone = tmp_path / "alone.jsonl"
-    rows = [{"text": text, "text_b": ""} for text in ("", "go")]
-    alone.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out, _ = here(f"--workdir={workdir}", "--mode=predict", f"--input={alone}")
-    assert out.count('"scores"') == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--config.task.lstm_size=0",), "config.task.lstm_size=0"),
-        (("--config.model.dtype=bfloat16",), "an ELMo is float32"),
-        (("--config.task.words=letters",), "config.task.words="),
-    ],
-)
-def test_elmo_finetuning_refuses_in_one_line(folder, tmp_path, arguments, message):
-    _, error = run(folder / "own.py", tmp_path / "run", *arguments, status=2)
-    assert message in error and error.count("\n") == 1, error
+def test_elmo_finetuning_refuses_in_one_line(folder, tmp_path):
+    dtype = "--config.model.dtype=bfloat16"
+    _, error = run(folder / "own.py", tmp_path / "run", dtype, status=2)
+    assert "an ELMo is float32" in error and error.count("\n") == 1, error

@@ -85,27 +85,7 @@ def test_run_s_vectors_are_those_of_python(trained, tmp_path):
     assert json.loads(found["words"].splitlines()[1])["features"][0]["token"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--mode=predict",), "families.elmo.load"),
-        (("--config.task.unroll=7",), "task.unroll (6 there, 7 now)"),
-    ],
-)
-def test_elmo_refuses_in_one_line(trained, arguments, message):
-    config, workdir = trained
-    given = (f"--workdir={workdir}", f"--config={config}", *arguments)
-    _, error = here(*given, status=2)
-    assert message in error and error.count("\n") == 1
-
-
-def test_run_as_weights(trained, tmp_path):
-    """It can be exported. Modes that would query it say what to do."""
-    pytest.importorskip("h5py", reason="needs the elmo extra")
+def test_elmo_has_nothing_to_predict(trained):
     _, workdir = trained
-    named = [f"--workdir={tmp_path / 'none'}", f"--config.init_from={workdir}"]
-    here(*named, "--mode=export", f"--output={tmp_path / 'there'}")
-    assert elmo.load(tmp_path / "there").config == elmo.load(workdir).config
-    for mode in ("evaluate", "extract"):
-        _, error = here(*named, f"--mode={mode}", "--output=x.jsonl", status=2)
-        assert "an ELMo starts from random values" in error
+    _, error = here(f"--workdir={workdir}", "--mode=predict", status=2)
+    assert "families.elmo.load" in error and error.count("\n") == 1

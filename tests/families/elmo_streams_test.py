@@ -137,17 +137,10 @@ def test_prepared_data_is_found_again_without_its_text(prepared, tmp_path):
         streams.prepare(config, data.folder.name)
 
 
-def test_streams_that_cannot_be_prepared(prepared, tmp_path):
+def test_streams_that_cannot_be_prepared(prepared):
     config, data = prepared
     with pytest.raises(UserError, match="a step takes 30 words, and the text has 24"):
         Windows(data, "train", 9, 12).steps(5, 6)
     (data.folder / "words.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="delete this folder"):
-        streams.prepare(config)
-    config.corpus.data_dir = "gs://bucket/data"
-    with pytest.raises(UserError, match="are read from a disk"):
-        streams.prepare(config)
-    (tmp_path / "text.txt").write_text("the same\n\nthe same\n")
-    config.corpus.data_dir = str(tmp_path / "other")
-    with pytest.raises(UserError, match="every held-out sentence too"):
         streams.prepare(config)

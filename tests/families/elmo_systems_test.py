@@ -195,11 +195,3 @@ def test_vectors_of_a_text_are_those_that_it_has_alone():
         assert_close(found[row, :, 1 : len(a) + 1], both[0])
         there = found[row, :, start : start + len(b)]
         assert_close(there, both[1])
-
-
-@pytest.mark.slow
-def test_padding_and_texts_without_words_change_nothing():
-    _, run = made()
-    wide, narrow = run(*rows(length=20)), run(*rows())
-    assert_close(wide, narrow)
-    assert np.isfinite(wide).all()

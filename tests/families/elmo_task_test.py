@@ -1,7 +1,5 @@
 """ELMo's loss, its gradient, its carry and its scores against NumPy."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,6 @@ from micro import initial_params
 
 from bert_jax import tasks
 from configs import elmo as elmo_config
-from families.elmo import model as elmo
 from families.elmo import sampled_softmax
 from tests.close import GRADIENT_TERMS, assert_close
 
@@ -187,11 +184,3 @@ def test_softmax_is_shared_and_begins_as_bilms():
     assert float(softmax["kernel"].std()) == pytest.approx(0.5, rel=0.02)
     assert not cnn["char_embed"][0].any() and cnn["char_embed"][1:].std() > 0.5
     assert (cnn["b_high_0_carry"] == -2).all()
-
-
-def test_flops_count_the_sample():
-    one, other = make_task(**{"task.samples": 7}), make_task()
-    shapes = {"input_ids": (2, 5)}
-    assert other.flops(shapes) - one.flops(shapes) == 3 * 2 * 2 * 10 * 4 * (20 - 8)
-    assert dataclasses.asdict(one.model_config)["filters"] == ((1, 3), (2, 4))
-    assert elmo.zero_carry(one.model_config, 3)["cell_1"].shape == (3, 2, 6)

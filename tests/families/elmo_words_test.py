@@ -110,9 +110,6 @@ def test_sentence_is_read_and_tagged_whole(make):
         ("glue.py:task=mrpc", (), True),
         ("glue.py:task=cola", (), False),
         ("text.py:", ("task.text_b=second",), True),
-        ("text.py:", (), False),
-        ("ner.py:", (), False),
-        ("squad.py:", (), True),
     ],
 )
 def test_task_of_pairs_has_a_model_of_pairs(make, spec, fields, pairs):

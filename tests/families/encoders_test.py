@@ -20,7 +20,7 @@ from encoders import (
 )
 from flax.serialization import to_bytes
 from flax.traverse_util import flatten_dict, unflatten_dict
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import bert_jax
 from bert_jax import tokenization
@@ -34,6 +34,8 @@ pytestmark = pytest.mark.usefixtures("torch", "transformers")
 
 # The same modules and layout as RoBERTa's, whose heads have their own test.
 ROBERTAS = ("xlm_roberta", "camembert")
+# A linear layer over each token in every family, and the pooled head over choices.
+SAME_HEADS = ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
 HEAD = {family: f"{prefix}ForMaskedLM" for family, (prefix, _) in ENCODERS.items()}
 
 
@@ -58,7 +60,11 @@ def slow_unless(quick, cases):
             if family != "camembert"
         ],
         [
-            *((*case, "tiny") for case in ARCHITECTURES if case[0] not in ROBERTAS),
+            *(
+                (*case, "tiny")
+                for case in ARCHITECTURES
+                if case[0] not in ROBERTAS and not case[1].endswith(SAME_HEADS)
+            ),
             *((family, HEAD[family], "tiny") for family in ROBERTAS),
             # Their attention depends on the size and the distance.
             *((family, HEAD[family], "base") for family in ("deberta_v3", "mpnet")),
@@ -74,7 +80,11 @@ def test_outputs_and_gradients(family, architecture, size, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("family", "architecture"), slow_unless([*HEAD.items()], ARCHITECTURES)
+    ("family", "architecture"),
+    slow_unless(
+        [*HEAD.items()],
+        [case for case in ARCHITECTURES if not case[1].endswith(SAME_HEADS)],
+    ),
 )
 def test_export_is_the_folder_that_was_read(family, architecture, tmp_path):
     import transformers
@@ -114,26 +124,19 @@ def test_pipelines_open_exports_and_answer_alike(family, tmp_path):
             assert answer["tags"] == [firsts[start] for start in starts]
 
 
-@pytest.mark.parametrize(("family", "architecture"), HEAD.items())
-def test_wrapped_names_and_flax_files_are_read(family, architecture, tmp_path):
-    make_model(family, architecture).save_pretrained(tmp_path)
+@pytest.mark.parametrize("family", ["distilbert", "albert", "mpnet"])
+def test_file_of_flax_is_read(family, tmp_path):
+    make_model(family, HEAD[family]).save_pretrained(tmp_path)
     expected = flatten_dict(weights.read_weights(tmp_path).params)
     path = tmp_path / "model.safetensors"
     saved = load_file(path)
-
-    def check():
-        found = flatten_dict(weights.read_weights(tmp_path).params)
-        assert found.keys() == expected.keys()
-        for name, array in expected.items():
-            np.testing.assert_array_equal(found[name], array)
-
-    for prefix in ("module.", "_orig_mod.", "model."):
-        save_file({f"{prefix}{name}": saved[name] for name in saved}, path)
-        check()
     path.unlink()
     tree = dict(flax_leaf(name, array) for name, array in saved.items())
     (tmp_path / "flax_model.msgpack").write_bytes(to_bytes(unflatten_dict(tree)))
-    check()
+    found = flatten_dict(weights.read_weights(tmp_path).params)
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
 
 
 def flax_leaf(name, array):
@@ -193,15 +196,10 @@ def test_sentencepiece_model_alone_is_refused_in_a_line(tmp_path):
     [
         ("xlm_roberta", {"pad_token_id": 0}, "pad_token_id=0; only an XLM-R with 1"),
         ("electra", {"is_decoder": True}, "an ELECTRA has attention in both"),
-        ("electra", {"summary_type": "mean"}, "summary_type='mean'; only an ELECTRA"),
         ("mpnet", {"relative_attention_num_buckets": 64}, "only an MPNet with 32"),
         ("albert", {"num_hidden_groups": 2}, "only an ALBERT with 1 can be read"),
         ("deberta_v3", {"conv_kernel_size": 3}, "only a DeBERTa-v3 with 0 can be"),
-        ("deberta_v3", {"pos_att_type": ["c2p"]}, "with ['c2p', 'p2c'] can be read"),
-        ("deberta_v3", {"share_att_key": False}, "only a DeBERTa-v3 with True can"),
-        ("deberta_v3", {"type_vocab_size": 2}, "only a DeBERTa-v3 with 0 can be read"),
         ("deberta_v3", {"position_buckets": -1}, "position_buckets=-1: must be in"),
-        ("deberta_v3", {"embedding_size": 24}, "only a DeBERTa-v3 with 32 can be"),
     ],
 )
 def test_another_model_is_refused_in_a_line(family, fields, message, tmp_path):
@@ -214,7 +212,9 @@ def test_another_model_is_refused_in_a_line(family, fields, message, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("family", slow_unless(["mpnet"], ENCODERS))
+@pytest.mark.parametrize(
+    "family", slow_unless(["mpnet"], ["mpnet", "albert", "deberta_v3"])
+)
 def test_packed_texts_have_the_vectors_of_single_ones(family, tmp_path):
     make_model(family, HEAD[family]).save_pretrained(tmp_path)
     model = weights.read_weights(tmp_path)

@@ -12,7 +12,6 @@ from micro import bert_config, initial_params
 from bert_jax.convert import layout
 from bert_jax.models.architectures import init_with_heads
 from bert_jax.models.config import pretraining_flops
-from bert_jax.models.encoder import stack_layers
 from families.gpt.layout import LAYOUT as GPT
 from families.gpt.model import GptForPreTraining, GptWithHeads
 from tests.close import GRADIENT_TERMS, assert_close
@@ -149,46 +148,6 @@ def test_vector_is_that_of_the_last_token():
     bias = params["sequence_classification"]["bias"]
     expected = whole["logits"] + whole["logits"][::-1] - bias
     assert_close(added, expected, terms=GRADIENT_TERMS)
-
-
-@pytest.mark.slow
-def test_choices_lose_the_same_numbers():
-    """train.py draws one mask for both endings of an example (clf_h)."""
-    model = GptWithHeads(CONFIG, ("multiple_choice",))
-    still = dataclasses.replace(CONFIG, attention_probs_dropout_prob=0.0)
-    params = drawn(model)
-    ids, mask, segments = (jnp.stack([x, x], 1) for x in inputs())
-    key = jax.random.key(3)
-    dropped = model.clone(config=dataclasses.replace(still, hidden_dropout_prob=0.5))
-    given = ({"params": params}, ids, mask, segments)
-    rows = compiled(dropped)(*given, key)["logits"]
-    assert rows.shape == (BATCH, 2)
-    clean = compiled(model)(*given)["logits"]
-    assert_close(clean[:, 0], clean[:, 1])
-    assert not np.allclose(rows, clean, atol=0.1)
-
-
-@pytest.mark.slow
-def test_stacked_layers_and_recomputation_change_nothing():
-    """The loop over layers is BERT's, whose test has the other ways."""
-    model = GptWithHeads(CONFIG, ("masked_lm",))
-    params = drawn(model)
-    stacked = dataclasses.replace(CONFIG, scan_layers=True, remat="dots")
-    other = stack_layers(params, CONFIG.num_hidden_layers)
-    found = []
-    for own, values in ((CONFIG, params), (stacked, other)):
-
-        def loss(values, own=own):
-            given = {"params": values}
-            outputs = model.clone(config=own).apply(given, *inputs(), jax.random.key(1))
-            return jnp.sum(jnp.square(outputs["lm_logits"]))
-
-        value, gradient = jax.jit(jax.value_and_grad(loss))(values)
-        table = gradient["bert"]["embeddings"]["word_embeddings"]["embedding"]
-        found.append((float(value), np.asarray(table)))
-    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
-    scale = np.abs(found[0][1]).max()
-    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-5 * scale)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """GPT's vocabulary: the tokens of `transformers` and of the published code."""
 
 import gzip
-import itertools
 import json
 import shutil
 
@@ -65,26 +64,6 @@ def theirs(folder):
     return transformers.OpenAIGPTTokenizer(
         vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt")
     )
-
-
-def published(word, ranks):
-    """text_utils.py's `bpe`: merges the pair of the lowest rank until none is left."""
-    parts = [*word[:-1], word[-1] + "</w>"]
-    while len(parts) > 1:
-        pairs = list(itertools.pairwise(parts))
-        best = min(pairs, key=lambda pair: ranks.get(pair, float("inf")))
-        if best not in ranks:
-            break
-        merged, place = [], 0
-        while place < len(parts):
-            if tuple(parts[place : place + 2]) == best:
-                merged.append("".join(best))
-                place += 2
-            else:
-                merged.append(parts[place])
-                place += 1
-        parts = merged
-    return parts
 
 
 def test_pieces_are_those_of_transformers(real):
@@ -158,26 +137,12 @@ def test_training_gives_the_size_asked_for_and_always_the_same():
     assert encoded[0] == "the</w>"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("merges.txt", None, "merges.txt beside it: not the two files of one"),
-        (
-            "merges.txt",
-            "#version: 0.2\nt h\nt\n",
-            "merges.txt beside it: not the two files of one",
-        ),
-    ],
-)
-def test_damaged_vocabulary_is_one_line(folder, tmp_path, name, content, message):
-    for own in ("vocab.json", "merges.txt"):
-        shutil.copy(folder / own, tmp_path / own)
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_text(content)
+def test_damaged_vocabulary_is_one_line(folder, tmp_path):
+    shutil.copy(folder / "vocab.json", tmp_path / "vocab.json")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nt\n")
     with pytest.raises(UserError) as error:
         tokenization.load(tmp_path / "vocab.json")
+    message = "merges.txt beside it: not the two files of one"
     assert message in str(error.value) and "\n" not in str(error.value)
 
 

@@ -1,11 +1,7 @@
 """Released classifiers, taggers, readers and choosers answer as in `transformers`."""
 
-import json
-
-import encoders
 import numpy as np
 import pytest
-from runs import here
 
 import bert_jax
 from bert_jax import registry, tokenization
@@ -23,7 +19,8 @@ FAMILIES = {
     "modernbert": ("ModernBert", BRACKETED),
     "gpt": ("OpenAIGPT", BYTE_PAIRS),
 }
-ENCODERS = ("bert", "roberta", "modernbert")
+# With segments, and without.
+ENCODERS = ("bert", "roberta")
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 48, "max_position_embeddings": 66}
 OWN = {"roberta": {"type_vocab_size": 1, "max_position_embeddings": 68}}
@@ -37,11 +34,7 @@ def released(torch, transformers, tmp_path):
 
     def make(family, head, labels=(), **fields):
         names = {"id2label": dict(enumerate(labels))} if labels else {}
-        if family in encoders.ENCODERS:
-            named = f"{encoders.ENCODERS[family][0]}{head}"
-            model = encoders.write_folder(tmp_path, family, named, **names, **fields)
-        else:
-            model = written(tmp_path, family, head, names | fields)
+        model = written(tmp_path, family, head, names | fields)
         ours = tokenization.of_folder(tmp_path)
         theirs = transformers.PreTrainedTokenizerFast(
             tokenizer_file=str(tmp_path / "tokenizer.json"),
@@ -95,15 +88,6 @@ def softmax(logits):
     return shares / shares.sum()
 
 
-def predicted(folder, rows):
-    """The answers of `--mode=predict` without a config."""
-    source, target = folder / "in.jsonl", folder / "out.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    here("--mode=predict", f"--config.init_from={folder}", f"--input={source}",
-         f"--output={target}", f"--workdir={folder / 'none'}")  # fmt: skip
-    return [json.loads(line) for line in target.open()]
-
-
 PAIRS = [{"text": "the quick dog"}, {"text": "seven cats", "text_b": "the lazy fox"}]
 LONG = {"text": "the dog and the cats watch the fox " * 4}  # fewer than 66 tokens
 
@@ -114,15 +98,9 @@ THREE = ("neg", "neutral", "pos")
 @pytest.mark.parametrize(
     ("family", "labels", "problem"),
     [
-        *((family, THREE, None) for family in (*FAMILIES, "xlm_roberta")),
-        *(
-            pytest.param(family, THREE, None, marks=pytest.mark.slow)
-            for family in encoders.ENCODERS
-        ),
-        ("bert", ("neg", "pos"), "single_label_classification"),
+        *((family, THREE, None) for family in FAMILIES),
         ("modernbert", ("toxic", "rude", "kind"), "multi_label_classification"),
         ("roberta", ("score",), None),
-        ("gpt", ("score",), None),
     ],
 )
 def test_classifier(released, family, labels, problem):
@@ -150,14 +128,6 @@ def test_classifier(released, family, labels, problem):
         )
 
 
-def test_command_needs_no_config_either(released):
-    folder, _, _ = released("bert", "ForSequenceClassification", ("neg", "pos"))
-    answers = bert_jax.load(folder).predict(PAIRS)
-    for row, answer in zip(predicted(folder, PAIRS), answers, strict=True):
-        assert row["label"] == answer["label"]
-        assert row["scores"] == pytest.approx(answer["scores"], rel=1e-4)
-
-
 WORDS = ["the", "lazy", "cats", "watched", "seven", "foxes"]
 
 
@@ -168,11 +138,7 @@ ENTITIES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     ("family", "labels"),
     [
         *((family, ENTITIES) for family in ENCODERS),
-        *((family, ("NOUN", "VERB", "DET")) for family in ENCODERS),
-        *(
-            pytest.param(family, ENTITIES, marks=pytest.mark.slow)
-            for family in encoders.ENCODERS
-        ),
+        ("bert", ("NOUN", "VERB", "DET")),
     ],
 )
 def test_tagger(released, family, labels):

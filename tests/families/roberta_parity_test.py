@@ -2,7 +2,6 @@
 
 import json
 
-import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -107,40 +106,13 @@ def test_export_is_the_folder_that_was_read(transformers, architecture, tmp_path
     assert (fields.max_position_embeddings, fields.type_vocab_size) == (42, 1)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "task", "text"),
-    [
-        ("RobertaForMaskedLM", "fill-mask", "the quick <mask> fox"),
-        ("RobertaForSequenceClassification", "text-classification", "the lazy dog"),
-        ("RobertaForTokenClassification", "token-classification", "the lazy dog"),
-    ],
-)
-def test_pipeline_opens_an_export_and_answers_alike(
-    transformers, architecture, task, text, tmp_path
-):
-    saved(tmp_path / "saved", architecture)
+def test_pipeline_opens_an_export_and_fills_alike(transformers, tmp_path):
+    saved(tmp_path / "saved")
     weights.find_source(tmp_path / "saved").export(tmp_path / "out")
-    theirs = transformers.pipeline(task, model=str(tmp_path / "out"))(text)
-    ours = bert_jax.load(tmp_path / "out")
-    encoded = ours.encode([text])
-    outputs = ours.apply(
-        *(encoded[name] for name in ("input_ids", "input_mask", "segment_ids"))
-    )
-    (name,) = (name for name in outputs if name.endswith("logits"))
-    logits = np.asarray(outputs[name])[0]
-    if task == "fill-mask":
-        place = list(encoded["input_ids"][0]).index(4)
-        shares = np.asarray(jax.nn.softmax(logits[place]))
-        assert [one["token"] for one in theirs] == list(np.argsort(-shares)[:5])
-        masks = ours.fill_mask(text)[0]
-        assert [one["id"] for one in masks] == [one["token"] for one in theirs]
-    elif task == "text-classification":
-        shares = np.asarray(jax.nn.softmax(logits))
-        assert theirs[0]["label"] == ours.labels[int(np.argmax(shares))]
-        np.testing.assert_allclose(theirs[0]["score"], shares.max(), rtol=1e-4)
-    else:
-        best = [ours.labels[i] for i in np.argmax(logits[1:-1], axis=-1)]
-        assert [one["entity"] for one in theirs] == best
+    text = "the quick <mask> fox"
+    theirs = transformers.pipeline("fill-mask", model=str(tmp_path / "out"))(text)
+    masks = bert_jax.load(tmp_path / "out").fill_mask(text)[0]
+    assert [one["id"] for one in masks] == [one["token"] for one in theirs]
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from ml_collections import ConfigDict
 
 from bert_jax.config import configuration
-from bert_jax.errors import UserError
 from bert_jax.training.optimizer import learning_rates
 from families.modernbert.optimizer import stable_adamw
 from tests.close import assert_close
@@ -84,8 +82,3 @@ def test_rises_stays_and_falls():
     np.testing.assert_array_equal(rates[100:601], np.float32(0.5))
     over = np.arange(400) / 400
     assert_close(rates[600:], 0.5 * (1 - np.sqrt(over)))
-
-
-def test_warm_up_and_decay_that_do_not_fit():
-    with pytest.raises(UserError, match=r"decay_fraction=0\.95: 950 steps after 100"):
-        learning_rates(scheduled(decay_fraction=0.95))

@@ -1,7 +1,6 @@
 """Left to right: nothing depends on what comes later."""
 
 import dataclasses
-import itertools
 from functools import partial
 
 import jax
@@ -69,7 +68,8 @@ def batch(packed: bool):
 @pytest.mark.parametrize(
     ("kind", "packed", "causal"),
     [
-        *itertools.product(("einsum", "fused"), (False, True), (True,)),
+        ("einsum", False, True),
+        ("fused", True, True),
         ("einsum", False, False),  # where it does change earlier positions
     ],
 )
@@ -100,10 +100,9 @@ def test_classifier_reads_the_last_token(bilstm):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [1, 2])
-def test_bilstm_is_torch_s(torch, layers):
+def test_bilstm_is_torch_s(torch):
     rng = np.random.default_rng(1)
-    size, inputs, lengths = 5, 6, [7, 1, 4]
+    size, inputs, layers, lengths = 5, 6, 2, [7, 1, 4]
     x = rng.normal(size=(3, 7, inputs)).astype(np.float32)
     mask = jnp.asarray(np.arange(7) < np.array(lengths)[:, None], jnp.int32)
     ours = BiLstm(size, layers)
@@ -111,14 +110,13 @@ def test_bilstm_is_torch_s(torch, layers):
     theirs = torch.nn.LSTM(inputs, size, layers, batch_first=True, bidirectional=True)
     with torch.no_grad():
         for layer in range(layers):
-            suffix = f"_{layer}" if layers > 1 else ""
             for direction, ending in enumerate(("", "_reverse")):
                 for mine, name in (("kernel", "ih"), ("recurrent_kernel", "hh")):
-                    value = np.asarray(params[f"{mine}{suffix}"][direction])
+                    value = np.asarray(params[f"{mine}_{layer}"][direction])
                     weight = getattr(theirs, f"weight_{name}_l{layer}{ending}")
                     matrix = value.reshape(len(value), -1).T.copy()
                     weight.copy_(torch.tensor(matrix))
-                bias = np.asarray(params[f"bias{suffix}"][direction]).ravel().copy()
+                bias = np.asarray(params[f"bias_{layer}"][direction]).ravel().copy()
                 getattr(theirs, f"bias_ih_l{layer}{ending}").copy_(torch.tensor(bias))
                 getattr(theirs, f"bias_hh_l{layer}{ending}").zero_()
     tensor = torch.tensor(x, requires_grad=True)

@@ -119,12 +119,6 @@ def fields(**changes):
     [
         ({}, "cpu", {}, "cudnn: needs a GPU, and this is a cpu; choose einsum"),
         (
-            {"attention_probs_dropout_prob": 0.1},
-            *("gpu", {}),
-            "cudnn: has no dropout, and config.model.attention_probs_dropout_prob=0.1; "
-            "set that to 0, or choose fused",
-        ),
-        (
             *({}, "gpu", {"packed": True}),
             "cudnn: cannot keep the sequences of packed rows apart; choose fused",
         ),
@@ -144,17 +138,3 @@ def test_cudnn_is_refused_where_devices_lack_it(changes, platform, named, messag
     with pytest.raises(UserError) as raised:
         CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)
     assert str(raised.value) == f"config.model.attention={message}"
-
-
-@pytest.mark.parametrize(
-    ("changes", "platform", "named"),
-    [
-        ({}, "gpu", {}),
-        (
-            {"attention_probs_dropout_prob": 0.1},
-            *("gpu", {"trains": False, "packed": True, "seeds": 2}),
-        ),
-    ],
-)
-def test_cudnn_is_taken_where_devices_have_it(changes, platform, named):
-    CHECK(fields(**{"attention": "cudnn", **changes}), platform, **named)

@@ -45,9 +45,9 @@ def sums(key: jax.Array, rate: float) -> dict[str, tuple[int, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rate", "layers"), [(0.1, 96), (0.5, 10)])
-def test_rate_and_correlations(rate, layers):
-    """Over 10^8 draws, and 10^7."""
+def test_rate_and_correlations():
+    """Over 10^8 draws."""
+    rate, layers = 0.1, 96
     counts: Counter[str] = Counter()
     totals: Counter[str] = Counter()
     for step in range(layers):
@@ -75,7 +75,7 @@ def test_dropout_bits_are_even_and_independent():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(4,), (3, 5), (2, 3, 8), (2, 2, 3, 16)])
+@pytest.mark.parametrize("shape", [(3, 5), (2, 2, 3, 16)])
 def test_element_depends_on_its_place_alone(shape):
     """So neither padding nor the split of a batch changes which are dropped."""
     key = jax.random.key(0)

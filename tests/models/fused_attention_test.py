@@ -54,18 +54,16 @@ def assert_alike(found, expected, error=2e-6):
         np.testing.assert_allclose(one, other, rtol=0, atol=error * most)
 
 
-BLOCKS, ODD, SHORT = (2, 128, 2, 64), (3, 40, 3, 16), (1, 7, 1, 32)
+BLOCKS, ODD = (2, 128, 2, 64), (3, 40, 3, 16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "dtype", "rate", "kind"),
     [
-        *((BLOCKS, "float32", 0.1, kind) for kind in ("padded", "causal")),
+        (BLOCKS, "float32", 0.1, "padded"),
         (ODD, "float32", 0.1, "packed"),
         (ODD, "float32", 0.0, "causal"),
-        (SHORT, "float32", 0.1, "padded"),
-        (SHORT, "float32", 0.0, "causal"),
         ((1, 96, 2, 64), "bfloat16", 0.1, "packed"),
     ],
 )
@@ -81,9 +79,7 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
     assert_alike(found, expected, error)
 
 
-@pytest.mark.parametrize(
-    ("length", "kind"), [(64, "padded"), (128, "packed"), (64, "causal")]
-)
+@pytest.mark.parametrize(("length", "kind"), [(128, "packed"), (64, "causal")])
 def test_program_of_a_whole_row(length, kind, monkeypatch):
     monkeypatch.setattr(fused, "tile_sizes", lambda *_: fused.Tiling(64, whole=True))
     given = inputs((1, length, 2, 64), "float32")
@@ -97,7 +93,7 @@ def test_program_of_a_whole_row(length, kind, monkeypatch):
 
 @pytest.mark.parametrize(
     ("shape", "window", "causal"),
-    [(BLOCKS, 16, False), (BLOCKS, 70, True), (ODD, 1, True), (ODD, 16, False)],
+    [(BLOCKS, 70, True), (ODD, 16, False)],
 )
 def test_windows_are_the_einsum_s(shape, window, causal):
     given, length = inputs(shape, "float32"), shape[1]

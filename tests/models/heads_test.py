@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from micro import bert_config, init_pretraining, initial_params
+from micro import bert_config, initial_params
 
 from bert_jax.models import heads
-from bert_jax.models.architectures import LINEAR_HEADS, BertWithHeads
-from bert_jax.models.heads import BertForPreTraining
+from bert_jax.models.architectures import BertWithHeads, init_with_heads
 from bert_jax.models.layers import Dense
 from bert_jax.tasks.cross_entropy import cross_entropy
 from tests.close import GRADIENT_TERMS, assert_close
@@ -25,46 +24,28 @@ CONFIG = bert_config(
     max_position_embeddings=128,
     dtype="bfloat16",
 )
-LINEAR = [*LINEAR_HEADS]
-POOLED = ("next_sentence", "sequence_classification", "multiple_choice")
-SIZES = {"next_sentence": 2, "question_answering": 2, "multiple_choice": 1}
 
 
-def inputs(head, rows=64, length=32):
-    # The encoder has as many rows of choices as of others.
-    shape = (rows // 2, 2, length) if head == "multiple_choice" else (rows, length)
-    ids = np.random.default_rng(0).integers(0, 50, shape).astype(np.int32)
+def inputs(rows=64, length=32):
+    ids = np.random.default_rng(0).integers(0, 50, (rows, length)).astype(np.int32)
     return jnp.asarray(ids), jnp.ones_like(ids), jnp.zeros_like(ids)
 
 
-@functools.cache
-def pretraining_params():
-    rng = np.random.default_rng(0)
-    return jax.tree.map(
-        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32),
-        initial_params(functools.partial(init_pretraining, CONFIG)),
-    )
-
-
 def with_head(head):
-    """The model and its parameters. The encoder's are drawn once for all heads."""
-    rng, size = np.random.default_rng(1), SIZES.get(head, 3)
-    shapes = {"kernel": (CONFIG.hidden_size, size), "bias": (size,)}
-    drawn = {
-        name: jnp.asarray(0.1 * rng.normal(size=shape), jnp.float32)
-        for name, shape in shapes.items()
-    }
-    model = BertWithHeads(CONFIG, (head,), labels=3)
-    return model, {"bert": pretraining_params()["bert"], head: drawn}
+    """A model and its parameters, far from their initial values."""
+    rng = np.random.default_rng(0)
+    model = BertWithHeads(CONFIG, (head,))
+    params = initial_params(functools.partial(init_with_heads, model))
+    return model, jax.tree.map(
+        lambda x: x + 0.1 * rng.normal(size=x.shape).astype(np.float32), params
+    )
 
 
 def logits_of(outputs, head):
     """[..., outputs of the linear layer], one row for each of its inputs."""
     if head == "question_answering":
         return jnp.stack([outputs["start_logits"], outputs["end_logits"]], -1)
-    name = "next_sentence_logits" if head == "next_sentence" else "logits"
-    given = outputs[name]
-    return given.reshape(-1, 1) if head == "multiple_choice" else given
+    return outputs["next_sentence_logits"]
 
 
 def double(x):
@@ -72,12 +53,13 @@ def double(x):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", LINEAR)
+@pytest.mark.parametrize("head", ["next_sentence", "question_answering"])
 def test_logits_are_products_in_float32_of_bfloat16_features(head):
     model, params = with_head(head)
     # Not compiled as a whole, where XLA may leave out the rounding of the features.
-    outputs = model.apply({"params": params}, *inputs(head))
-    source = outputs["pooled"] if head in POOLED else outputs["hidden_states"][-1]
+    outputs = model.apply({"params": params}, *inputs())
+    is_pooled = head == "next_sentence"
+    source = outputs["pooled"] if is_pooled else outputs["hidden_states"][-1]
     assert source.dtype == jnp.bfloat16
     found = logits_of(outputs, head)
     assert found.dtype == jnp.float32
@@ -85,16 +67,6 @@ def test_logits_are_products_in_float32_of_bfloat16_features(head):
     expected = double(source) @ kernel + bias
     scale = np.abs(expected).max()
     np.testing.assert_allclose(found, expected, atol=1e-6 * scale, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head", ["question_answering", "multiple_choice"])
-def test_logits_of_a_compiled_model_do_not_tie(head):
-    """Of bfloat16 there are 256 between a power of 2 and the next."""
-    model, params = with_head(head)
-    outputs = jax.jit(model.apply)({"params": params}, *inputs(head))
-    found = logits_of(outputs, head)
-    assert len(np.unique(found)) > 0.95 * found.size
 
 
 @pytest.mark.parametrize("size", [1, 3])
@@ -122,24 +94,8 @@ def test_gradients_of_a_head(size):
     np.testing.assert_allclose(found, expected, rtol=0, atol=limit)
 
 
-@pytest.mark.slow
-def test_next_sentence_logits_of_pretraining():
-    ids, mask, segments = inputs("next_sentence")
-    params = pretraining_params()
-    positions = jnp.ones((len(ids), 2), jnp.int32)
-    apply = BertForPreTraining(CONFIG).apply
-    found = apply({"params": params}, ids, mask, segments, positions)
-    found = found["next_sentence_logits"]
-    model = BertWithHeads(CONFIG, ("next_sentence",))
-    kept = {name: params[name] for name in ("bert", "next_sentence")}
-    other = model.apply({"params": kept}, ids, mask, segments)["next_sentence_logits"]
-    assert found.dtype == jnp.float32 and len(np.unique(found)) > 0.95 * found.size
-    # In bfloat16, where each multiplies other vectors together with those of [CLS].
-    np.testing.assert_allclose(found, other, rtol=2**-7)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_losses_of_logits_that_training_rounds(platform, dtype, monkeypatch):
     """The loss and its gradients, by rounded inputs in double precision, with a
     vocabulary that no matrix unit likes."""

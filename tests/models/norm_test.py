@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType
 
-from bert_jax.models.kernels import norm
 from bert_jax.models.kernels.norm import fused_norm
 from bert_jax.models.layers import dropout
 
@@ -73,20 +72,6 @@ def test_output_and_gradients_are_those_of_plain_code(shape, rate, dtype):
     found = results(lambda *x: fused(*x, rate=rate, key=key), given, gradient)
     expected = results(lambda *x: plain(*x, rate, key), given, gradient)
     compare(found, expected, dtype)
-
-
-@pytest.mark.parametrize(
-    ("hidden", "sizes"),
-    [
-        *((768, [256] * 3), (1024, [1024]), (312, [256, 32, 16, 8])),
-        *((640, [512, 128]), (1000, [512, 256, 128, 64, 32, 8]), (7, [4, 2, 1])),
-    ],
-)
-def test_blocks_cover_the_columns(hidden, sizes):
-    pieces = norm._blocks(hidden)
-    assert [piece.size for piece in pieces] == sizes
-    ends = [piece.start + piece.size for piece in pieces]
-    assert [0, *ends] == [*(piece.start for piece in pieces), hidden]
 
 
 def test_rows_at_chosen_positions_drop_the_same_elements():

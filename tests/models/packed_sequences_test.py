@@ -68,7 +68,7 @@ def test_packed_sequences_are_encoded_as_if_alone(variant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changed", range(5))
+@pytest.mark.parametrize("changed", [1, 3])
 def test_packed_sequence_changes_no_bit_of_its_neighbors(changed):
     params = random_params(CONFIG)
     before, after = (

@@ -11,20 +11,10 @@ from micro import init_pretraining, initial_params
 from packed_sequences_test import sequences
 from small_bert import CONFIG, random_params
 
-from bert_jax.models import encoder
 from bert_jax.models.encoder import Bert
-from bert_jax.models.heads import BertForPreTraining
 from bert_jax.models.kernels.fused import fused_attention
 
 KEY = jax.random.key(3)
-VARIANTS = {
-    "plain": {},
-    "causal": {"causal": True},
-    "bfloat16": {"dtype": "bfloat16"},
-    "remat": {"remat": "full"},
-    "scan": {"scan_layers": True},
-    "fused": {"attention": "fused"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +44,14 @@ def encoded(config, key, packed=False):
 
 
 @pytest.mark.parametrize(
-    ("key", "packed"),
-    [pytest.param(None, False, marks=pytest.mark.slow), (KEY, True)],
-    ids=["evaluation-rows", "dropout-packed"],
-)  # fmt: skip
-@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
+    ("change", "key", "packed"),
+    [
+        ({}, None, False),
+        ({"causal": True}, None, False),
+        ({"scan_layers": True, "remat": "full"}, KEY, True),
+        ({"attention": "fused"}, KEY, True),
+    ],
+)
 def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, packed):
     config = dataclasses.replace(CONFIG, **change)
     if config.attention == "fused":
@@ -67,8 +60,7 @@ def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, pack
     out = jax.jit(run)(random_params(config))
     sequence = np.asarray(out.sequence, np.float32)
     wanted = np.take_along_axis(sequence, np.asarray(places)[:, :, None], axis=1)
-    bound = 0.05 if config.dtype == "bfloat16" else 2e-5
-    np.testing.assert_allclose(out.gathered, wanted, atol=bound * np.abs(wanted).max())
+    np.testing.assert_allclose(out.gathered, wanted, atol=2e-5 * np.abs(wanted).max())
     ids, mask, _, where, _ = batch(packed)
     marks = np.zeros((len(ids), 1), int)
     if packed:
@@ -77,13 +69,12 @@ def test_last_layer_is_the_same_at_the_positions_that_are_read(change, key, pack
         marks = np.asarray(mask).sum(axis=1, keepdims=True) - 1
     first = np.take_along_axis(sequence, marks[:, :, None], axis=1)
     first = first if packed else first[:, 0]
-    np.testing.assert_allclose(out.first, first, atol=bound * np.abs(first).max())
+    np.testing.assert_allclose(out.first, first, atol=2e-5 * np.abs(first).max())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True], ids=["rows", "packed"])
-def test_last_layer_gradients_are_the_same(packed):
-    run, places = encoded(CONFIG, KEY, packed)
+def test_last_layer_gradients_are_the_same():
+    run, places = encoded(CONFIG, KEY, packed=True)
 
     def there(params):
         return jnp.sum(run(params).gathered ** 2)
@@ -119,23 +110,3 @@ def test_last_layer_is_computed_nowhere_else():
     assert everywhere - there >= left_out * products
     # Keys and values stay, for all.
     assert there >= 2 * rows * length * 2 * 48**2
-
-
-@pytest.mark.slow
-def test_layer_that_cannot_is_computed_everywhere(monkeypatch):
-    class Everywhere(encoder.EncoderLayer):
-        def __call__(self, hidden, index, seen, key):
-            assert hidden.shape[1] == 16
-            return super().__call__(hidden, index, seen, key)
-
-    monkeypatch.setitem(encoder.LAYERS, "everywhere", Everywhere)
-    config = dataclasses.replace(CONFIG, layer="everywhere")
-    ids, mask, segments, _, places = batch()
-    inputs = ids, mask, segments, places
-    one, other = (
-        jax.jit(BertForPreTraining(c).apply)({"params": random_params(CONFIG)}, *inputs)
-        for c in (CONFIG, config)
-    )
-    for name, logits in one.items():
-        bound = 1e-5 * np.abs(logits).max()
-        np.testing.assert_allclose(logits, other[name], atol=bound)

@@ -22,18 +22,10 @@ interpreted = partial(splash_attention, interpret=True)
 @pytest.mark.parametrize(
     ("shape", "kind", "causal", "window"),
     [
-        ((2, 128, 2, 64), "packed", False, 0),
         ((1, 300, 1, 64), "packed", True, 0),  # padded to 384: three blocks
         ((3, 7, 2, 32), "padded", False, 0),
-        ((2, 7, 2, 32), "padded", True, 0),
-        *(
-            ((2, length, 2, 32), "packed", causal, window)
-            for length, window, causal in (
-                (300, 64, False),
-                (300, 3, True),
-                (40, 8, False),
-            )
-        ),
+        ((2, 300, 2, 32), "packed", False, 64),
+        ((2, 40, 2, 32), "packed", True, 3),
     ],
 )
 def test_outputs_and_gradients_are_the_einsum_s(shape, kind, causal, window):

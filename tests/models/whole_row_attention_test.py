@@ -47,10 +47,8 @@ def compared(shape, dtype, rate, kind, window=0):
 @pytest.mark.parametrize(
     ("shape", "dtype", "rate", "kind"),
     [
-        ((2, 128, 4, 64), "float32", 0.1, "padded"),
-        ((1, 256, 4, 32), "float32", 0.1, "packed"),
         ((3, 40, 3, 16), "float32", 0.1, "causal"),  # padded to 128
-        ((1, 130, 1, 128), "float32", 0.0, "padded"),  # to 256
+        ((1, 130, 1, 128), "float32", 0.1, "padded"),  # to 256
         ((1, 256, 2, 64), "bfloat16", 0.1, "packed"),
     ],
 )
@@ -58,9 +56,8 @@ def test_outputs_and_gradients_are_the_einsum_s(shape, dtype, rate, kind):
     compared(shape, dtype, rate, kind)
 
 
-@pytest.mark.parametrize("kind", ["packed", "causal"])
-def test_windows_are_the_einsum_s(kind):
-    compared((1, 160, 2, 64), "float32", 0.1, kind, window=16)
+def test_windows_are_the_einsum_s():
+    compared((1, 160, 2, 64), "float32", 0.1, "packed", window=16)
 
 
 @pytest.fixture

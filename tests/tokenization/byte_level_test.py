@@ -18,7 +18,7 @@ from families.gpt.vocabulary import BYTE_PAIRS
 
 TEXT = """the quick brown fox jumps over the lazy dog while seven cats watch it go
 the dog was quick and the fox was lazy so the cats watched them both going home"""
-TEXTS = ("glue", "squad", "korean", "imdb", "ner", "swag")
+TEXTS = ("korean", "imdb")
 SAMPLE = 3_000  # lines of real text, out of many
 
 
@@ -54,12 +54,6 @@ def test_vocabulary_is_learnt_alike_each_time(kind):
     assert (
         one.decode(one.encode("the dog \u00e9 \u6f22").ids) == "the dog \u00e9 \u6f22"
     )
-
-
-def test_too_little_text_gives_unused_pieces():
-    tokenizer = trained(size=2000)
-    assert tokenizer.get_vocab_size() == 2000
-    assert tokenizer.id_to_token(1999).startswith("[unused")
 
 
 @pytest.mark.parametrize(
