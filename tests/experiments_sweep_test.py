@@ -157,16 +157,26 @@ def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
     assert (tmp_path / first).exists()
 
 
-OWN = """extends = "micro"
+OWN = """from bert_jax.tasks import TASKS
+from bert_jax.tasks.pretraining import Pretraining
+
+extends = "micro"
 
 
-class Schedule:
-    \"\"\"Something of one's own.\"\"\"
+class Focal(Pretraining):
+    \"\"\"A task of one's own.\"\"\"
+
+
+TASKS["focal"] = Focal
+
+
+def get_config(config):
+    config.task.name = "focal"
 """
 
 
 def test_file_of_another_text_is_another_run(micro, tmp_path, monkeypatch):
-    """Where it defines something, which may have changed."""
+    """Where the config names something that it defines, which may have changed."""
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     Path("micro.py").write_text(Path(micro).read_text())
