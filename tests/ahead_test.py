@@ -34,13 +34,14 @@ from experiments.lib import programs
 @pytest.mark.slow
 @pytest.mark.parametrize("device", [SLICE, GPU])
 def test_bfloat16_products_and_a_state_updated_in_place(device):
-    program, done = built(device, *BASE, *PACKED)
+    program, done = built(device, *(GPU_STEP if device == GPU else (*BASE, *PACKED)))
     assert not list(wide_products(done))
     # Three for each of a layer's eight, the pooler, the masked LM's two and the next
-    # sentence. A TPU's compiler may join some. A GPU's joins none, and gradients of
-    # looked-up rows are sums by six more.
+    # sentence. A TPU's compiler may join some. On a GPU the kernel has two of the
+    # eight, one product makes query, keys and values, and gradients of looked-up rows
+    # are sums by six more.
     products = len(hlo.products(hlo.Program(done.as_text())))
-    assert products == 36 + 6 if device == GPU else 30 <= products <= 40
+    assert products == 24 + 6 if device == GPU else 30 <= products <= 40
     assert len(aliases(done)) == len(jax.tree.leaves(program.donated))
     report = done.memory_analysis()
     # A TPU pads some arrays.
@@ -66,73 +67,44 @@ def exchanges(mesh, done) -> set[tuple[str, tuple[str, ...]]]:
 
 SUM, GATHER, SCATTER = "all-reduce", "all-gather", "reduce-scatter"
 DATA, FSDP, TENSOR = ("data",), ("fsdp",), ("tensor",)
+FUSED = "model.attention=fused"
+GPU_STEP = (*BASE, *PACKED, FUSED)
 
 
 @pytest.mark.slow
 def test_devices_exchange_what_the_mesh_needs():
+    """With rows and heads of the kernel over devices."""
     allowed = {
         *((SUM, axes) for axes in ((), DATA, FSDP, TENSOR)),
         *((SUM, axes) for axes in (DATA + FSDP, FSDP + TENSOR)),
         *((GATHER, FSDP), (SCATTER, FSDP)),
     }
     fields = ("mesh.data=4", "mesh.fsdp=2", "mesh.tensor=2")
-    program, done = built(SLICE, *BASE, *fields)
+    program, done = built(SLICE, *BASE, *PACKED, FUSED, *fields)
     found = exchanges(program.mesh, done)
     assert found <= allowed
     assert {kind for kind, _ in found} >= {SUM}
+    assert kernels_in(done) == {*WHOLE_ROW}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("device", "spec", "mode"),
-    [
-        (SLICE, "configs/finetune/squad.py", "train"),
-        (GPU, "configs/base.py", "predict"),
-    ],
-)
-def test_steps_of_other_tasks_compile(device, spec, mode):
-    tuned = () if spec == "configs/base.py" else ("task.max_seq_length=32",)
-    if "squad" in spec:
-        tuned = (*tuned, "task.max_query_length=8")
-    _, done = built(device, *BASE, *tuned, spec=spec, mode=mode)
-    assert not list(wide_products(done))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("device", "fields", "kernels"),
-    [
-        (GPU, (*PACKED, "model.attention=fused"), (TRITON,)),
-        # Rows over eight devices, heads over two.
-        (
-            SLICE,
-            (
-                *(*PACKED, "mesh.data=8", "mesh.tensor=2"),
-                "model.attention=fused",
-            ),
-            WHOLE_ROW,
-        ),
-        (GPU, ("model.attention=cudnn", NO_DROPOUT), CUDNN),
-    ],
-)
-def test_attention_compiles_by_each_name(device, fields, kernels):
-    program, done = built(device, *BASE, *fields)
-    text = done.as_text()
+def kernels_in(done) -> set[str]:
+    """Returns which of the attention's kernels a program has."""
     known = (TRITON, SPLASH, *WHOLE_ROW, *CUDNN)
-    assert {name for name in known if name in text} == {*kernels}
-    if device == SLICE:
-        assert all(kind == SUM for kind, _ in exchanges(program.mesh, done))
-    else:  # 64 rows, 2 heads of 64, 32 tokens: two products and five
-        own = [
-            one for one in kernels_of(hlo.Program(text)) if one.what in (TRITON, *CUDNN)
-        ]
-        assert [one.flops for one in own] == [
-            n * 2 * 64 * 2 * 32 * 32 * 64 for n in (2, 5)
-        ]
+    return {name for name in known if name in done.as_text()}
 
 
-def test_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
-    program, done = built(GPU, *BASE, *PACKED)
+def check_attention(done, kernels, length) -> None:
+    """The forward kernel has two products, and the backward one five."""
+    assert kernels_in(done) == {*kernels}
+    own = [k for k in kernels_of(hlo.Program(done.as_text())) if k.what in kernels]
+    products = [n * 2 * 64 * 2 * length**2 * 64 for n in (2, 5)]  # 64 rows, 2 heads
+    assert [one.flops for one in own] == products
+
+
+@pytest.mark.slow
+def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone():
+    program, done = built(GPU, *GPU_STEP)
+    check_attention(done, (TRITON,), 32)
     text = done.as_text()
     assert " scatter(" not in text
     sorts = [line.split(" sort(")[0] for line in text.splitlines() if " sort(" in line]
@@ -140,10 +112,13 @@ def test_gpu_adds_no_embedding_s_gradient_in_any_order_and_sorts_ids_alone():
     assert sorts and all(f"[{tokens}]" in line for line in sorts)
 
 
-def test_deterministic_adds_no_two_rows_in_any_order_on_a_gpu():
+@pytest.mark.slow
+def test_deterministic_cudnn_step_adds_no_two_rows_in_any_order():
     """The scores of the classes that a loss looks up."""
-    fields = (*SMALL, "train.deterministic=True")
-    _, done = built(GPU, *fields, spec="configs/finetune/text.py")
+    fields = (*SMALL, "train.deterministic=True", "train.batch_size=64")
+    more = ("task.max_seq_length=32", NO_DROPOUT, "model.attention=cudnn")
+    _, done = built(GPU, *fields, *more, spec="configs/finetune/text.py")
+    check_attention(done, CUDNN, 32)
     scatters = [line for line in done.as_text().splitlines() if " scatter(" in line]
     assert scatters and all("unique_indices=true" in line for line in scatters)
 
@@ -161,11 +136,6 @@ def test_model_of_the_time_on_a_gpu():
     model = programs.load(case["config"], fields).model
     least = pretraining_flops(BertConfig.create(model, 1024), 32, 5) * 64 / 3
     assert times["matrix products"] > 1e3 * least / DEVICES[GPU].bfloat16
-    whole = sum(times.values())
-    parts = ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
-    assert (
-        f"{whole:.1f} ms ({parts}), {64e3 / whole:,.0f} rows/s; not"
-    ) in compiled.lines({**found, "fits": True}, formulas=1e9)
 
 
 def test_attention_that_devices_lack_is_refused():
@@ -186,22 +156,6 @@ def test_program_that_does_not_fit_says_so():
         {**case, "mode": "train", "phase": 0, "effort": "quick"}
     )
     assert found["exhausted"].startswith("Ran out of memory") and "bytes" not in found
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("v5e", "describe one as v5e:4x4"),
-        ("v5e:3x3", "not divisible"),
-        ("v9:4x4", "v9:4x4"),
-        ("a100", "describe one as v5e:4x4"),
-    ],
-)
-def test_devices_that_are_not_known(name, message):
-    require(SLICE)
-    with pytest.raises(UserError, match=f"--device={name}: ") as raised:
-        devices.described(name)
-    assert message in str(raised.value)
 
 
 def test_prediction_has_a_row_for_each_device():

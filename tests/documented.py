@@ -26,22 +26,12 @@ MODULES = [
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 _INLINE = re.compile(r"`([^`]+)`")
 OURS = ("python", "./launch.sh", "pip", ".venv/bin/pip")
-# Other programs in the pages' blocks, and why no test checks their arguments.
+# Other programs in the pages' blocks: the shell's, those of other projects, which are
+# not here to parse their arguments, and those that other tests start.
 OTHERS = {
-    **dict.fromkeys(("cd", "source", "echo", "for", "done", "test"), "the shell's own"),
-    "git": "fetches the repository itself",
-    "jupyter": "tests/notebook_test.py runs the notebook's cells",
-    "optimum-cli": "needs another transformers than the tests",
-    "awk": "a filter for another project's files",
-    "gcloud": "Google Cloud's own",
-    "sky": "SkyPilot's own",
-    "xpk": "Google's own",
-    "xprof": "Google's own",
-    "docker": "Docker's own",
-    "scontrol": "Slurm's own",
-    ".venv/bin/lint-imports": "./launch.sh test runs it",
-    "curl": "tests/serving/serve_test.py sends the same request",
-    ".venv/bin/ruff": "./launch.sh test runs it",
+    *("cd", "source", "echo", "for", "done", "test", "git", "awk"),
+    *("optimum-cli", "gcloud", "sky", "xpk", "xprof", "docker", "scontrol"),
+    *("jupyter", "curl", ".venv/bin/lint-imports", ".venv/bin/ruff"),
 }
 # Programs that other commands start, users do not.
 STARTED = (*("experiments.paper.budget", "experiments.sameness.recorded_run"),)
@@ -58,7 +48,7 @@ def experiments() -> dict[str, Path]:
 
 
 # Words that may precede a command.
-_BEFORE = {"do": "the shell's own", "srun": "needs Slurm; the rest is checked"}
+_BEFORE = ("do", "srun")
 _FILE = re.compile(r"# (\w+\.py)\n")
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import runs
 
-from bert_jax.errors import UserError
-from experiments.speed import our_step, sides, train_step
+from experiments.speed import inference, our_step, sides, train_step
 
 TINY = ("--sizes=1/64", "--lengths=16", "--batch=2", "--rounds=1", "--turn=0")
 
@@ -54,36 +53,6 @@ def test_process_fails_or_times_out(tmp_path):
         assert process.ask("add", 2)["value"] == 3
 
 
-@pytest.mark.parametrize(("length", "chosen"), [(16, 2), (128, 20), (512, 77)])
-def test_random_batch_is_full(length, chosen):
-    config = our_step.sized_config("2/128", length, 4)
-    batch = our_step.random_batch(config)
-    assert batch["input_ids"].shape == (4, length)
-    assert batch["input_ids"].min() >= our_step.FIRST_PIECE
-    assert batch["input_ids"].max() < config.model.vocab_size
-    assert batch["input_mask"].all()
-    positions = batch["masked_lm_positions"]
-    assert positions.shape == (4, chosen)
-    assert (np.diff(positions, axis=1) > 0).all() and positions.min() > 0
-    assert {name: rows.dtype.name for name, rows in batch.items()} == dict.fromkeys(
-        batch, "int32"
-    ) | {"masked_lm_weights": "float32"}
-
-
-def test_classifier_predicts_no_positions():
-    (first, *_) = train_step.cases(train_step.parse(["--task=classification"]))
-    assert first["torch"] == ["sdpa", "eager", "compile"]
-    with pytest.raises(UserError, match="--torch: a classifier has no predictions"):
-        train_step.parse(["--task=classification", "--torch=sdpa-gathered"])
-    config = our_step.sized_config("2/128", 16, 4, task="classification")
-    batch = our_step.random_batch(config)
-    assert set(batch["label"]) <= {0, 1} and batch["label"].shape == (4,)
-    # A layer's four products of vectors, two of the intermediate layer's, and the
-    # scores' two: forward, and twice that backward.
-    layer = 16 * (4 * 128 * 128 + 2 * 128 * 512) + 2 * 16 * 16 * 128
-    assert our_step.flops(config) == 4 * 3 * 2 * 2 * layer
-
-
 def test_torch_labels_stand_at_the_predicted_positions():
     pytest.importorskip("torch", reason="needs the parity extra")
     from experiments.speed import torch_step
@@ -95,15 +64,6 @@ def test_torch_labels_stand_at_the_predicted_positions():
     at = np.take_along_axis(found["labels"], batch["masked_lm_positions"], axis=1)
     np.testing.assert_array_equal(at, found["chosen"])
     assert found["chosen"][1, 1] == torch_step.IGNORED
-
-
-def test_train_step_without_any_side_says_why(monkeypatch, capsys):
-    runs.one_device_each(monkeypatch)
-    given = [*TINY, "--dtypes=float32", "--attentions=cudnn", "--torch="]
-    assert train_step.main(given) == 1
-    assert "no result: config.model.attention=cudnn: needs a GPU" in (
-        capsys.readouterr().out
-    )
 
 
 def test_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):
@@ -119,3 +79,20 @@ def test_small_run_of_the_training_step(tmp_path, monkeypatch, capsys):
     assert list(case["sides"]) == ["ours, einsum", "torch, sdpa-gathered"]
     assert list(case["not_run"]) == ["ours, cudnn"]
     assert all(name in told for name in (*case["sides"], *case["not_run"]))
+
+
+TEXTS = ("a quick brown fox", "seven cats watch the lazy dog go home", "no")
+
+
+def test_sides_of_prediction_give_the_same_labels(tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="needs the parity extra")
+    runs.one_device_each(monkeypatch)
+    vocabulary = runs.ROOT / "pretrained" / "mini" / "vocab.txt"
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "found.json"
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    size = ["--layers=1", "--hidden=64", "--rows=3", "--rounds=1", "--turn=0"]
+    given = [f"--vocabulary={vocabulary}", "--texts", str(rows)]
+    assert inference.main([*given, *size, f"--output={output}"]) == 0
+    found = json.loads(output.read_text())
+    assert found["same_label"] == 1.0
+    assert {"predict", "pipeline", "pipeline, one text"} <= set(found["sides"])

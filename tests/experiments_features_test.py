@@ -1,55 +1,80 @@
 """Feature-based tagging: vectors, restarts together, errors, scores."""
 
 import itertools
+import json
+import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from feature_runs import (
-    SENTENCES,
-    columns,
-    command_of,
-    fork_runs,
-    read,
-    results,
-    vectors,
-    write_data,
-)
+import runs
+import stand_ins
 
 from bert_jax import tasks
 from bert_jax.config import configuration
+from experiments.lib import runner
 from experiments.paper import feature_task, features
-from experiments.paper.feature_choices import CHOICES, chosen
+from experiments.paper.feature_choices import CHOICES
 from experiments.paper.feature_task import FeatureTagger
+
+# The corpus's words, all in the vocabulary: cats and dogs are entities, and so are the
+# words between "over" and "dog".
+SENTENCES = (
+    ("the quick brown fox jumps over a lazy dog", "O O O O O O B-X I-X I-X"),
+    ("seven cats watch it go", "O B-Y O O O"),
+    ("while it jumps a fox watch the dog", "O O O O O O O B-Y"),
+    ("cats go", "B-Y O"),
+    ("the brown fox", "O O O"),
+)
+
+
+def columns(sentences) -> str:
+    return "\n".join(
+        "".join(f"{w}\t{t}\n" for w, t in zip(words.split(), tags.split(), strict=True))
+        for words, tags in sentences
+    )
 
 
 @pytest.fixture
 def data(tmp_path):
-    return write_data(tmp_path)
+    for split in ("train", "dev", "test"):
+        times = 4 if split == "train" else 1
+        (tmp_path / split).write_text(columns(SENTENCES * times))
+    return tmp_path
 
 
 @pytest.fixture
 def command(data, plain):
-    return command_of(data, plain)
+    """Makes a command's arguments. `plain` has one layer."""
+
+    def make(**options):
+        given = {
+            "init_from": plain,
+            "train": data / "train",
+            "dev": data / "dev",
+            "output": data / "out",
+            "size": 8,
+            "seeds": 2,
+            "config.train.batch_size": 8,
+            "config.train.num_epochs": 3.0,
+            "config.evaluate.batch_size": 4,  # 20 rows of train and 5 of dev: 7 batches
+            "config.optimizer.learning_rate": 0.02,
+        }
+        return [f"--{name}={value}" for name, value in (given | options).items()]
+
+    return make
 
 
-def test_features_table_reads_the_runs():
-    twelve = {name: choice.states(12) for name, choice in CHOICES.items()}
-    assert twelve == {
-        "embeddings": [0],
-        "second_to_last": [11],
-        "last": [12],
-        "sum_last_four": [9, 10, 11, 12],
-        "concat_last_four": [9, 10, 11, 12],
-        "sum_all": list(range(1, 13)),
-    }
-    assert chosen("", 1) == (
-        ["embeddings", "last", "sum_all"],
-        ["second_to_last", "sum_last_four", "concat_last_four"],
-    )
-    assert chosen("", 4)[1] == []
-    assert CHOICES["sum_last_four"].states(4) == [1, 2, 3, 4]
+def read(arguments):
+    """Reads the inputs of a command, as before it computes."""
+    return features.read(*features.parse(arguments))
+
+
+def vectors(data):
+    """Returns each split's vectors, computed where they are missing."""
+    features.keep_vectors(data)
+    return {split: np.load(path) for split, path in data.paths.items()}
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -93,12 +118,10 @@ def mean(states, raw):
     )
 
 
-@pytest.mark.parametrize("context", [False, True])
-def test_vectors_are_the_models(command, context):
+def test_vectors_are_the_models(command):
     """Each word's vectors are `apply`'s at its first token, in the word's row."""
-    data = read([*command(), *["--document_context"] * context])
+    data = read([*command(), "--document_context"])
     array, bert, word = vectors(data)["dev"], data.bert, 0
-    lengths = []
     for feature in data.task.encode_examples("dev"):
         ids = np.asarray(feature.columns["input_ids"])[None]
         ones, zeros = np.ones_like(ids), np.zeros_like(ids)
@@ -110,9 +133,8 @@ def test_vectors_are_the_models(command, context):
             atol=1e-5,
         )
         word += count
-        lengths.append(ids.shape[1])
+        assert ids.shape[1] > 24  # nearly full rows
     assert word == array.shape[1] == sum(map(len, data.readings["dev"].firsts))
-    assert (min(lengths) > 24) is context  # nearly full rows, or sentences alone
 
 
 def task_of(data, **fields):
@@ -151,11 +173,18 @@ def test_batch_has_its_words_vectors_and_tags(command):
 
 
 def test_learns_what_was_planted(command, data, capsys, monkeypatch):
-    fork_runs(monkeypatch)
+    def run(arguments):  # forked, which saves the imports' seconds
+        process = runs.start(*arguments)
+        print(*process.communicate(timeout=runs.LIMIT), sep="")
+        sys.exit(process.returncode)
+
+    monkeypatch.setattr(runner, "MAIN", ("forked",))
+    stand_ins.put(monkeypatch, forked=run)
     options = {"test": data / "test", "config.train.num_epochs": 40.0}
     assert features.main(command(choices="sum_all", **options)) == 0
     out = capsys.readouterr().out
-    found = results(data / "out")["choices"]["sum_all"]
+    results = json.loads((data / "out" / "results.json").read_text())
+    found = results["choices"]["sum_all"]
     for split in ("dev", "test"):
         assert found[split]["restarts"] == [1.0, 1.0], out
     assert "100.00 +- 0.00" in out and "95.5" in out
@@ -173,9 +202,8 @@ def test_features_of_other_data_are_not_mixed_up(command, data):
 
     first, vectors_of = names()
     assert names() == (first, vectors_of)
-    for more in ({"size": 4}, {"seeds": 3}, {"config.optimizer.learning_rate": 0.1}):
-        other, same = names(**more)
-        assert other != first and same == vectors_of
+    other, same = names(size=4)
+    assert other != first and same == vectors_of
     (data / "dev").write_text(columns(SENTENCES[:4]))
     fewer, of_fewer = names()
     assert fewer != first and of_fewer["train"] == vectors_of["train"]
@@ -184,5 +212,3 @@ def test_features_of_other_data_are_not_mixed_up(command, data):
     (data / "dev").write_text(columns(SENTENCES[:4]).replace("B-Y", "B-X"))
     other, same = names()
     assert other not in (first, fewer) and same == of_fewer
-    # So is the share of right tags, which is not these entities' F1.
-    assert names(**{"config.task.scheme": "none"})[0] != other

@@ -51,7 +51,7 @@ def test_features_and_fine_tuning_side_by_side(command):
 def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
     """Pre-trained, fine-tuned, judged and drawn. A second start runs nothing.
 
-    The program runs in this process: experiments_learning_curves_test.py starts it.
+    The program runs in this process.
     """
 
     def run(arguments):

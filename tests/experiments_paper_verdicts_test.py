@@ -30,8 +30,7 @@ def claim(*columns, margin=0.0, first="a", second="b"):
     return Claim("a is better than b", "5.1", pairs, margin)
 
 
-@pytest.mark.parametrize("level", [0.95, 0.99])
-@pytest.mark.parametrize("count", [2, 5, 9])
+@pytest.mark.parametrize(("count", "level"), [(2, 0.95), (9, 0.99)])
 def test_interval_is_scipys(count, level):
     values = np.random.RandomState(count).normal(3, 2, count)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
@@ -86,10 +85,8 @@ def test_verdict_of_one_seed_is_undecided():
 @pytest.mark.parametrize(
     ("a", "why"),
     [
-        ([2.0, 2.0], "differ by the same"),
         # As two float32 of 0.8529412 become points.
         ([85.29411554, 85.29411765], "differ by the same"),
-        ([math.nan, 2.0], "not a number"),
         ([math.inf, 2.0], "not a number"),
     ],
 )
@@ -141,9 +138,7 @@ def test_verdict_of_many_needs_a_wider_interval_to_refute():
     [
         ([0.1, -0.1, 0.05], "reproduced"),
         ([3.0, 3.1, 2.9], "contradicted"),
-        ([-3.0, -3.1, -2.9], "contradicted"),
         ([0.9, 1.4, 0.2], "undecided"),
-        ([0.0, 5.0, -5.0], "undecided"),
     ],
 )
 def test_alike_within_a_margin(differences, word):

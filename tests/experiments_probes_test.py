@@ -1,11 +1,9 @@
 """Probes find what a layer has and nothing else. Controls, parts, intervals, errors."""
 
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import bert_jax
 from experiments.insight import probes
@@ -38,33 +36,6 @@ def test_layer_that_knows():
     assert found["vectors"] == [600, 300]
 
 
-def test_control_is_a_tag_for_each_word():
-    train, dev = planted(400, 0), planted(100, 1)
-    skewed = train._replace(labels=["O"] * 360 + ["X"] * 40)
-    both = probes.control(skewed, dev, 0)
-    tags = {}
-    for data, labels in zip((train, dev), both, strict=True):
-        assert len(labels) == len(data.words)
-        for word, label in zip(data.words, labels, strict=True):
-            assert tags.setdefault(word, label) == label
-    assert probes.control(skewed, dev, 0) == both
-    many = train._replace(words=[str(i) for i in range(400)], labels=skewed.labels)
-    drawn = Counter(probes.control(many, dev, 3)[0])
-    assert 10 < drawn["X"] < 80
-    assert probes.control(many, dev, 4)[0] != probes.control(many, dev, 3)[0]
-
-
-def test_baselines():
-    train = Set(
-        np.zeros((5, 1, 1)), ["N", "V", "V", "N", "N"], ["a", "b", "b", "b", "c"]
-    )
-    dev = Set(np.zeros((4, 1, 1)), ["N", "V", "V", "N"], ["a", "b", "c", "new"])
-    found = probes.baselines(train, dev)
-    assert found == {"majority": 0.5, "word's most frequent tag": 0.75}
-    sentences = train._replace(words=())
-    assert list(probes.baselines(sentences, dev)) == ["majority"]
-
-
 def test_rounding_is_no_feature():
     """Of layer 0's [CLS], which is the same everywhere, nothing is left."""
     rng = np.random.default_rng(0)
@@ -76,32 +47,6 @@ def test_rounding_is_no_feature():
     np.testing.assert_allclose(train[:, 4:].mean(axis=0), 0, atol=1e-6)
     shift = 1 / given[:, 4:].std(axis=0)
     np.testing.assert_allclose((dev - train)[:, 4:], np.tile(shift, (50, 1)), rtol=1e-4)
-
-
-def test_intervals_beside_scipy():
-    rng = np.random.default_rng(0)
-    parts = [
-        {
-            "accuracy": list(rng.random(2)),
-            "control": list(rng.random(2)),
-            "baselines": {"majority": rng.random()},
-            "vectors": [10, 5],
-        }
-        for _ in range(4)
-    ]
-    found = probes.summary(parts)
-    series = {
-        "accuracy": [part["accuracy"][1] for part in parts],
-        "selectivity": [part["accuracy"][1] - part["control"][1] for part in parts],
-        "gain": [part["accuracy"][1] - part["accuracy"][0] for part in parts],
-    }
-    for name, values in series.items():
-        low, high = stats.ttest_1samp(values, 0).confidence_interval()
-        given = found["layers"][1][name]
-        assert given["mean"] - given["reach"] == pytest.approx(low)
-        assert given["mean"] + given["reach"] == pytest.approx(high)
-    assert found["layers"][0]["gain"]["parts"] == [0] * 4
-    assert found["vectors"] == [40, 20]
 
 
 def examples(count):
@@ -116,12 +61,8 @@ def test_parts_share_no_sentence():
     texts = [e.row for part in dealt for e in part]
     assert sorted(texts) == sorted(e.row for e in given)
     assert {len(part) for part in dealt} == {10, 11}
-    assert probes.deal(given, 5) == dealt
-    fewer = probes.deal(given, 5, most=12)
-    for part, whole in zip(fewer, dealt, strict=True):
-        assert part == whole[: len(part)]
-        count = sum(len(e.labels) for e in part)
-        assert count <= 12 < count + len(whole[len(part)].labels)
+    for part in probes.deal(given, 5, most=12):
+        assert sum(len(e.labels) for e in part) <= 12
 
 
 def test_labels_stand_beside_their_vectors(plain):

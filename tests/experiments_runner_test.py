@@ -61,13 +61,10 @@ def test_runner_takes_one_start_at_a_time(tmp_path):
     assert finish([run]) == 0
 
 
-@pytest.mark.parametrize(("status", "ends"), [("130", 130), ("143", 143)])
-def test_stopped_run_stops_the_command(tmp_path, capfd, status, ends):
-    runs = [
-        Run(name, tmp_path / name, ("x",), program=program(f"sys.exit({status})"))
-        for name in "ab"
-    ]
-    assert finish(runs) == ends
+def test_stopped_run_stops_the_command(tmp_path, capfd):
+    stops = program("sys.exit(143)")
+    runs = [Run(name, tmp_path / name, ("x",), program=stops) for name in "ab"]
+    assert finish(runs) == 143
     assert "the same command goes on" in capfd.readouterr().err
     assert not runs[1].printed.exists()
 
@@ -126,9 +123,4 @@ def test_log_is_of_every_seed_and_whole(tmp_path):
     log = tmp_path / "run" / "seed_4" / "metrics.jsonl"
     log.write_text(log.read_text().splitlines()[0] + "\n")
     with pytest.raises(UserError, match="cut before the run"):
-        run.log()
-    log.unlink()
-    (log.parent / "config.json").unlink()
-    log.parent.rmdir()
-    with pytest.raises(UserError, match="has 1 of 2 seeds; delete "):
         run.log()

@@ -51,18 +51,11 @@ def table(runs, asked=""):
 
 def test_settings_over_their_seeds(runs):
     said = table(runs)
-    assert re.split(r"\s{2,}", said.splitlines()[0].strip()) == [
-        *("runs", "dev accuracy", "95%", "seeds"),
-        *("less row 1", "95% interval", "pairs"),
-    ]
     first, second, *notes = rows(said)
     # Student's t for 0.6, 0.7, 0.8: 4.3027 x 0.1 / sqrt(3).
     assert first == ["1", "rate=2", "0.7", "± 0.25", "3"]
     # All seeds differ by the same: that says nothing about chance.
     assert second == ["2", "rate=1", "0.6", "± 0.25", "3", "-0.1", "3"]
-    assert [note[0].partition(":")[0] for note in notes] == [
-        *("dev accuracy", "95%", "less row 1", "95% interval", "pairs")
-    ]
     assert "(higher is better)" in notes[0][0]
 
 
@@ -85,23 +78,19 @@ def test_best_checkpoint_counts(tmp_path):
 
 
 def test_report_of_a_comparison_for_a_paper(runs, tmp_path):
-    named = sweep.relabel({run: name for name, run in runs}, ["5% & low", "high_rate"])
+    of_runs = {run: name for name, run in runs}
+    named = sweep.relabel(of_runs, ["5% & low", "high_rate"])
     found, score = compare.settings(((name, run) for run, name in named.items()), "")
     parts = [compare.comparison_table(found, score), *compare.figures(found, score)]
     said = report.write(tmp_path / "out", [report.Section("Rates", parts)], {})
     latex = (tmp_path / "out" / "report.tex").read_text()
-    assert "\\begin{tabular}{rlrrrrrr}\n\\toprule\n" in latex
-    assert "1 & high\\_rate & 0.7 & $\\pm$ 0.25 & 3 &  &  &  \\\\\n" in latex
     assert "2 & 5\\% \\& low & 0.6 & $\\pm$ 0.25 & 3 & $-$0.1 &  & 3 \\\\\n" in latex
     markdown = (tmp_path / "out" / "report.md").read_text()
     for name in ("scores", "by_step"):
         assert f"![]({name}.png)" in markdown and f"{name}.pdf" in said
         assert (tmp_path / "out" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
-    assert "pairs: the number of seeds" in markdown
-    with pytest.raises(
-        UserError, match=r"3 for 2 settings, in this order: rate=1; rat"
-    ):
-        sweep.relabel({run: name for name, run in runs}, ["a", "b", "c"])
+    with pytest.raises(UserError, match="3 for 2 settings, in this order: rate=1"):
+        sweep.relabel(of_runs, ["a", "b", "c"])
 
 
 def test_grid_values_in_brackets():
@@ -118,8 +107,6 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
         f"--output={tmp_path}",
     ]
     assert sweep.main([*command, "--plan"]) == 0
-    assert sweep.main([*(x.replace("0,1", "0,1,x") for x in command), "--plan"]) == 2
-    assert "must be consecutive" in capfd.readouterr().err
     assert not list(tmp_path.glob("*/config.json"))
     assert sweep.main(command) == 0
     folders = sorted(tmp_path.glob("learning_rate=*/seed_*"))
@@ -134,13 +121,6 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
     assert "optimizer.learning_rate=2e-3" in before
     assert sweep.main(command) == 0  # nothing is left to do
     assert "optimizer.learning_rate=2e-3" in capfd.readouterr().out
-    for wrong, words in (
-        (["--grid=optimizer.rate=1"], "optimizer.rate"),
-        (["--config.seed=3"], "the grid sets seed"),
-    ):
-        assert sweep.main([*command, *wrong]) == 2
-        line = capfd.readouterr().err.splitlines()[-1]
-        assert line.startswith("error: ") and words in line
 
 
 def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
@@ -177,22 +157,6 @@ def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
     assert (tmp_path / first).exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--grid=seed=1..2"], "a range needs --trials=N"),
-        (["--grid=seed=2..1", "--trials=2"], "the lower end first"),
-        (["--grid=seed=0,1", "--trials=2"], "a --grid to search"),
-        (["--trials=2"], "a --grid to search"),
-        (["--grid=a=1,2", "--trials=-1"], "from 1 to"),
-    ],
-)
-def test_wrong_search_is_one_line(arguments, words, capfd):
-    assert sweep.main(["--config=tiny", *arguments]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("error: ") and words in line
-
-
 OWN = """from bert_jax.tasks import TASKS
 from bert_jax.tasks.pretraining import Pretraining
 
@@ -206,36 +170,22 @@ class Focal(Pretraining):
 TASKS["focal"] = Focal
 
 
-def get_config(config, rate=0.001):
+def get_config(config):
     config.task.name = "focal"
-    config.optimizer.learning_rate = float(rate)
 """
-RATE = 'extends = "micro"\n\n\ndef get_config(config):\n'
-RATE += "    config.optimizer.learning_rate = 0.002\n"
 
 
-@pytest.fixture
-def files(micro, tmp_path, monkeypatch):
+def test_file_of_another_text_is_another_run(micro, tmp_path, monkeypatch):
+    """Where the config names something that it defines, which may have changed."""
     monkeypatch.chdir(tmp_path)
-    for name, text in (("focal", OWN), ("fast", RATE)):
-        Path(f"{name}.py").write_text(text)
+    Path("own.py").write_text(OWN)
     Path("micro.py").write_text(Path(micro).read_text())
-    monkeypatch.setattr(runner, "MAIN", ("main",))
-    stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
-
-
-def plan(*arguments):
-    return [run.folder.name for run in sweep.plan(*sweep.parse(arguments))]
-
-
-def test_file_of_another_text_is_another_run(files):
-    command = ["--config=focal.py", "--config=micro.py", "--grid=seed=0"]
-    before = plan(*command)
-    Path("focal.py").write_text(OWN.replace("one's", "my"))
+    command = ["--config=own.py", "--config=micro.py", "--grid=seed=0"]
+    before = [run.folder.name for run in sweep.plan(*sweep.parse(command))]
+    Path("own.py").write_text(OWN.replace("one's", "my"))
     Path("micro.py").write_text(Path("micro.py").read_text() + "# a comment\n")
-    after = plan(*command)
-    assert before[0] != after[0]  # its definitions may have changed
-    assert before[1] == after[1]  # its fields are the same, and it defines nothing
+    after = [run.folder.name for run in sweep.plan(*sweep.parse(command))]
+    assert before[0] != after[0] and before[1] == after[1]
 
 
 def scored(scores):

@@ -5,14 +5,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 from fake_bucket import FakeGcs
+
+Fake = TypeVar("Fake")
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    fake: FakeGcs
+    fake: Any  # its `answer` takes a request
 
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -24,9 +26,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _handle
+    do_HEAD = do_GET = do_POST = do_PUT = do_DELETE = _handle
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -42,12 +45,11 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[FakeGcs]:
-    """Yields the server, on a free port of this machine."""
-    fake = FakeGcs()
+def served(fake: Fake) -> Iterator[Fake]:
+    """Yields a fake that is served on a free port of this machine, its `url`."""
     handler = type("Handler", (_Handler,), {"fake": fake})
     server = _Server(("127.0.0.1", 0), handler)
-    fake.url = f"http://127.0.0.1:{server.server_address[1]}"
+    fake.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
@@ -55,3 +57,7 @@ def serving() -> Iterator[FakeGcs]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def serving() -> contextlib.AbstractContextManager[FakeGcs]:
+    return served(FakeGcs())

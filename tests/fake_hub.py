@@ -3,12 +3,13 @@ https://huggingface.co/docs/hub/api."""
 
 import contextlib
 import hashlib
-import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from fake_bucket import Answer
+from fake_gcs import served
 
 API = "/api/(?:models|datasets)"
 
@@ -38,93 +39,59 @@ class FakeHub:
                 return own
         return None
 
-
-class Handler(BaseHTTPRequestHandler):
-    """Answers for the `hub` of a class derived from this one."""
-
-    hub: FakeHub
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        path = unquote(urlsplit(self.path).path)
-        self.hub.requests.append((self.command, path))
-        patterns: dict[str, Callable[..., None]] = {
-            rf"{API}/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
-            rf"{API}/([^/]+/[^/]+)/tree/(.+)": self._tree,
+    def answer(self, method: str, url: str, headers: Any, body: bytes) -> Answer:
+        path = unquote(urlsplit(url).path)
+        self.requests.append((method, path))
+        patterns: dict[str, Callable[..., Answer]] = {
             r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)": self._file,
+            rf"{API}/([^/]+/[^/]+)/tree/(.+)": self._tree,
+            rf"{API}/([^/]+/[^/]+)(?:/revision/(.+))?": self._about,
         }
-        for pattern, answer in reversed(patterns.items()):
+        for pattern, answer in patterns.items():
             if match := re.fullmatch(pattern, path):
                 model, revision, *rest = match.groups()
-                if model not in self.hub.models or model in self.hub.refused:
-                    code = self.hub.refused.get(model, "RepoNotFound")
-                    status = 403 if code == "GatedRepo" else 404
-                    return self._send(status, b"{}", {"X-Error-Code": code})
-                found = self.hub.revision(model, revision or "main")
+                if model not in self.models or model in self.refused:
+                    code = self.refused.get(model, "RepoNotFound")
+                    return _refusal(code, 403 if code == "GatedRepo" else 404)
+                found = self.revision(model, revision or "main")
                 if found is None:
-                    code = "RevisionNotFound"
-                    return self._send(404, b"{}", {"X-Error-Code": code})
+                    return _refusal("RevisionNotFound")
                 return answer(model, found, *rest)
-        return self._send(404, b"{}", {})
+        return Answer.of({}, 404)
 
-    def _about(self, model: str, revision: str) -> None:
-        self._json({"id": model, "sha": self.hub.commit(model, revision)})
+    def _about(self, model: str, revision: str) -> Answer:
+        return Answer.of({"id": model, "sha": self.commit(model, revision)})
 
-    def _tree(self, model: str, revision: str) -> None:
-        self._json(
+    def _tree(self, model: str, revision: str) -> Answer:
+        files = self.models[model][revision].items()
+        return Answer.of(
             [
                 {
                     "type": "file",
                     "path": name,
                     "size": len(content),
-                    "oid": hashlib.sha1(content).hexdigest(),
+                    "oid": _oid(content),
                 }
-                for name, content in self.hub.models[model][revision].items()
+                for name, content in files
             ]
         )
 
-    def _file(self, model: str, revision: str, name: str) -> None:
-        content = self.hub.models[model][revision].get(name)
+    def _file(self, model: str, revision: str, name: str) -> Answer:
+        content = self.models[model][revision].get(name)
         if content is None:
-            return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
-        headers = {
-            "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
-            "X-Repo-Commit": self.hub.commit(model, revision),
-        }
-        self._send(200, content, headers)
-
-    def _json(self, value: object) -> None:
-        headers = {"Content-Type": "application/json"}
-        self._send(200, json.dumps(value).encode(), headers)
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+            return _refusal("EntryNotFound")
+        commit = self.commit(model, revision)
+        headers = {"ETag": f'"{_oid(content)}"', "X-Repo-Commit": commit}
+        return Answer(200, content, headers)
 
 
-@contextlib.contextmanager
-def serving() -> Iterator[FakeHub]:
-    hub = FakeHub()
-    handler = type("Handler", (Handler,), {"hub": hub})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
+def _refusal(code: str, status: int = 404) -> Answer:
+    return Answer(status, b"{}", {"X-Error-Code": code})
+
+
+def _oid(content: bytes) -> str:
+    return hashlib.sha1(content).hexdigest()
+
+
+def serving() -> contextlib.AbstractContextManager[FakeHub]:
+    return served(FakeHub())

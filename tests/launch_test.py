@@ -122,7 +122,6 @@ def test_gpu_gets_its_packages_and_a_cpu_run_keeps_them(
     [
         ((), "-m not slow tests"),
         (("--all", "-x"), "-x tests"),
-        (("-k", "name"), "-k name tests"),
         ((__file__,), __file__),
     ],
 )
@@ -140,7 +139,7 @@ def test_tests_that_a_command_selects(fake, tmp_path, given, called):
     assert ("parity" in packages) == ("--all" in given)
 
 
-@pytest.mark.parametrize("check", ["ruff format", "ruff check", "mypy", "pytest"])
+@pytest.mark.parametrize("check", ["ruff check", "pytest"])
 def test_check_that_fails_is_the_status(fake, check):
     assert fake("test", FAILS=check)[0].returncode == 1
 
@@ -158,8 +157,5 @@ def test_tpu_copies_and_runs_on_every_worker(tmp_path):
     assert list(tmp_path.glob("*.gz")) == []
     dry = launch(*given[:3], "--dry-run", *given[3:], PATH="/usr/bin:/bin")
     assert dry.returncode == 0, dry.stderr
-    assert [line.split()[0] for line in dry.stdout.splitlines()] == [
-        "bash",
-        "gcloud",
-        "gcloud",
-    ]
+    started = [line.split()[0] for line in dry.stdout.splitlines()]
+    assert started == ["bash", "gcloud", "gcloud"]

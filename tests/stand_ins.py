@@ -2,10 +2,7 @@
 
 import contextlib
 import io
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,14 +16,6 @@ Program = Callable[[Sequence[str]], None]
 def options(arguments: Sequence[str]) -> dict[str, str]:
     """Returns the options by name, --workdir=X as {"workdir": "X"}."""
     return dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
-
-
-def write_config(folder: Path, steps: int, seeds: int = 1, **groups: Any) -> None:
-    """Writes a run's config.json, with the fields that describe its end."""
-    folder.mkdir(parents=True, exist_ok=True)
-    train = {"num_steps": steps, "early_stop": 0, "seeds": seeds, "batch_size": 4}
-    config = {"train": train, "model": {}} | groups
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:

@@ -97,20 +97,6 @@ def test_cudnn(device, processor, shape, causal):
     compared(choose.cudnn_attention, shape, "bfloat16", seen, 0.0, causal, processor)
 
 
-def test_kernels_give_the_same_bits_twice():
-    """Of each kernel's gradients: no sum's order depends on the moment."""
-    shape = (4, 128, 12, 64)
-    given, seen = values(shape, "bfloat16"), sees("padded", *shape[:2])
-    attentions = [einsum_attention, choose.fused_attention]
-    for attend in attentions:
-        first = results(attend, given, seen, 0.0, False)
-        for _ in range(5):
-            for one, other in zip(
-                results(attend, given, seen, 0.0, False), first, strict=True
-            ):
-                np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize("rows", [2, 500, 30_522])
 def test_gradients_of_a_lookup(device, rows):
     """Those of a table whose first row a tenth of the tokens have, and their bits."""

@@ -82,17 +82,3 @@ def test_killed_and_started_again_it_writes_the_same_losses(both):
     assert max(losses(both / "killed")) < STEPS
     finished(job(both, "killed"))
     assert losses(both / "killed") == losses(both / "whole")
-
-
-def test_device_run_answers(both):
-    done = subprocess.run(
-        [*MAIN, f"--workdir={both / 'whole'}", "--mode=predict"],
-        input='{"text": "Return the [MASK] of the array."}\n',
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    (guesses,) = json.loads(done.stdout)["masks"]
-    assert 0 < guesses[0]["probability"] < 1

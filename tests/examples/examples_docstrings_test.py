@@ -8,22 +8,15 @@ from examples import docstrings
 SHARED = "All packages say this about what they return to you."
 
 
-def extracted(folder, each):
-    """The output of `pydocs.extract_docstrings`, with `each` paragraphs of each
-    package."""
+def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
     lines = []
     for package in (*docstrings.PACKAGES, "rich"):
-        texts = [f"The {package} way of doing it, number {n}." for n in "abcdef"[:each]]
+        texts = [f"The {package} way of doing it, number {n}." for n in "abcd"]
         listed = "x : int y : int z : int the_last_one : float"
         text = "\n\n".join([SHARED, "Too short.", listed, *texts, texts[0]])
         lines.append(json.dumps({"module": f"{package}/file.py", "text": text}) + "\n")
-    path = folder / "extracted.jsonl"
+    path = tmp_path / "extracted.jsonl"
     path.write_text("".join(lines))
-    return path
-
-
-def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
-    path = extracted(tmp_path, 4)
     monkeypatch.setattr(pydocs, "extract_docstrings", lambda folder: path)
     output = tmp_path / "rows.jsonl"
     docstrings.main([str(output), "--each=3"])
@@ -35,4 +28,3 @@ def test_paragraphs_of_each_package(tmp_path, monkeypatch, capsys):
         assert all(text.startswith(f"The {package} way") for text in own)
     labels = [row["label"] for row in rows]
     assert labels != sorted(labels)  # they are mixed
-    assert rows == docstrings.paragraphs(path, 3)
