@@ -8,6 +8,7 @@ from bert_jax.runtime.storage import Path
 from bert_jax.tasks.task import Task
 from bert_jax.training.run import Run
 from bert_jax.workdir import folder as workdir
+from bert_jax.workdir import trackers
 
 
 def train(task: Task, folder: Path) -> int:
@@ -24,6 +25,7 @@ def train(task: Task, folder: Path) -> int:
       UserError: A problem that the user can fix. Leaves no half-written file.
       Interrupted: SIGTERM or Ctrl-C. The step it stopped at is saved.
     """
+    trackers.require_package(task.config.train.trackers)
     with contextlib.ExitStack() as stack:
         if processes.is_first():
             stack.enter_context(workdir.lock_workdir(folder))

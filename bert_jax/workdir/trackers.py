@@ -3,6 +3,7 @@
 Both read their own variables: WANDB_PROJECT, MLFLOW_TRACKING_URI, ...
 """
 
+import importlib.util
 import json
 import logging
 import math
@@ -11,13 +12,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from bert_jax.errors import first_line
+from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import untrusted
 from bert_jax.runtime.storage import Path, in_bucket, write_atomically
 
 log = logging.getLogger(__name__)
 
 _PROJECT = {"wandb": "WANDB_PROJECT", "mlflow": "MLFLOW_EXPERIMENT_NAME"}
+
+
+def require_package(names: Sequence[str]) -> None:
+    """Raises UserError if a service's package is not installed."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"config.train.trackers: pip install '.[{name}]'")
 
 
 # The name of a service's run, and functions to send a step and to end the run.
@@ -63,8 +71,7 @@ class Trackers:
     """The services that `config.train.trackers` names.
 
     A resumed run continues the same run of a service, whose name is in `folder`'s
-    trackers.json. A service that fails, or whose package is not installed, is reported
-    once and left out from then on.
+    trackers.json. A service that fails is reported once and left out from then on.
     """
 
     def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any]):

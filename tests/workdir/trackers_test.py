@@ -8,7 +8,8 @@ import types
 import pytest
 from runs import run
 
-from bert_jax.workdir import metrics
+from bert_jax.errors import UserError
+from bert_jax.workdir import metrics, trackers
 from bert_jax.workdir.trackers import Trackers
 
 CONFIG = {"train.num_steps": 20, "optimizer.learning_rate": 1e-3}
@@ -87,6 +88,13 @@ def test_resumed_run_goes_on_in_the_same_one(wandb, mlflow, tmp_path):
     assert wandb.runs == mlflow.runs == {"run0": steps}
     assert wandb.ends == {"run0": 0}
     assert Trackers((), tmp_path, CONFIG).close(True) is None
+
+
+def test_package_that_is_missing_is_one_line(monkeypatch):
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install '\.\[mlflow\]'"):
+        trackers.require_package(("mlflow",))
+    trackers.require_package(())
 
 
 @pytest.mark.slow
