@@ -28,6 +28,7 @@ from bert_jax.convert import weights
 from bert_jax.errors import UserError
 from bert_jax.models.encoder import Packed
 from bert_jax.registry import FAMILIES
+from tests.close import GRADIENT_TERMS, assert_close
 from tests.parity import check_same, outputs_of
 
 pytestmark = pytest.mark.usefixtures("torch", "transformers")
@@ -264,7 +265,7 @@ def test_attentions_of_every_layer(family, tmp_path):
     theirs = model(torch.tensor(ids), output_attentions=True).attentions
     assert len(found["attentions"]) == len(theirs) == 2
     for ours, expected in zip(found["attentions"], theirs, strict=True):
-        np.testing.assert_allclose(ours, expected.detach().numpy(), rtol=0, atol=1e-5)
+        assert_close(ours, expected.detach().numpy(), terms=GRADIENT_TERMS)
 
 
 def test_bert_with_another_kind_of_vocabulary_and_spare_rows(tmp_path):
