@@ -4,9 +4,6 @@ import importlib
 
 import pytest
 
-from bert_jax.errors import UserError
-from experiments.lib import command_line
-
 PROGRAMS = (
     *("insight.attention_plot", "insight.probes"),
     *("sweeps.sweep", "claims.leak", "claims.learning_curves"),
@@ -51,10 +48,3 @@ def test_option_that_cannot_be(command, words, tmp_path, capsys):
     assert program.main(given) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and words in line
-
-
-def test_bucket_is_refused():
-    parser = command_line.Parser("x", None)
-    parser.add_argument("--output")
-    with pytest.raises(UserError, match="s3:/a: a bucket; name a local place"):
-        parser.parse_args(["--output", "s3:/a"])

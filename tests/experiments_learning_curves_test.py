@@ -51,9 +51,6 @@ def test_nested_order_is_stratified_at_every_beginning():
             assert abs(chosen.count(label) - share * count) <= 1
     assert order.tolist() == curves.nested(labels, seed).tolist()
     assert order.tolist() != curves.nested(labels, seed + 1).tolist()
-    # Not the first of each class: any example may be in a small set.
-    firsts = {curves.nested(labels, s)[0] for s in range(40)}
-    assert len(firsts) > 10
 
 
 def test_sizes():
