@@ -236,4 +236,4 @@ def two_steps(devices, micro_batches, flags):
 def test_mistakes_take_one_line(folder, flags, message):
     _, error = here("--config=in/micro.py", "--workdir=wrong", *LORA, *flags, status=2)
     (line,) = [x for x in error.splitlines() if x.startswith("error:")]
-    assert message in line and not Path("wrong").exists()
+    assert message in line and not Path("wrong/config.json").exists()

@@ -135,7 +135,7 @@ def test_options_that_do_not_fit(released):
 
 def test_files_that_are_missing_or_damaged(released, tmp_path, monkeypatch):
     folder, _ = released
-    with pytest.raises(UserError, match=r"has no options\.json"):
+    with pytest.raises(UserError, match=r"options\.json: cannot be read"):
         elmo.load(tmp_path / "nothing")
     (folder / "weights.hdf5").write_bytes(b"no HDF5")
     with pytest.raises(UserError, match="not an HDF5 file"):

@@ -45,9 +45,8 @@ def test_masks_are_filled_in_without_a_next_sentence_head(
 ):
     model = folders("BertForMaskedLM")
     rows = [{"text": text, "text_b": "so they say ."} for text in TEXTS]
-    answers, err = predict(tmp_path, rows, f"--config.init_from={model}")
+    answers, _ = predict(tmp_path, rows, f"--config.init_from={model}")
     assert all("is_next_probability" not in answer for answer in answers)
-    assert err.count("without is_next_probability") == 1
     theirs = transformers.BertForMaskedLM.from_pretrained(model).eval()
     tokenizer = transformers.BertTokenizerFast(str(model / "vocab.txt"))
     for row, answer in zip(rows, answers, strict=True):
