@@ -24,8 +24,17 @@ from bert_jax.runtime.storage import Path
 log = logging.getLogger(__name__)
 
 
-# Orbax raises its real errors. Messages that it only logs are noise.
-absl_logging.set_verbosity(absl_logging.FATAL)
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences Orbax's log messages, and no other program's that imports this file."""
+    verbosity = absl_logging.get_verbosity()
+    absl_logging.set_verbosity(absl_logging.FATAL)
+    try:
+        yield
+    finally:
+        absl_logging.set_verbosity(verbosity)
+
+
 # After a read or write has failed, TensorStore raises "Event loop is closed" for each
 # one in progress. The error itself is raised, too.
 _show = sys.unraisablehook
@@ -34,7 +43,8 @@ sys.unraisablehook = lambda x: "loop is closed" in str(x.exc_value) or _show(x)
 # Orbax cuts an array that is on several devices into slices, and each device saves one.
 # The training loop waits for the cutting, so slices of less than 1 MB cost too much.
 _HANDLER = ocp.type_handlers.ArrayHandler(min_slice_bytes_for_replica_parallel=2**20)
-ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
+with _quietly():  # Orbax warns that this replaces its default
+    ocp.type_handlers.register_type_handler(jax.Array, _HANDLER, override=True)
 
 
 def checkpoint_name(config: ConfigDict) -> str:
@@ -73,7 +83,7 @@ class Checkpoints:
             kept.append(policies.EveryNSteps(keep_every))
         # Two managers may save at once: keeps their barriers apart.
         barriers = ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name)
-        with self._one_line_errors("read"):
+        with _quietly(), self._one_line_errors("read"):  # Orbax warns about read_only
             self._manager = ocp.CheckpointManager(
                 self._folder,
                 item_names=("params", "opt_state", "running_stats", "carry"),
@@ -135,7 +145,8 @@ class Checkpoints:
         for step in sorted(steps, reverse=True):
             trees, reason = None, "another process cannot read it"
             try:
-                trees = self._restore(step, abstract)
+                with _quietly():
+                    trees = self._restore(step, abstract)
             except jax.errors.JaxRuntimeError:
                 raise  # a device failed, not the file
             except Exception as error:  # Orbax and TensorStore may raise anything

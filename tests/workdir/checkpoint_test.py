@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from absl import logging as absl_logging
 from runs import no_room
 
 from bert_jax.errors import UserError
@@ -68,6 +69,12 @@ def test_reader_leaves_a_damaged_checkpoint_where_it_is(tmp_path, state):
         params, now = reader.restore_params(abstract)
     assert now == 1 and params["w"][0] == 1
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_log_of_a_program_that_imports_checkpoints_is_not_silenced(tmp_path, state):
+    with Checkpoints(tmp_path, 2) as checkpoints:
+        checkpoints.save(state.items(), 1)
+    assert absl_logging.get_verbosity() > absl_logging.FATAL
 
 
 def test_full_disk_leaves_no_half_written_checkpoint(tmp_path, state):
