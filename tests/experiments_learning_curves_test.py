@@ -6,13 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import stand_ins
-from runs import here
 from runs import run as run_main
 
 import bert_jax
 from bert_jax.errors import UserError
 from experiments.claims import learning_curves as curves
-from experiments.lib import runner
 
 WORDS = ("quick fox jumps over", "lazy dog", "seven cats watch it go", "the brown dog")
 
@@ -63,14 +61,7 @@ def test_sizes():
 def test_learning_curves(data, plain, reading, tmp_path, monkeypatch, capfd):
     """Trained, judged and drawn. A second start runs nothing."""
     pytest.importorskip("matplotlib", reason="needs the report extra")
-    started = []
-
-    def run(arguments):
-        started.append(arguments)
-        print(*here(*arguments), sep="")
-
-    stand_ins.put(monkeypatch, main=run)
-    monkeypatch.setattr(runner, "MAIN", ("main",))
+    started = stand_ins.run_here(monkeypatch)
     output = tmp_path / "out"
     given = (f"--data={data}", f"--init_from={plain}", f"--ltr={reading}")
     few = ("--size=tiny", "--examples=8", "--draws=1", "--seeds=2", "--epochs=2")

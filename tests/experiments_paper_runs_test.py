@@ -7,7 +7,6 @@ import stand_ins
 from paper_runs import command, data, main_run
 from runs import here
 
-from experiments.lib import runner
 from experiments.paper import __main__ as paper
 
 __all__ = ["command", "data"]  # fixtures
@@ -61,7 +60,6 @@ def test_whole_table_of_tiny_models(micro, tmp_path, monkeypatch, capfd):
             print(*here(*arguments), sep="")
 
     stand_ins.put(monkeypatch, main=run)
-    monkeypatch.setattr(runner, "MAIN", ("main",))
     folder = tmp_path / "data" / "imdb"
     folder.mkdir(parents=True)
     rows = [{"text": f"the {w} fox", "label": w} for w in ("cats", "watch") * 16]

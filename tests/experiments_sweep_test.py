@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stand_ins
-from runs import here
 
 from bert_jax.errors import UserError
 from bert_jax.workdir import metrics
-from experiments.lib import report, runner
+from experiments.lib import report
 from experiments.lib.runner import Run
 from experiments.sweeps import compare, sweep
 
@@ -99,8 +98,7 @@ def test_grid_values_in_brackets():
 
 
 def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd):
-    stand_ins.put(monkeypatch, main=lambda given: print(*here(*given), sep=""))
-    monkeypatch.setattr(runner, "MAIN", ("main",))
+    stand_ins.run_here(monkeypatch)
     command = [
         *(f"--config={micro}", "--config.train.num_steps=3", "--together"),
         *("--grid=optimizer.learning_rate=1e-3,2e-3", "--grid=seed=0,1"),
@@ -126,14 +124,7 @@ def test_sweep_grid_trains_every_point_once(micro, tmp_path, monkeypatch, capfd)
 def test_search_by_optuna_continues(micro, tmp_path, monkeypatch, capfd):
     """A search that was stopped chooses the settings that a longer one would have."""
     pytest.importorskip("optuna", reason="needs the extra search")
-    started = []
-
-    def train(given):
-        started.append(given)
-        print(*here(*given), sep="")
-
-    stand_ins.put(monkeypatch, main=train)
-    monkeypatch.setattr(runner, "MAIN", ("main",))
+    started = stand_ins.run_here(monkeypatch)
     command = [
         *(f"--config={micro}", "--config.train.num_steps=2", "--grid=seed=0,1"),
         *("--grid=optimizer.learning_rate=1e-4..1e-1", "--together"),

@@ -9,7 +9,6 @@ import stand_ins
 from runs import taken
 
 from bert_jax.config import configuration
-from experiments.lib import runner
 from experiments.paper import __main__ as paper
 from experiments.paper import options, runs
 
@@ -99,7 +98,6 @@ def data(tmp_path):
 def command(data, micro, tmp_path, monkeypatch, capfd):
     pytest.importorskip("matplotlib", reason="needs the report extra")
     stand_ins.put(monkeypatch, main=main_run, features=features_run)
-    monkeypatch.setattr(runner, "MAIN", ("main",))
     monkeypatch.setattr(runs, "FEATURES", ("features",))
     output = tmp_path / "out"
 

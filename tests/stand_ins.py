@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 
 import pytest
+from runs import here
 
 from experiments.lib import runner
 
@@ -38,6 +39,21 @@ def put(monkeypatch: pytest.MonkeyPatch, **programs: Program) -> None:
         return status
 
     monkeypatch.setattr(runner, "wait", wait)
+    if "main" in programs:
+        monkeypatch.setattr(runner, "MAIN", ("main",))
+
+
+def run_here(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Makes bert_jax.main run in this process. Returns the arguments of all its runs,
+    a list that grows."""
+    started: list[Sequence[str]] = []
+
+    def run(arguments: Sequence[str]) -> None:
+        started.append(arguments)
+        print(*here(*arguments), sep="")
+
+    put(monkeypatch, main=run)
+    return started
 
 
 def _status(program: Program, arguments: Sequence[str]) -> int:

@@ -77,7 +77,7 @@ class Trackers:
     def __init__(self, names: Sequence[str], folder: Path, config: Mapping[str, Any]):
         self._open: dict[str, _Run] = {}
         path = folder / "trackers.json"
-        runs = untrusted.read_optional(path)
+        runs = untrusted.read_optional(path) if names else {}
         for name in names:
             os.environ.setdefault(_PROJECT[name], "bert_jax")
             start = {"wandb": _wandb, "mlflow": _mlflow}[name]
