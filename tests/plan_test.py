@@ -174,6 +174,7 @@ def test_plan_for_devices_that_are_not_there(small):
             *(sys.executable, "-m", "experiments.capacity.plan", f"--config={small}"),
             *("--devices=512", "--device=h100", "--config.mesh.tensor=4"),
             *("--config.train.batch_size=1024", "--config.evaluate.batch_size=1024"),
+            *("--config.model.attention=fused", "--config.model.epilogue=fused"),
         ],
         cwd=ROOT,
         env=environment,

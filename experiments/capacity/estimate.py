@@ -60,7 +60,8 @@ def mesh_of(config: ConfigDict, kind: str) -> Mesh:
     )
     if kind == "cuda":
         devices.trace_without_cudnn()
-    own.model.attention = "einsum"  # the simulated devices are of another kind
+    # The simulated devices, of another kind, have no kernels.
+    own.model.attention, own.model.epilogue = "einsum", "xla"
     return sharding.make_mesh(own)
 
 
