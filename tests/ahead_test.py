@@ -1,6 +1,7 @@
 """Steps as the TPU's and the GPU's own compilers make them, without such devices."""
 
 import re
+from collections import Counter
 
 import jax
 import pytest
@@ -110,6 +111,15 @@ def test_fused_step_of_a_gpu_adds_no_gradient_in_any_order_and_sorts_ids_alone()
     sorts = [line.split(" sort(")[0] for line in text.splitlines() if " sort(" in line]
     tokens = program.rows * program.length
     assert sorts and all(f"[{tokens}]" in line for line in sorts)
+
+
+@pytest.mark.slow
+def test_products_of_8_bits_on_a_gpu():
+    """Each of a layer's four, in three passes."""
+    _, done = built(GPU, *GPU_STEP, "model.products=fp8")
+    found = Counter(one.dtype for one in hlo.products(hlo.Program(done.as_text())))
+    assert found["f8e4m3fn"] + found["f8e5m2"] == 12
+    assert done.as_text().count("__cublas$lt$matmul$f8") == 12
 
 
 @pytest.mark.slow

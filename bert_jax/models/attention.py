@@ -7,18 +7,16 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Array, Float, Int
 
 from bert_jax.models.config import MASK_VALUE, BertConfig
 from bert_jax.models.layers import (
-    PRODUCT,
     Dense,
     dropout,
     gather_positions,
     platform_name,
 )
-from bert_jax.models.matmul import linear, multiplied_einsum
+from bert_jax.models.matmul import multiplied_einsum
 from bert_jax.models.positions import positions_of
 from bert_jax.registry import ATTENTIONS
 from bert_jax.types import DropoutKey
@@ -238,5 +236,5 @@ def _packed(
     kernel, bias = jnp.stack(kernels, axis=2), jnp.stack(biases, axis=1)
     # [embed, heads, 3, head_dim] and [heads, 3, head_dim]
     constant = jax.lax.stop_gradient(bias)
-    packed = linear(names, hidden.astype(config.dtype), kernel, constant)
-    return checkpoint_name(packed, PRODUCT), bias
+    x = hidden.astype(config.dtype)
+    return parts[0].multiply(names, x, kernel, constant), bias

@@ -102,14 +102,15 @@ def _linear_forward(
     return linear(names, x, kernel, bias), (x, kernel, bias)
 
 
-def _linear_backward(
+def linear_gradients(
     names: tuple[str | None, ...], arrays: tuple[Array, Array, Array], gradient: Array
 ) -> tuple[Array, Array, Array]:
+    """Returns the gradients of `x`, `kernel` and `bias`, which are `arrays`."""
     x, kernel, bias = arrays
     inputs, matrix = _matrices(names, x, kernel, bias.ndim)
     outputs = gradient.reshape(-1, bias.size)
     to_x = _einsum("ro,io->ri", outputs, matrix, x.dtype)
-    to_kernel = _einsum("ri,ro->io", inputs, outputs, kernel.dtype)
+    to_kernel = _einsum("ri,ro->io", inputs, outputs, jnp.float32)
     to_bias = jnp.sum(outputs, axis=0, dtype=jnp.float32)
     return (
         to_x.reshape(x.shape),
@@ -118,7 +119,7 @@ def _linear_backward(
     )
 
 
-linear.defvjp(_linear_forward, _linear_backward)
+linear.defvjp(_linear_forward, linear_gradients)
 
 
 def _einsum(spec: str, a: Array, b: Array, result: DTypeLike) -> Array:

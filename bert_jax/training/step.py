@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int, Key
 
 from bert_jax.errors import UserError
-from bert_jax.models import lora
+from bert_jax.models import float8, lora
 from bert_jax.models.heads import count_parameters
 from bert_jax.runtime import processes
 from bert_jax.tasks.task import Task
@@ -57,6 +57,7 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
     carry: Any = ()  # arrays [batch, ...] for the next step, () without any
+    amax: Any = ()  # see `models.float8`, () without
 
     def items(self) -> dict[str, Any]:
         """Returns the saved parts: all but `step`, which is the checkpoint's name."""
@@ -65,7 +66,8 @@ class TrainState(NamedTuple):
             "opt_state": self.opt_state,
             "running_stats": self.running_stats._asdict(),
         }
-        return {**items, "carry": self.carry} if self.carry else items
+        others = {"carry": self.carry, "amax": self.amax}
+        return items | {name: tree for name, tree in others.items() if tree}
 
     def restored(self, items: Mapping[str, Any], step: int) -> "TrainState":
         """Returns the state of a checkpoint's items, with this state's shardings."""
@@ -76,6 +78,7 @@ class TrainState(NamedTuple):
             items["opt_state"],
             anomaly.RunningStats(**items["running_stats"]),
             items.get("carry", ()),
+            items.get("amax", ()),
         )
 
 
@@ -84,11 +87,18 @@ def init_state(
     optimizer: optax.GradientTransformation,
     carry: Any = (),
     learns: Learns = None,
+    amax: Any = (),
 ) -> TrainState:
     """Returns the state before the first step."""
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
     opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
-    return TrainState(count, params, opt_state, stats, carry)
+    return TrainState(count, params, opt_state, stats, carry, amax)
+
+
+def _init_amax(task: Task) -> Any:
+    if task.config.model.products != "fp8":
+        return ()
+    return float8.init_amax(nn.meta.unbox(task.param_shapes))
 
 
 def abstract_state(
@@ -109,7 +119,10 @@ def abstract_state(
     shardings = sharding.shardings_of(params)
     whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
-        lambda params: init_state(params, optimizer, task.init_carry(), learns), params
+        lambda params: init_state(
+            params, optimizer, task.init_carry(), learns, _init_amax(task)
+        ),
+        params,
     )
     zero1 = task.config.mesh.optimizer == "zero1"
 
@@ -137,6 +150,7 @@ def abstract_state(
             opt_state=opt_shardings,
             running_stats=jax.tree.map(lambda _: whole, state.running_stats),
             carry=jax.tree.map(lambda _: sharding.batch_sharding(mesh), state.carry),
+            amax=jax.tree.map(lambda _: whole, state.amax),
         ),
     )
 
@@ -197,17 +211,22 @@ def train_step(
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     learning, rest = optimizers.split_learning(state.params, learns)
     others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
+    given = optimizers.join(learning, state.amax)
     if vectors is None:
         loss = _beside(loss, others)
         grads, (losses, carry) = _gradients(
-            learning, batch, key, loss, *divisors, state.carry
+            given, batch, key, loss, *divisors, state.carry
         )
     else:
         vectors = _beside(vectors, others)
         grads, losses = _gradients_of_vectors(
-            learning, batch, key, vectors, loss, *divisors
+            given, batch, key, vectors, loss, *divisors
         )
         carry = state.carry
+    amax = state.amax
+    if amax:
+        grads, found = float8.split_amax(grads)
+        amax = float8.next_amax(amax, found)
     metrics = {
         "loss": sum(losses.values()),
         **losses,
@@ -223,12 +242,12 @@ def train_step(
         learning_rate=learning_rate,
         unless=unless,
     )
-    params, opt_state, carry = unless(
-        (optax.apply_updates(learning, updates), opt_state, carry),
-        (learning, state.opt_state, state.carry),
+    params, opt_state, carry, amax = unless(
+        (optax.apply_updates(learning, updates), opt_state, carry, amax),
+        (learning, state.opt_state, state.carry, state.amax),
     )
     params = optimizers.join(params, rest)
-    after = TrainState(state.step + 1, params, opt_state, stats, carry)
+    after = TrainState(state.step + 1, params, opt_state, stats, carry, amax)
     return after, {**metrics, **judged}
 
 
@@ -308,10 +327,16 @@ def _at_least_some(weights: Scalars) -> Scalars:
 
 
 def _added(function: Callable[..., Any], parts: Any) -> Any:
-    """Returns the sum of `function(index, part)` over parts [parts, rows, ...]."""
+    """Returns the sum of `function(index, part)` over parts [parts, rows, ...], and the
+    largest of each `amax`."""
+
+    def combine(path: tuple, total: Array, part: Array) -> Array:
+        is_amax = path and getattr(path[-1], "key", None) == float8.NAME
+        return jnp.maximum(total, part) if is_amax else total + part
 
     def add(carry: Any, index_and_rows: tuple) -> tuple:
-        return jax.tree.map(jnp.add, carry, function(*index_and_rows)), None
+        found = function(*index_and_rows)
+        return jax.tree.map_with_path(combine, carry, found), None
 
     first = jax.tree.map(lambda rows: rows[0], parts)
     zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, 0, first))
@@ -391,7 +416,8 @@ class Step:
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
-            return init_state(params, self._optimizer, carry, self._learns)
+            amax = _init_amax(self.task)
+            return init_state(params, self._optimizer, carry, self._learns, amax)
 
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))

@@ -86,7 +86,7 @@ class Checkpoints:
         with _quietly(), self._one_line_errors("read"):  # Orbax warns about read_only
             self._manager = ocp.CheckpointManager(
                 self._folder,
-                item_names=("params", "opt_state", "running_stats", "carry"),
+                item_names=("params", "opt_state", "running_stats", "carry", "amax"),
                 options=ocp.CheckpointManagerOptions(
                     preservation_policy=policies.AnyPreservationPolicy(kept),
                     read_only=self._read_only,

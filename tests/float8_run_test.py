@@ -1,0 +1,102 @@
+"""Runs whose products have 8 bits: micro-batches, devices, layers in a loop, resume."""
+
+import contract_runs
+import jax
+import numpy as np
+import pytest
+from contract_tasks import create
+from runs import finish, here, losses, run_killed, start
+
+from bert_jax.training import sharding
+from bert_jax.training.step import Step
+from tests.contract_test import SPLIT, saved
+
+FP8 = "--config.model.products=fp8"
+
+
+def one_step(task, micro_batches=1, devices=1):
+    mesh = sharding.make_mesh(task.config, devices=jax.devices()[:devices])
+    program = Step(task, mesh)
+    batch = next(task.batches(0, slice(None), 0))
+    placed = sharding.place_batch(batch, mesh, task.phase_at(0).batch_size, 1)
+    state = program.first_state()
+    compiled = program.trace(state, placed, micro_batches).lower().compile()
+    given = (placed, program.seeds.array, np.float32(1e-3), {})
+    for _ in range(2):
+        state, metrics = compiled(state, *given)
+    return jax.device_get((state, metrics))
+
+
+@pytest.fixture
+def task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(**fields):
+        own = {"train.num_steps": 4, "train.batch_size": 8, "model.products": "fp8"}
+        own |= {"model.hidden_dropout_prob": 0.0}
+        own |= {"model.attention_probs_dropout_prob": 0.0}
+        return create("pretraining", own | fields)
+
+    return make
+
+
+def test_largest_numbers_of_any_micro_batch(task):
+    whole, metrics = one_step(task())
+    parts, of_parts = one_step(task(), micro_batches=2)
+    np.testing.assert_allclose(of_parts["loss"], metrics["loss"], rtol=1e-3)
+    found = jax.tree.leaves_with_path(whole.amax)
+    names = {path[-2].key for path, _ in found}
+    assert names == {"query", "key", "value", "output", "intermediate"}
+    for (path, one), two in zip(found, jax.tree.leaves(parts.amax), strict=True):
+        assert one.shape == (2, 16) and (one[:, :2] > 0).all(), path
+        assert not one[:, 2:].any()
+        # The input of the first step, before anything is rounded, is in both.
+        np.testing.assert_allclose(two[0], one[0], rtol=0.05)
+    first = whole.amax["bert"]["encoder"]["layer_0"]["attention"]["query"]["amax"]
+    again = parts.amax["bert"]["encoder"]["layer_0"]["attention"]["query"]["amax"]
+    np.testing.assert_array_equal(first[0, 1], again[0, 1])
+
+
+@pytest.mark.slow
+def test_devices_and_layers_in_a_loop(task):
+    """They round differently, by less than 8 bits can show in a step."""
+    two_layers = {"model.num_hidden_layers": 2}
+    state, metrics = one_step(task(**two_layers))
+    split, on_eight = one_step(task(**SPLIT, **two_layers), devices=8)
+    loop, in_loop = one_step(task(**two_layers, **{"model.scan_layers": True}))
+    for found in (on_eight, in_loop):
+        np.testing.assert_allclose(found["loss"], metrics["loss"], rtol=1e-3)
+        np.testing.assert_allclose(found["grad_norm"], metrics["grad_norm"], rtol=0.02)
+    one, eight = (np.array(jax.tree.leaves(x.amax))[:, 0, 1] for x in (state, split))
+    np.testing.assert_allclose(eight, one, rtol=1e-2)
+    first = state.amax["bert"]["encoder"]["layer_0"]["output"]["amax"]
+    stacked = loop.amax["bert"]["encoder"]["layers"]["output"]["amax"]
+    assert stacked.shape == (2, 2, 16)
+    np.testing.assert_allclose(stacked[0, 0, 1], first[0, 1], rtol=1e-2)
+
+
+@pytest.mark.slow
+def test_killed_run_resumes_as_if_it_had_not_been(once, micro, tmp_path):
+    straight = contract_runs.packed(once, micro)
+    given = (*straight.arguments, FP8, "--config.train.num_steps=20")
+    config = f"--config={straight.config}"
+    finish(start(config, f"--workdir={tmp_path / 'straight'}", *given))
+    run_killed(straight.task, straight.config, tmp_path / "killed", *given)
+    _, err = finish(start(config, f"--workdir={tmp_path / 'killed'}", *given))
+    assert "resuming at step 10 of" in err
+    expected = losses(tmp_path / "straight")
+    np.testing.assert_array_equal(losses(tmp_path / "killed"), expected)
+    assert not np.array_equal(expected, losses(straight.workdir)[: len(expected)])
+    (_, found), (_, same) = saved(tmp_path / "killed"), saved(tmp_path / "straight")
+    assert "amax" in found
+    assert jax.tree.structure(found) == jax.tree.structure(same)
+    jax.tree.map(np.testing.assert_array_equal, found, same)
+
+
+def test_model_without_such_products(tmp_path):
+    _, err = here(
+        *("--config=configs/elmo.py:size=tiny", f"--workdir={tmp_path / 'run'}"),
+        FP8,
+        status=2,
+    )
+    assert err.splitlines()[-1].startswith("error: config.model.products=fp8: ")

@@ -1,0 +1,100 @@
+"""Products of 8 bits beside those of the rounded arrays in float64."""
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from close import assert_close
+
+from bert_jax.errors import UserError
+from bert_jax.models import float8
+
+NAMES = ("embed", "heads", "head_dim")
+FORWARD, BACKWARD = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+
+
+def rounded(x, most, dtype):
+    """Rounds by ml_dtypes, with the largest usable power of 2 found by trying."""
+    limit = float(ml_dtypes.finfo(dtype).max)
+    scale = min(2.0**k for k in range(-60, 60) if 2.0**k > most / limit)
+    scaled = np.clip(np.asarray(x, np.float64) / scale, -limit, limit)
+    return scaled.astype(np.float32).astype(dtype).astype(np.float64) * scale
+
+
+@pytest.fixture(params=["float32", "bfloat16"])
+def arrays(request):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(rng.normal(size=(3, 5, 16)), request.param)
+    kernel = jnp.asarray(rng.normal(size=(16, 2, 8)) / 40, jnp.float32)
+    bias = jnp.asarray(rng.normal(size=(2, 8)), jnp.float32)
+    gradient = jnp.asarray(rng.normal(size=(3, 5, 2, 8)) / 1e5, request.param)
+    return x, kernel, bias, gradient
+
+
+def result_terms(x):
+    """Returns the terms of a sum of 16 products. In bfloat16 a product, a bias and
+    their sum are each rounded by 2^-9: as many roundings of float32 leave 3 x 2^-9."""
+    return 16 if x.dtype == jnp.float32 else 9 * 2**28
+
+
+def gradients(arrays, amax):
+    x, kernel, bias, gradient = arrays
+    given = (x, kernel, bias, amax)
+    outputs, pull = jax.vjp(lambda *each: float8.linear(NAMES, *each), *given)
+    return outputs, pull(gradient)
+
+
+def test_products_are_those_of_rounded_arrays(arrays):
+    x, kernel, bias, gradient = arrays
+    amax = jnp.zeros((2, float8.HISTORY)).at[:, 3].set(jnp.array([3.0, 2e-5]))
+    outputs, (to_x, to_kernel, to_bias, found) = gradients(arrays, amax)
+    wide = rounded(x, 3.0, FORWARD).reshape(15, 16)
+    weights = rounded(kernel, np.abs(kernel).max(), FORWARD).reshape(16, 16)
+    outer = rounded(gradient, np.float32(2e-5), BACKWARD).reshape(15, 16)
+    terms = result_terms(x)
+    assert_close(outputs.reshape(15, 16), wide @ weights + bias.reshape(-1), terms)
+    assert_close(to_x.reshape(15, 16), outer @ weights.T, terms)
+    assert_close(to_kernel.reshape(16, 16), wide.T @ outer, 16)
+    assert_close(to_bias, np.asarray(gradient, np.float64).sum((0, 1)), 16)
+    expected = np.zeros((2, float8.HISTORY))
+    expected[:, 0] = np.abs(x).max(), np.abs(gradient).max()
+    np.testing.assert_array_equal(found, expected)
+    # It is not the product of the arrays themselves.
+    exact = np.asarray(x, np.float64).reshape(15, 16) @ np.reshape(kernel, (16, 16))
+    assert np.abs(outputs.reshape(15, 16) - exact - bias.reshape(-1)).max() > 1e-3
+
+
+def test_larger_numbers_than_before_become_the_largest(arrays):
+    x, kernel, bias, _ = arrays
+    amax = jnp.zeros((2, float8.HISTORY)).at[0, 0].set(0.5)
+    outputs = float8.linear(NAMES, x, kernel, bias, amax)
+    clipped = rounded(x, 0.5, FORWARD)
+    assert np.abs(clipped).max() == 448 * 2.0**-9
+    weights = rounded(kernel, np.abs(kernel).max(), FORWARD)
+    expected = np.tensordot(clipped, weights, 1) + bias
+    assert_close(outputs, expected, result_terms(x))
+
+
+@pytest.mark.parametrize("most", [0.0, np.inf, np.nan])
+def test_numbers_without_a_largest_are_not_multiplied(arrays, most):
+    x, kernel, bias, _ = arrays
+    amax = jnp.zeros((2, float8.HISTORY)).at[0, 1].set(most)
+    one = jnp.zeros((2, float8.HISTORY)).at[0, 1].set(447.0)
+    given = (NAMES, x, kernel, bias)
+    np.testing.assert_array_equal(
+        float8.linear(*given, amax), float8.linear(*given, one)
+    )
+
+
+def test_history():
+    before = {"a": {"amax": jnp.arange(32.0).reshape(2, 16)}}
+    found = {"a": {"amax": jnp.zeros((2, 16)).at[:, 0].set(jnp.array([50.0, 60.0]))}}
+    after = float8.next_amax(before, found)["a"]["amax"]
+    np.testing.assert_array_equal(after[0], [50, *range(15)])
+    np.testing.assert_array_equal(after[1], [60, *range(16, 31)])
+
+
+def test_model_without_products_in_its_encoder():
+    with pytest.raises(UserError, match=r"^config\.model\.products=fp8: "):
+        float8.init_amax({"elmo": {"kernel": jnp.zeros((2, 2))}})
