@@ -9,7 +9,8 @@ last `HISTORY` steps (delayed scaling), so that an array is read once.
 The largest numbers are arrays beside the kernels, `amax` [2, HISTORY], first those of
 the inputs, then those of the gradients, newest first. They are no parameters:
 `training.step` adds them to those of a step that trains. Without them a layer computes
-in `config.dtype`.
+in `config.dtype`. A layer that is applied several times in a step, as ALBERT's is, gets
+the sum of its largest numbers, which is large enough for each.
 
 An array is rounded and multiplied back, and XLA's GPU compiler turns the product of two
 such arrays into one of 8 bits. Other compilers multiply the rounded numbers in the
