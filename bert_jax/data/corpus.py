@@ -171,7 +171,8 @@ def _read_table(
     passages: Callable[[str], str] = str,
 ) -> Iterator[Document]:
     """Yields the texts of a column of data/tables.py. Nothing is an empty text."""
-    for where, row in read_rows(str(source), ColumnSpec((column,), format=kind)):
+    wanted = ColumnSpec((column,), format=kind, alone=True)
+    for where, row in read_rows(str(source), wanted):
         text = "" if row[column] is None else as_text(row[column], where, column)
         yield Document(passages(text), form)
 

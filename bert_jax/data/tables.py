@@ -47,12 +47,14 @@ class ColumnSpec(NamedTuple):
     Attributes:
       format: csv, tsv or jsonl. Empty means by the file's ending.
       incomplete: Whether lines of TSV may have too few fields, and are then left out.
+      alone: Whether nothing but the required columns is used.
     """
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     format: str = ""
     incomplete: bool = False
+    alone: bool = False
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -141,12 +143,13 @@ def _format(source: str, wanted: ColumnSpec) -> str:
 
 
 def _records(source: str, wanted: ColumnSpec) -> Iterator[Record]:
+    columns = wanted.required if wanted.alone else ()
     match _format(source, wanted):
         case "tfds" | "hf":
             adapter, name, split = _split_of(source)
-            return _counted(source, adapter.split_rows(name, split))
+            return _counted(source, adapter.split_rows(name, split, columns))
         case "parquet":
-            return _counted(source, hub.parquet_rows(source))
+            return _counted(source, hub.parquet_rows(source, columns))
         case "csv":
             return _named(source, _csv_rows(source, wanted), wanted)
         case "tsv":

@@ -102,7 +102,7 @@ class Dense(nn.Module):
         bias: Float[Array, "..."],
     ) -> Float[Array, "..."]:
         """Computes `matmul.linear`, in 8 bits where the parameters have `amax`."""
-        amax = self.get_variable("params", float8.NAME)
+        amax: Array | None = self.get_variable("params", float8.NAME)
         if amax is None:
             product = linear(names, x, kernel, bias)
         else:

@@ -108,6 +108,19 @@ def test_bytes_are_text_and_no_number_is_nothing(tmp_path):
     ]
 
 
+def test_corpus_reads_its_column_alone(tmp_path):
+    picture = pyarrow.array([b"\xff\xd8"], pyarrow.binary())  # is no text
+    parquet.write_table(
+        pyarrow.table({"text": ["One."], "image": picture}), tmp_path / "a.parquet"
+    )
+    source = f"parquet:{tmp_path}/a.parquet"
+    (document,) = corpus.read_documents((source,), tmp_path)
+    assert document.text == "One."
+    (tmp_path / "b.parquet").write_bytes(as_parquet([{"texts": "One.", "label": 1}]))
+    with pytest.raises(UserError, match="no column 'text'; there are: texts, label"):
+        list(corpus.read_documents((f"parquet:{tmp_path}/b.parquet",), tmp_path))
+
+
 @pytest.mark.slow
 def test_classes_are_named_and_no_label_is_none(fake_hub):
     rows = [{"label": 1}, {"label": 0}, {"label": -1}]

@@ -13,7 +13,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from bert_jax.errors import UserError, first_line
@@ -67,10 +67,12 @@ def split_files(name: str, split: str) -> list[pathlib.Path]:
     )
 
 
-def split_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a split. Raises as `split_files` and `parquet_rows`."""
+def split_rows(
+    name: str, split: str, columns: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a split, as `parquet_rows` does. Raises as `split_files`."""
     for path in split_files(name, split):
-        yield from parquet_rows(path)
+        yield from parquet_rows(path, columns)
 
 
 def has_split(name: str, split: str) -> bool:
@@ -78,10 +80,16 @@ def has_split(name: str, split: str) -> bool:
     return bool(parquet_files(name, split))
 
 
-def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
+def parquet_rows(
+    path: str | Path, columns: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of a parquet file, one at a time.
 
     Bytes are UTF-8 text, classes have their names, and -1 is None.
+
+    Args:
+      columns: Columns to read: others may be large, such as vectors. Empty means all,
+        and so do columns that the file lacks.
 
     Raises:
       UserError: The file cannot be read or is damaged.
@@ -95,7 +103,9 @@ def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
             metadata = table.schema_arrow.metadata or {}
             about = json.loads(metadata.get(b"huggingface", b"{}"))
             names = _class_names(about.get("info", {}).get("features", {}))
-            for batch in table.iter_batches(_ROWS):
+            known = {*columns} <= {*table.schema_arrow.names}
+            chosen = [*columns] if columns and known else None
+            for batch in table.iter_batches(_ROWS, columns=chosen):
                 for row in batch.to_pylist():
                     yield {key: _plain(x, names.get(key)) for key, x in row.items()}
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:

@@ -6,7 +6,7 @@ TFDS is imported on use: it takes seconds, and most runs have no data of its.
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -51,8 +51,13 @@ def prepared_builder(name: str) -> Any:
     return builder
 
 
-def split_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
+def split_rows(
+    name: str, split: str, columns: Collection[str] = ()
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of a split, in order, as JSON has them, classes by their names.
+
+    Args:
+      columns: As in `hub.parquet_rows`.
 
     Raises:
       UserError: See `prepared_builder`, or there is no such split, or its format needs
@@ -74,8 +79,9 @@ def split_rows(name: str, split: str) -> Iterator[dict[str, Any]]:
             "array_record need TensorFlow (pip install '.[google]')"
         ) from error
     features = builder.info.features
+    names = columns if columns and {*columns} <= {*features} else features
     for example in examples:
-        yield {k: _plain(features[k], value) for k, value in example.items()}
+        yield {name: _plain(features[name], example[name]) for name in names}
 
 
 def has_split(name: str, split: str) -> bool:
