@@ -101,12 +101,12 @@ class Dense(nn.Module):
         kernel: Float[Array, "..."],
         bias: Float[Array, "..."],
     ) -> Float[Array, "..."]:
-        """Computes `matmul.linear`, in 8 bits where the parameters have `amax`."""
-        amax: Array | None = self.get_variable("params", float8.NAME)
-        if amax is None:
+        """Computes `matmul.linear`, in 8 bits where the parameters have `scales`."""
+        scales: Array | None = self.get_variable("params", float8.NAME)
+        if scales is None:
             product = linear(names, x, kernel, bias)
         else:
-            product = float8.linear(names, x, kernel, bias, amax)
+            product = float8.linear(names, x, kernel, bias, scales)
         return checkpoint_name(product, PRODUCT)
 
     @nn.compact

@@ -57,7 +57,7 @@ class TrainState(NamedTuple):
     opt_state: optax.OptState
     running_stats: anomaly.RunningStats = anomaly.RunningStats()
     carry: Any = ()  # arrays [batch, ...] for the next step, () without any
-    amax: Any = ()  # see `models.float8`, () without
+    amax: Any = ()  # of `float8.Products`, () without
 
     def items(self) -> dict[str, Any]:
         """Returns the saved parts: all but `step`, which is the checkpoint's name."""
@@ -87,18 +87,20 @@ def init_state(
     optimizer: optax.GradientTransformation,
     carry: Any = (),
     learns: Learns = None,
-    amax: Any = (),
+    products: float8.Products | None = None,
 ) -> TrainState:
     """Returns the state before the first step."""
+    amax = () if products is None else products.init_amax()
     stats, count = jax.tree.map(jnp.asarray, anomaly.RunningStats()), jnp.int32(0)
     opt_state = optimizer.init(optimizers.split_learning(params, learns)[0])
     return TrainState(count, params, opt_state, stats, carry, amax)
 
 
-def _init_amax(task: Task) -> Any:
+def _products(task: Task) -> float8.Products | None:
+    """Returns the products in 8 bits, if the task's config has such."""
     if task.config.model.products != "fp8":
-        return ()
-    return float8.init_amax(nn.meta.unbox(task.param_shapes))
+        return None
+    return float8.Products(nn.meta.unbox(task.param_shapes))
 
 
 def abstract_state(
@@ -120,7 +122,7 @@ def abstract_state(
     whole = sharding.replicated_sharding(mesh)
     state = jax.eval_shape(
         lambda params: init_state(
-            params, optimizer, task.init_carry(), learns, _init_amax(task)
+            params, optimizer, task.init_carry(), learns, _products(task)
         ),
         params,
     )
@@ -186,6 +188,7 @@ def train_step(
     vectors: VectorFunction | None = None,
     learns: Learns = None,
     constants: Params = None,
+    products: float8.Products | None = None,
 ) -> tuple[TrainState, dict[str, Array]]:
     """Takes one step. An anomaly changes only the counters.
 
@@ -203,6 +206,7 @@ def train_step(
         any number of parts. None means that it takes (parameters, batch, key).
       learns: See `optimizer.trainable_filter`.
       constants: Arrays that `loss` or `vectors` finds among the parameters.
+      products: Products in 8 bits. None means that there are none.
 
     Returns:
       The next state, and the metrics: `loss`, each named loss, `grad_norm` (before
@@ -211,7 +215,9 @@ def train_step(
     key = jax.random.fold_in(jax.random.key(seed), state.step)
     learning, rest = optimizers.split_learning(state.params, learns)
     others, divisors = optimizers.join(rest, constants), (loss_weights, micro_batches)
-    given = optimizers.join(learning, state.amax)
+    given = learning
+    if products is not None:
+        given = optimizers.join(learning, products.scales(state.amax))
     if vectors is None:
         loss = _beside(loss, others)
         grads, (losses, carry) = _gradients(
@@ -224,9 +230,8 @@ def train_step(
         )
         carry = state.carry
     amax = state.amax
-    if amax:
-        grads, found = float8.split_amax(grads)
-        amax = float8.next_amax(amax, found)
+    if products is not None:
+        grads, amax = products.take(grads, amax)
     metrics = {
         "loss": sum(losses.values()),
         **losses,
@@ -328,11 +333,11 @@ def _at_least_some(weights: Scalars) -> Scalars:
 
 def _added(function: Callable[..., Any], parts: Any) -> Any:
     """Returns the sum of `function(index, part)` over parts [parts, rows, ...], and the
-    largest of each `amax`."""
+    largest of each gradient of `float8`'s scales."""
 
     def combine(path: tuple, total: Array, part: Array) -> Array:
-        is_amax = path and getattr(path[-1], "key", None) == float8.NAME
-        return jnp.maximum(total, part) if is_amax else total + part
+        of_scales = path and getattr(path[-1], "key", None) == float8.NAME
+        return jnp.maximum(total, part) if of_scales else total + part
 
     def add(carry: Any, index_and_rows: tuple) -> tuple:
         found = function(*index_and_rows)
@@ -416,8 +421,8 @@ class Step:
 
         def complete(params: Any) -> TrainState:
             carry = self.task.init_carry()
-            amax = _init_amax(self.task)
-            return init_state(params, self._optimizer, carry, self._learns, amax)
+            given = (params, self._optimizer, carry, self._learns)
+            return init_state(*given, _products(self.task))
 
         with jax.default_device(sharding.processor()):
             drawn = jax.device_get(jax.jit(self.seeds.each(draw))(self.seeds.array))
@@ -481,6 +486,7 @@ class Step:
             vectors=vectors,
             learns=self._learns,
             constants=constants,
+            products=_products(task),
             loss_weights=task.loss_weights,
             optimizer=self._optimizer,
             micro_batches=micro_batches,

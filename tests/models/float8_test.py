@@ -38,17 +38,22 @@ def result_terms(x):
     return 16 if x.dtype == jnp.float32 else 9 * 2**28
 
 
-def gradients(arrays, amax):
+def scales(inputs, outer):
+    return jnp.array([inputs, outer], jnp.float32)
+
+
+def gradients(arrays, scales):
     x, kernel, bias, gradient = arrays
-    given = (x, kernel, bias, amax)
+    given = (x, kernel, bias, scales)
     outputs, pull = jax.vjp(lambda *each: float8.linear(NAMES, *each), *given)
     return outputs, pull(gradient)
 
 
 def test_products_are_those_of_rounded_arrays(arrays):
     x, kernel, bias, gradient = arrays
-    amax = jnp.zeros((2, float8.HISTORY)).at[:, 3].set(jnp.array([3.0, 2e-5]))
-    outputs, (to_x, to_kernel, to_bias, found) = gradients(arrays, amax)
+    largest = jnp.array([3.0, 2e-5])
+    known = scales(*map(float8.power_of_2, largest, (FORWARD, BACKWARD)))
+    outputs, (to_x, to_kernel, to_bias, found) = gradients(arrays, known)
     wide = rounded(x, 3.0, FORWARD).reshape(15, 16)
     weights = rounded(kernel, np.abs(kernel).max(), FORWARD).reshape(16, 16)
     outer = rounded(gradient, np.float32(2e-5), BACKWARD).reshape(15, 16)
@@ -57,9 +62,8 @@ def test_products_are_those_of_rounded_arrays(arrays):
     assert_close(to_x.reshape(15, 16), outer @ weights.T, terms)
     assert_close(to_kernel.reshape(16, 16), wide.T @ outer, 16)
     assert_close(to_bias, np.asarray(gradient, np.float64).sum((0, 1)), 16)
-    expected = np.zeros((2, float8.HISTORY))
-    expected[:, 0] = np.abs(x).max(), np.abs(gradient).max()
-    np.testing.assert_array_equal(found, expected)
+    expected = np.abs(x).max(), np.abs(gradient).max()
+    np.testing.assert_array_equal(found, np.float32(expected))
     # It is not the product of the arrays themselves.
     exact = np.asarray(x, np.float64).reshape(15, 16) @ np.reshape(kernel, (16, 16))
     assert np.abs(outputs.reshape(15, 16) - exact - bias.reshape(-1)).max() > 1e-3
@@ -67,8 +71,7 @@ def test_products_are_those_of_rounded_arrays(arrays):
 
 def test_larger_numbers_than_before_become_the_largest(arrays):
     x, kernel, bias, _ = arrays
-    amax = jnp.zeros((2, float8.HISTORY)).at[0, 0].set(0.5)
-    outputs = float8.linear(NAMES, x, kernel, bias, amax)
+    outputs = float8.linear(NAMES, x, kernel, bias, scales(2.0**-9, 1))
     clipped = rounded(x, 0.5, FORWARD)
     assert np.abs(clipped).max() == 448 * 2.0**-9
     weights = rounded(kernel, np.abs(kernel).max(), FORWARD)
@@ -76,25 +79,42 @@ def test_larger_numbers_than_before_become_the_largest(arrays):
     assert_close(outputs, expected, result_terms(x))
 
 
-@pytest.mark.parametrize("most", [0.0, np.inf, np.nan])
-def test_numbers_without_a_largest_are_not_multiplied(arrays, most):
-    x, kernel, bias, _ = arrays
-    amax = jnp.zeros((2, float8.HISTORY)).at[0, 1].set(most)
-    one = jnp.zeros((2, float8.HISTORY)).at[0, 1].set(447.0)
-    given = (NAMES, x, kernel, bias)
-    np.testing.assert_array_equal(
-        float8.linear(*given, amax), float8.linear(*given, one)
-    )
+@pytest.mark.parametrize("dtype", [FORWARD, BACKWARD])
+def test_scale_of_a_largest_number(dtype):
+    limit = float(ml_dtypes.finfo(dtype).max)
+    numbers = [0.0, np.inf, np.nan, limit, limit * 1.01, limit / 2, 1e-35, 1e38]
+    found = float8.power_of_2(jnp.array(numbers, jnp.float32), dtype)
+    # The last two are the bounds: neither they nor their inverses are 0 or infinite.
+    np.testing.assert_array_equal(found, [1, 1, 1, 2, 2, 1, 2.0**-99, 2.0**101])
 
 
-def test_history():
-    before = {"a": {"amax": jnp.arange(32.0).reshape(2, 16)}}
-    found = {"a": {"amax": jnp.zeros((2, 16)).at[:, 0].set(jnp.array([50.0, 60.0]))}}
-    after = float8.next_amax(before, found)["a"]["amax"]
-    np.testing.assert_array_equal(after[0], [50, *range(15)])
-    np.testing.assert_array_equal(after[1], [60, *range(16, 31)])
+def test_largest_numbers_of_a_step():
+    layers = {"kernel": jnp.zeros((3, 4, 4))}
+    one = {"kernel": jnp.zeros((4, 4))}
+    params = {"encoder": {"layers": layers, "out": one}, "head": one}
+    products = float8.Products(params)
+    before = products.init_amax()["history"]
+    assert before.shape == (4, 2, 16)
+    before = before.at[:, :, 0].set(jnp.arange(8.0).reshape(4, 2) + 500)
+    tree = products.scales({"history": before})
+    assert set(tree["encoder"]) == {"layers", "out"} and "head" not in tree
+    scales = np.concatenate([tree["encoder"]["layers"]["scales"],
+                             tree["encoder"]["out"]["scales"][None]])  # fmt: skip
+    np.testing.assert_array_equal(scales, [[2, 2.0**-6]] * 4)
+    found = {
+        "encoder": {
+            "layers": {"scales": jnp.full((3, 2), 7.0), "kernel": 1},
+            "out": {"scales": jnp.array([8.0, 9.0])},
+        }
+    }
+    rest, after = products.take(found, {"history": before})
+    after = after["history"]
+    assert rest == {"encoder": {"layers": {"kernel": 1}}}
+    np.testing.assert_array_equal(after[:, :, 0], [[7, 7]] * 3 + [[8, 9]])
+    np.testing.assert_array_equal(after[:, :, 1], before[:, :, 0])
+    assert after.shape == before.shape
 
 
 def test_model_without_products_in_its_encoder():
     with pytest.raises(UserError, match=r"^config\.model\.products=fp8: "):
-        float8.init_amax({"elmo": {"kernel": jnp.zeros((2, 2))}})
+        float8.Products({"elmo": {"kernel": jnp.zeros((2, 2))}})
