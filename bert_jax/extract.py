@@ -111,8 +111,6 @@ class Extractor(Predictor):
         # "[SEP]" inside a text is text, as in Google's tokenizer.
         self._tokenizer.encode_special_tokens = True
         self._special = tokenization.special_ids(tokenizer)
-        self._last = tokenization.last_id(tokenizer)
-        self._between = tokenization.separator_ids(tokenizer)
         self._kind = tokenization.kind_of(tokenizer)
         self._space = self._kind.before_word
         self._tokens = tokenization.tokens_by_id(tokenizer)
@@ -175,7 +173,7 @@ class Extractor(Predictor):
         else:
             names = ["text", "text_b"][: 1 + (row.get("text_b") is not None)]
             texts = [self._of_text(row[name], name) for name in names]
-        room = self.max_seq_length - 2 - len(self._between) * (len(texts) - 1)
+        room = self.max_seq_length - 2 - len(self._special.between) * (len(texts) - 1)
         lengths = [len(text.ids) for text in texts]
         if sum(lengths) > room:
             self._cut += 1
@@ -219,10 +217,11 @@ class Extractor(Predictor):
         return Pieces(encoding.ids, owners, names)
 
     def _feature(self, texts: Sequence[Pieces], lengths: Sequence[int]) -> Feature:
-        ids, segments, owners = [self._special.cls], [0], [NONE]
+        tokens = self._special
+        ids, segments, owners = [tokens.cls], [0], [NONE]
         names: list[str] = []
         for index, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            after = self._between if index + 1 < len(texts) else (self._last,)
+            after = tokens.between if index + 1 < len(texts) else (tokens.last,)
             ids += [*text.ids[:length], *after]
             segments += [index] * (length + len(after))
             for place, word in enumerate(text.words[:length]):
@@ -243,7 +242,7 @@ class Extractor(Predictor):
                 owners = [0 if i == place else NONE for i in range(len(ids))]
                 names = [self._tokens[ids[place]]]
             case "mean":
-                special = (self._special.cls, *self._between, self._last)
+                special = (tokens.cls, *tokens.between, tokens.last)
                 owners = [NONE if id_ in special else 0 for id_ in ids]
                 names = ["[MEAN]"]
         columns = {"input_ids": ids, "segment_ids": segments, "owners": owners}

@@ -59,7 +59,7 @@ class Finetuning(distillation.Taught, Predictor):
         super().__init__(config)
         self._tokenizer = tokenizer or tokenization.required_tokenizer(config)
         self.special_tokens = tokenization.special_ids(self._tokenizer)
-        self.last = tokenization.last_id(self._tokenizer)  # at a sequence's end
+        self.last = self.special_tokens.last  # at a sequence's end
         self._kind = tokenization.kind_of(self._tokenizer)
         self._examples: dict[str, Sequence[Row]] = {}
         self._encoded: dict[str, list[Feature]] = {}
@@ -454,7 +454,7 @@ class Finetuning(distillation.Taught, Predictor):
     @functools.cached_property
     def between(self) -> tuple[int, ...]:
         """Tokens between two texts. The first belongs to the first text."""
-        return tokenization.separator_ids(self.tokenizer)
+        return self.special_tokens.between
 
     @property
     def padding(self) -> dict[str, int]:
