@@ -48,6 +48,7 @@ class Family:
     biases = True  # in linear layers and LayerNorms (heads' outputs always have them)
     bare_heads: tuple[str, ...] = ()  # heads without their own parameters
     others: tuple[str, ...] = ()  # models that a run may train next to its own
+    has_nsp_head = True  # in pre-training
     attends = True  # its layers have attention, which a student can learn
     has_segments = True  # embeddings tell the two texts of a pair
 
@@ -96,6 +97,7 @@ class Family:
         """Returns the FLOPs of the pre-training heads on one row, forward."""
         hidden, width = config.hidden_size, config.embedding_size
         masked_lm = 2 * predictions * width * (hidden + config.vocab_size)
+        pairs = pairs if self.has_nsp_head else 0
         return masked_lm + 2 * pairs * (hidden * hidden + 2 * hidden)
 
     def task(self, name: str, task: Any) -> Any:
@@ -144,6 +146,9 @@ class Family:
 
     def fill_defaults(self, config: Any) -> None:
         """Sets the fields of a config made from weights alone, which name no task."""
+        config.corpus.nsp = self.has_nsp_head
+        if not self.has_segments:
+            config.model.type_vocab_size = 1
 
 
 def require_values(

@@ -22,9 +22,10 @@ from bert_jax.data.rows import Batch, Feature, RowIndex, Rows
 from bert_jax.data.tables import Row
 from bert_jax.errors import UserError
 from bert_jax.family import FAMILIES
-from bert_jax.models.architectures import HEADS, BertWithHeads, init_with_heads
+from bert_jax.models.architectures import HEADS, BertWithHeads
 from bert_jax.models.config import BertConfig
 from bert_jax.models.encoder import Packed
+from bert_jax.models.heads import init_model
 from bert_jax.runtime.storage import Path
 from bert_jax.tasks import distillation
 from bert_jax.tasks.task import Data, Predictor, Results, write_rows
@@ -237,7 +238,7 @@ class Finetuning(distillation.Taught, Predictor):
         return Data(unknown, len(rows), {"rows": rows.digest(), "dev": dev})
 
     def init_params(self, key: Key[Array, ""]) -> dict:
-        return init_with_heads(self.model, key)
+        return init_model(self.model, key)
 
     def batches(self, step: int, rows: RowIndex, seed: int) -> Iterator[Batch]:
         table, size = self._rows("train"), self.config.train.batch_size

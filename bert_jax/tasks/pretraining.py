@@ -90,9 +90,7 @@ class Pretraining(distillation.Taught):
         self.objective = kind
         corpus, task = config.corpus, config.task
         self._scores_pairs = corpus.nsp and task.nsp_loss and kind.next_sentence
-        if self._scores_pairs and not getattr(
-            family.for_pretraining, "has_nsp_head", True
-        ):
+        if self._scores_pairs and not family.has_nsp_head:
             raise UserError(
                 f"config.corpus.nsp=True: {family.title} is trained without sentence "
                 "pairs; set --config.corpus.nsp=False"
