@@ -15,7 +15,6 @@ from ml_collections import ConfigDict
 
 from bert_jax.data.chunks import Chunk
 from bert_jax.data.writing import Job, Shard
-from bert_jax.errors import UserError
 
 
 def ordered_map(
@@ -32,32 +31,20 @@ def ordered_map(
       job: Settings of the chunks. Every worker sees its folder under the same path.
 
     Raises:
-      UserError: Beam does not have the runner, an option is wrong, or the pipeline
-        failed.
+      Exception: Any that Beam or its runner raises, for a wrong option too.
     """
     folder = job.aside() / f"beam-{function.__name__}"
     folder.mkdir()
     count = 0
     # Beam's default runs several workers one after the other.
     options = ["--direct_running_mode=multi_processing", *settings.beam_options]
-    try:
-        # It looks the runner up, before the text is read.
-        with apache_beam.Pipeline(settings.runner, PipelineOptions(options)) as steps:
-            for count, chunk in enumerate(chunks, 1):
-                _store(chunk, folder / f"chunk-{count}")
-            numbers = steps | apache_beam.Create(range(1, count + 1))
-            mapped = apache_beam.Map(_write, function, job, folder)
-            _ = numbers | apache_beam.Reshuffle() | mapped
-    except UserError:
-        raise
-    except Exception as error:  # a runner may raise anything
-        last = (str(error).strip() or repr(error)).splitlines()[-1]
-        why = last.partition(" [while running")[0]
-        raise UserError(
-            f"config.corpus.runner={settings.runner}: {why}; check the runner's name "
-            "and config.corpus.beam_options, and that all workers see "
-            "config.corpus.data_dir under the same path"
-        ) from error
+    # It looks the runner up, before the text is read.
+    with apache_beam.Pipeline(settings.runner, PipelineOptions(options)) as steps:
+        for count, chunk in enumerate(chunks, 1):
+            _store(chunk, folder / f"chunk-{count}")
+        numbers = steps | apache_beam.Create(range(1, count + 1))
+        mapped = apache_beam.Map(_write, function, job, folder)
+        _ = numbers | apache_beam.Reshuffle() | mapped
     for number in range(1, count + 1):
         yield pickle.loads((folder / f"shard-{number}").read_bytes())
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from bert_jax.errors import UserError, first_line
 from bert_jax.runtime import hub, storage
-from bert_jax.runtime.storage import Path
 
 _CONVERTED = "refs/convert/parquet"
 _ROWS = 256  # read at a time
@@ -78,7 +77,7 @@ def has_split(name: str, split: str) -> bool:
     return bool(parquet_files(name, split))
 
 
-def parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
+def parquet_rows(path: str | storage.Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a parquet file, one at a time.
 
     Bytes are UTF-8 text, classes have their names, and -1 is None.
