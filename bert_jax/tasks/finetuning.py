@@ -78,9 +78,10 @@ class Finetuning(distillation.Taught, Predictor):
 
     # Members that a task defines.
 
-    @abc.abstractmethod
     def read_rows(self, split: str) -> Sequence[Row] | None:
         """Returns the rows of a split, in file order.
+
+        By default they are `read_file` of `config.task.SPLIT_file`.
 
         Args:
           split: `train`, `dev`, `test`, or one that only this task has.
@@ -91,6 +92,12 @@ class Finetuning(distillation.Taught, Predictor):
         Raises:
           UserError: a file or record is wrong. The message names file, line and remedy.
         """
+        source = self.config.task.get(f"{split}_file", "")
+        return self.read_file(source, split) if source else None
+
+    def read_file(self, source: str, split: str) -> Sequence[Row]:
+        """Returns the rows of a split's file. Raises as `read_rows`."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def parse_row(self, row: Row) -> Row:

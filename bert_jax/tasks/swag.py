@@ -99,11 +99,8 @@ class Swag(Finetuning):
     loss_name = "choice_loss"
     main_score = "accuracy"
 
-    def read_rows(self, split: str) -> list[Row] | None:
-        """Reads the records of `config.task.SPLIT_file`. `test` may be unlabeled."""
-        source = self.config.task.get(f"{split}_file", "")
-        if not source:
-            return None
+    def read_file(self, source: str, split: str) -> list[Row]:
+        """Reads the records of a split. `test` may be unlabeled."""
         return read_choices(source, labelled=split != "test")
 
     def encode(self, examples: Sequence[Row], split: str) -> list[Feature]:

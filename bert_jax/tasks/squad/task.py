@@ -20,7 +20,6 @@ from bert_jax.tasks.squad import answers as squad_answers
 from bert_jax.tasks.squad import data, scores
 from bert_jax.tasks.squad import windows as squad_windows
 from bert_jax.tasks.squad.answers import Prediction
-from bert_jax.tasks.squad.windows import Ids, Offsets
 from bert_jax.tasks.task import require_text
 from bert_jax.types import Arrays
 
@@ -52,11 +51,8 @@ class Squad(Finetuning):
                 f"{task.max_seq_length - least}, to leave room for the context"
             )
 
-    def read_rows(self, split: str) -> Sequence[Row] | None:
-        path = self.config.task.get(f"{split}_file", "")
-        if not path:
-            return None
-        examples = data.read_questions(path)
+    def read_file(self, source: str, split: str) -> Sequence[Row]:
+        examples = data.read_questions(source)
         if split != "train" and not self.config.task.null_answers:
             bare = sum(example["answers"] == [] for example in examples)
             if bare:
@@ -107,7 +103,11 @@ class Squad(Finetuning):
         return features
 
     def _answer(
-        self, example: Row, ids: Ids, offsets: Offsets, gold: list[int]
+        self,
+        example: Row,
+        ids: squad_windows.Ids,
+        offsets: squad_windows.Offsets,
+        gold: list[int],
     ) -> tuple[int, int] | None:
         """Returns the first and the last token of a training question's first answer,
         or None if it has no answer.
@@ -116,9 +116,9 @@ class Squad(Finetuning):
         1.1. It also leaves out answers that it cannot find.
 
         Args:
-          ids: Ids of the context.
+          ids: squad_windows.Ids of the context.
           offsets: First character of each of them, and the one past its last.
-          gold: Ids of the first answer's text.
+          gold: squad_windows.Ids of the first answer's text.
 
         Raises:
           _LeftOut: The question cannot be trained on.
@@ -138,7 +138,11 @@ class Squad(Finetuning):
         return span
 
     def _windows(
-        self, question: list[int], ids: Ids, offsets: Offsets, split: str
+        self,
+        question: list[int],
+        ids: squad_windows.Ids,
+        offsets: squad_windows.Offsets,
+        split: str,
     ) -> Iterator[tuple[dict[str, Any], squad_windows.Window]]:
         """Yields the columns and the `Window` of each part of a context."""
         first = 1 + len(question) + len(self.between)
