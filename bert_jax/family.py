@@ -79,7 +79,6 @@ class Family:
     def init_stddev(self, config: Any, names: tuple[str, ...]) -> float:
         """Returns the standard deviation of a `BertConfig`'s kernel or embeddings.
         `names` are the logical axes."""
-        del names
         return float(config.initializer_range)
 
     def describe_input(self, config: Any) -> str:
@@ -88,7 +87,6 @@ class Family:
 
     def layer_flops(self, config: Any, length: int, index: int) -> int:
         """Returns the FLOPs of a layer on one row, forward."""
-        del index
         hidden, inner = config.hidden_size, config.intermediate_size
         projections = 2 * length * (4 * hidden * hidden + 2 * hidden * inner)
         return projections + 2 * 2 * length * length * hidden
@@ -113,12 +111,10 @@ class Family:
         Raises:
           UserError: It does not have this task.
         """
-        del name
         return task
 
     def export_error(self, task: Any) -> str:
         """Returns why a run with this `config.task` cannot be exported, or ""."""
-        del task
         return "" if self.model_type else "Hugging Face has no such model"
 
     def models(self, config: Any, params: Any) -> dict[str, tuple[Any, Any]]:
@@ -141,7 +137,6 @@ class Family:
           params: Parameters of the model without a name.
           others: Those of the others, as far as they are known.
         """
-        del others
         return params
 
     def fill_defaults(self, config: Any) -> None:
@@ -193,8 +188,7 @@ def family_by_name(task: str, architecture: str) -> Family:
       UserError: There is no family of that name.
     """
     name = task if task in FAMILIES else architecture
-    family: Family = FAMILIES.lookup(name)
-    return family
+    return FAMILIES.lookup(name)
 
 
 BERT = Family()

@@ -131,7 +131,6 @@ class BertWithHeads(nn.Module):
         key: DropoutKey,
         rows: tuple[int, ...],
     ) -> Float[Array, "..."]:
-        del bert
         source, drops, outputs = LINEAR_HEADS[head]
         features, rate = getattr(encoded, source), self.config.hidden_dropout_prob
         if head in self.hidden_layers:

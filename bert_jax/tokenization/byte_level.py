@@ -54,7 +54,7 @@ class ByteLevel(TokenizerJson):
     before_word = " "
 
     def __init__(self, marks: Marks):
-        self._marks, self.unknown = marks, marks.unk
+        self._marks = marks
         self.name = f"byte-level BPE, as with {marks.first} and {marks.last}"
 
     def has(self, tokenizer: Tokenizer) -> bool:
@@ -79,7 +79,6 @@ class ByteLevel(TokenizerJson):
           UserError: a file is missing or damaged, one does not fit the other, or it has
             special tokens other than MARKS.
         """
-        del normalizer
         pieces, pairs = read_merges(path, content)
         for marks in MARKS:
             if pieces.keys() >= {*marks} - {marks.unk}:  # no text has an unknown token

@@ -52,7 +52,6 @@ class Unigram(TokenizerJson):
     """SentencePiece's Unigram, in which a token includes the space before it."""
 
     name = "SentencePiece's Unigram"
-    unknown = "<unk>"
 
     def has(self, tokenizer: Tokenizer) -> bool:
         return isinstance(tokenizer.model, models.Unigram)

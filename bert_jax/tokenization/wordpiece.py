@@ -59,7 +59,6 @@ class VocabularyType:
     Attributes:
       name: Name in messages and in metadata.json.
       files: The vocabulary, and any files that must be next to it.
-      unknown: The token for text without another token.
       around: Number of special tokens around a text in pre-training.
       before_word: Text before a word, or a sentence, inside a text, which makes a
         difference to its tokens.
@@ -71,7 +70,6 @@ class VocabularyType:
 
     name = "WordPieces"
     files: tuple[str, ...] = ("vocab.txt",)
-    unknown = "[UNK]"
     around = 2
     before_word = ""
     exclusive = False
@@ -83,7 +81,6 @@ class VocabularyType:
 
     def claims(self, content: str) -> bool:
         """Returns whether a file whose name several kinds share is of this kind."""
-        del content
         return True
 
     def read(
@@ -129,7 +126,6 @@ class VocabularyType:
         Args:
           heads: Heads of the model. A tagger reads words.
         """
-        del heads
         rules = json.loads(tokenizer.to_str())["normalizer"] or {}
         fields = {
             theirs: rules[ours]

@@ -72,8 +72,7 @@ def learning_rate_schedule(config: ConfigDict) -> optax.Schedule:
     Raises:
       UserError: The name is unknown. See also `polynomial_schedule`.
     """
-    schedule: optax.Schedule = SCHEDULES.lookup(config.optimizer.schedule)(config)
-    return schedule
+    return SCHEDULES.lookup(config.optimizer.schedule)(config)
 
 
 def learning_rates(config: ConfigDict) -> Float[np.ndarray, " steps"]:

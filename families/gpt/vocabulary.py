@@ -97,7 +97,6 @@ class BytePairs(VocabularyType):
 
     name = "byte pairs"
     files = (VOCABULARY, MERGES)
-    unknown = UNKNOWN
     around = 0
     exclusive = True
 
