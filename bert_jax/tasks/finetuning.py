@@ -169,7 +169,10 @@ class Finetuning(distillation.Taught, Predictor):
         write_rows(folder / f"{split}.jsonl", rows)
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
-        """Returns the majority baseline's scores, or none if they would mean little."""
+        """Returns the majority baseline's scores, or none if they would mean little.
+
+        Only rows with labels have a baseline.
+        """
         return {}
 
     def score_details(self, examples: Sequence[Row], answers: Answers) -> str:

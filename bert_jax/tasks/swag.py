@@ -154,8 +154,6 @@ class Swag(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always choosing this split's most frequent label."""
-        if not examples or any(example["label"] is None for example in examples):
-            return {}
         majority = np.argmax(np.bincount(np.array([e["label"] for e in examples])))
         return self.scores(split, examples, [np.eye(CHOICES)[majority]] * len(examples))
 

@@ -443,9 +443,7 @@ class Text(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of always giving the split's majority label (or mean)."""
-        labels = [example.get("label") for example in examples]
-        if not labels or None in labels:
-            return {}
+        labels = [example["label"] for example in examples]
         if self.kind == "regression":
             answer = np.array([np.mean(np.array(labels))])
         else:

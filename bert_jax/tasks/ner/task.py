@@ -244,9 +244,7 @@ class Ner(Finetuning):
 
     def baseline_scores(self, split: str, examples: Sequence[Row]) -> dict[str, float]:
         """Returns the scores of the split's majority tag (mostly O) for every word."""
-        tags = Counter(t for row in examples for t in row["tags"] or ())
-        if not tags:
-            return {}
+        tags = Counter(tag for row in examples for tag in row["tags"])
         majority = tags.most_common(1)[0][0]
         answers = [[majority] * len(row["words"]) for row in examples]
         return self.scores(split, examples, answers)
