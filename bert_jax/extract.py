@@ -53,8 +53,6 @@ def extract(task: Task, folder: storage.Path, source: str, target: str) -> None:
         that cannot be written.
     """
     chosen = family.family_of(task.config)
-    if chosen.extractor is None:
-        raise UserError(f"--mode=extract: {chosen.title} has no layers to extract")
     extractor = chosen.extractor(task.config, task.model_config, task.tokenizer)
     if os.path.isfile(target) and os.path.realpath(source) == os.path.realpath(target):
         raise UserError(f"--output={target}: is --input, whose texts would be lost")

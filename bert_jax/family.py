@@ -63,8 +63,8 @@ class Family:
     assemble = LazyImport("bert_jax.data.loader:assemble_rows")
     shares_rows = True  # a training row of fine-tuning may hold several texts
     pretraining: Any = None  # its own task, with the family's name
-    # The extractor of `--mode=extract`, called like BERT's. None means no extractor.
-    extractor: Any = LazyImport("bert_jax.extract:Extractor")
+    # The extractor of `--mode=extract`, called like BERT's.
+    extractor = LazyImport("bert_jax.extract:Extractor")
 
     # The `convert.weights.Source` of its runs, and a file that only its released
     # weights have, if not Hugging Face's.
